@@ -36,7 +36,6 @@ from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.moves import STAY
 from collapipe_env.training.federation import Federation
-from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import Server
 from collapipe_env.training.training_setup import TrainingSetup
 
@@ -223,7 +222,7 @@ class ServedRound:
                 values = torch.cat([flat.values[place] for place in places]).numpy().copy()
                 arrays |= below(name, {VALUES: values, **memory_arrays(flat, optimizer, module)})
         for _ in range(self._steps[n]):  # the server's own copy of the order of samples keeps up
-            next_batch(self._owner.setup, samples, streams[n])
+            samples.next_batch(self._owner.setup, streams[n])
         self._owner.send(control_unit_name(n), "round", self._tag, meta=meta, arrays=arrays)
 
     def _modules(self, n: int) -> list[tuple[str, torch.nn.Module]]:

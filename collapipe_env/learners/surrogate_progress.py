@@ -52,12 +52,30 @@ class SurrogateOutcome:
         Args:
             batch_size: Samples ``B`` of a cluster's mini-batch.
         """
-        samples_each = batch_size / outcome.micro_batches
-        samples = outcome.arrivals.counts * samples_each[..., None]
-        if outcome.participates is None and outcome.local_steps is None:
-            return cls(surviving_samples=samples, error_probability=1.0 - outcome.survival.mean(axis=-1))
-        steps = steps_of(outcome, outcome.survival.dtype)
-        return cls(samples, mean_loss_of_packets(outcome.survival, steps), steps)
+        alike = outcome.participates is None and outcome.local_steps is None
+        steps = None if alike else steps_of(outcome, outcome.survival.dtype)
+        counts, sizes = outcome.arrivals.counts, outcome.micro_batches
+        return cls.of_arrays(counts, sizes, outcome.survival, steps, batch_size)
+
+    @classmethod
+    def of_arrays(
+        cls, arrived: Array, micro_batches: Array, survival: Array, steps: Array | None, batch_size: int
+    ) -> SurrogateOutcome:
+        """Reduce the arrays of a round to these numbers.
+
+        Args:
+            arrived: Micro-batches that arrived (E, N, H).
+            micro_batches: ``M`` (E, N).
+            survival: Probability that a micro-batch survives a local step (E, N).
+            steps: ``H_n`` (E, N); ``None`` if all take ``H``.
+            batch_size: ``B``.
+        """
+        xp = namespace(survival)
+        samples = arrived * (batch_size / xp.astype(micro_batches, survival.dtype))[..., None]
+        if steps is None:
+            return cls(samples, 1.0 - xp.mean(survival, axis=-1))
+        steps = xp.astype(steps, survival.dtype)
+        return cls(samples, mean_loss_of_packets(survival, steps), steps)
 
 
 def steps_of(outcome: RoundOutcome, dtype: object) -> Array:

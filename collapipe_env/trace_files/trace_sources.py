@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from collapipe_env.ground.errors import DataError, shortened, shown
-from collapipe_env.ground.files import read_regular
 from collapipe_env.ground.typed_paths import given_path, why_unusable
 from collapipe_env.trace_files.trace import Trace
-from collapipe_env.trace_files.trace_reading import LARGEST, Columns, read_traces
+from collapipe_env.trace_files.trace_reading import Columns, content_of, read_traces
 
 ENDINGS = (".csv", ".csv.gz", ".txt", ".tsv")
 """Endings of the files that are read from a folder."""
@@ -139,15 +138,7 @@ def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     Raises:
         DataError: If one cannot be read.
     """
-    found = {}
-    for path in paths:
-        try:
-            found[path.name] = hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
-        except OSError as error:
-            raise DataError(
-                f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-            ) from None
-    return found
+    return {path.name: hashlib.sha256(content_of(path)).hexdigest() for path in paths}
 
 
 def _stamp(paths: Sequence[Path]) -> _Stamp:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from collapipe_env.ground.state_trees import Tree, require_alike
+from collapipe_env.ground.state_trees import Tree, require_names
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.optimizer_state import array_of, tensor_of
 
@@ -86,11 +86,8 @@ class Aggregation:
         Raises:
             StateError: If the state does not fit.
         """
-        place = "aggregation"
-        require_alike(
-            tree, dict.fromkeys(self._memory), place, frozenset(f"{place}/{name}" for name in self._memory)
-        )
+        require_names(tree, self._memory, "aggregation")
         self._memory = {
-            name: None if value is None else tensor_of(value, like, f"{place}/{name}")
+            name: None if value is None else tensor_of(value, like, f"aggregation/{name}")
             for name, value in tree.items()
         }

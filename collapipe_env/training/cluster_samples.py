@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +13,23 @@ from torch import Tensor
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names
+from collapipe_env.models.tokenization import PADDING
+from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.training_setup import TrainingSetup
+
+
+class MiniBatch(NamedTuple):
+    """Mini-batch of a local step.
+
+    Attributes:
+        tokens: Token ids (B, q), some hidden.
+        targets: Targets (B, ...).
+        units: Number of predictions in each sample (B,).
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    units: FloatArray
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,15 @@ class ClusterSamples:
             rows,
             parts,
         )
+
+    def next_batch(self, setup: TrainingSetup, stream: SampleStream) -> MiniBatch:
+        """Return a cluster's next mini-batch, from the order of its samples."""
+        indices = stream.take(setup.batch_size)
+        chosen = torch.from_numpy(indices).to(self.tokens.device)
+        tokens, targets = self.tokens[chosen], self.targets[chosen]
+        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), setup.learning.token_dropout))
+        tokens = tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), setup.hidden)
+        return MiniBatch(tokens, targets, self.units[indices])
 
     def get_state(self) -> Tree:
         """Return each cluster's documents; empty where samples are not packed from documents."""

@@ -21,12 +21,11 @@ from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import Replica, change_hands
-from collapipe_env.training.cluster_samples import ClusterSamples
+from collapipe_env.training.cluster_samples import ClusterSamples, MiniBatch
 from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
-from collapipe_env.training.mini_batches import MiniBatch, next_batch
 from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
 from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import pipeline_step
@@ -434,4 +433,4 @@ class Federation:
 
     def _next_batch(self, stream: SampleStream) -> MiniBatch:
         """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
-        return next_batch(self._setup, self._samples, stream)
+        return self._samples.next_batch(self._setup, stream)

@@ -272,7 +272,7 @@ class _Job:
         self._found: Evaluation | None = None
         self._error: BaseException | None = None
         previous = () if after is None else (after._thread,)
-        self._thread = threading.Thread(target=self._run, args=previous, name="evaluation")
+        self._thread: threading.Thread = threading.Thread(target=self._run, args=previous, name="evaluation")
         self._thread.start()
 
     def __call__(self) -> Evaluation:

@@ -24,8 +24,8 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.cluster_samples import MiniBatch
 from collapipe_env.training.compute_device import full_precision, mixed_precision
-from collapipe_env.training.mini_batches import MiniBatch
 from collapipe_env.training.pipeline_step import LossFunction
 
 CACHED_SAMPLES = 64

@@ -115,13 +115,8 @@ def _memory_like(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[st
     return {"momentum_buffer": parameter.detach()} if optimizer.param_groups[0]["momentum"] else {}
 
 
-def generator_bytes(generator: Generator) -> npt.NDArray[np.uint8]:
-    """Return a PyTorch generator's state."""
-    return array_of(generator.get_state())
-
-
-def set_generator_bytes(generator: Generator, state: Any, place: str) -> None:
-    """Give a PyTorch generator a state of :func:`generator_bytes`.
+def set_generator(generator: Generator, state: Any, place: str) -> None:
+    """Give a PyTorch generator a state, as an array.
 
     Raises:
         StateError: If the state does not fit.

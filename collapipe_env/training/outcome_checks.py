@@ -13,6 +13,7 @@ from collapipe_env.ground.records import Record
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
 from collapipe_env.physics.moves import STAY
 from collapipe_env.simulator.learner import RoundOutcome
+from collapipe_env.training.training_setup import TrainingSetup
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,43 +40,22 @@ class TrainedRound(Record):
     local_steps: IntArray
 
 
-def trained_round(
-    outcome: RoundOutcome,
-    *,
-    num_envs: int,
-    clusters: int,
-    blocks: int,
-    local_steps: int,
-    most_local_steps: int,
-    batch_size: int,
-    moments: bool,
-    recompute: bool,
-) -> TrainedRound:
-    """Return the rounds that an outcome describes, after checking that they fit the workload.
-
-    Args:
-        num_envs: ``E``.
-        clusters: ``N``.
-        blocks: ``L`` of the trained model.
-        local_steps: ``H``, where the outcome names none.
-        most_local_steps: The most that a cluster may take.
-        batch_size: ``B``.
-        moments: Whether moments of blocks may travel or be lost.
-        recompute: Whether devices recompute activations, where the outcome does not say.
+def trained_round(outcome: RoundOutcome, setup: TrainingSetup, num_envs: int) -> TrainedRound:
+    """Return the rounds of E environments that an outcome describes, after checking that they fit the setup.
 
     Raises:
         AllocationError: If it does not fit; names the array, the place and the allowed values.
     """
-    shape = (num_envs, clusters)
+    shape, blocks, most = (num_envs, setup.clusters), setup.architecture.blocks, setup.most_local_steps
     if outcome.blocks.shape[:2] != shape:
         raise AllocationError(
             f"blocks {outcome.blocks.shape} must begin with (environments, clusters) = {shape}"
         )
     survived = outcome.survived
-    if survived.ndim != 4 or survived.shape[:3] != (*shape, most_local_steps):
+    if survived.ndim != 4 or survived.shape[:3] != (*shape, most):
         raise AllocationError(
             f"survived has shape {survived.shape}; it must be (environments, clusters, local "
-            f"steps, micro-batches) = {(*shape, most_local_steps)} + (M_max,)"
+            f"steps, micro-batches) = {(*shape, most)} + (M_max,)"
         )
     found: dict[str, Any] = {"blocks": outcome.blocks, "survived": survived}
     # Shapes, what each entry belongs to, and the neutral values.
@@ -83,9 +63,9 @@ def trained_round(
         ("micro_batches", shape, "cluster", None),
         ("server_blocks", shape, "cluster", 0),
         ("server_mode", shape[:1], "environment", COMMON),
-        ("local_steps", shape, "cluster", local_steps),
+        ("local_steps", shape, "cluster", setup.local_steps),
         ("participates", shape, "cluster", True),
-        ("recompute", shape, "cluster", recompute),
+        ("recompute", shape, "cluster", setup.memory.recompute),
         ("staleness", outcome.blocks.shape, "stage slot", 0),
         ("moments", (*shape, blocks), "block", STAY),
     ):
@@ -100,8 +80,8 @@ def trained_round(
     left, modes = blocks - on_server, ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
     uncut = ((cut.sum(axis=-1) != left) & plays) | (cut < 0).any(axis=-1)
     ranges = {
-        "micro_batches": (1, min(batch_size, survived.shape[-1])),
-        "local_steps": (1, most_local_steps),
+        "micro_batches": (1, min(setup.batch_size, survived.shape[-1])),
+        "local_steps": (1, most),
         "server_blocks": (0, blocks),
     }
     # Where something is wrong, what it is, and the values for the braces.
@@ -142,7 +122,7 @@ def trained_round(
             where = ", ".join(map("{} {}".format, ("environment", "cluster"), place))
             shown = [value[tuple(place)].tolist() for value in values]
             raise AllocationError(f"{where}: {text.format(*shown)}")
-    if outcome.moments is not None and (not moments or (outcome.moments >> 2).any()):
+    if outcome.moments is not None and (setup.moment_bits is None or (outcome.moments >> 2).any()):
         raise AllocationError(
             "a learner with moment_bits takes moments of 0, 1 or 2 for every block; others take none"
         )

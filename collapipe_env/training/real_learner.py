@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ import torch
 from collapipe_env.ground.arrays import BoolArray, IntArray
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.forking import one_thread_after_fork
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_saving import save_checkpoint
@@ -79,44 +80,44 @@ class TorchLearner:
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
+        The other arguments are those of :class:`~collapipe_env.training.training_setup.TrainingSetup`.
+
         Args:
-            architecture: Embedding and encoder that are trained.
             outputs: Outputs V_out of the server's head.
             decoder_blocks: Decoder blocks on the server.
-            learning: Data, optimisers and evaluation.
-            clusters: Clusters N.
-            batch_size: Samples per cluster and local step, B.
-            local_steps: Local steps per round, H.
             num_envs: Environments E.
             update_format: Format of model updates on the air; None for plain single precision.
             schedule_steps: Local steps that the step-size schedule spans, unless ``learning.schedule_steps``
                 sets them.
             device: PyTorch device to train on, by name; None takes ``learning.device``. It is looked up at
                 the first reset, so a process may be forked before that.
-            moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if outcomes
-                never move or lose moments.
-            head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
-                averaged at the end of the round, or ``common``, one that steps with the mean gradient.
-            memory: Format of the numbers that the clusters train. With 16 bits, embedding and blocks are
-                modules in bfloat16; the server's head stays in single precision.
             most_local_steps: Most local steps in an outcome; None for H.
-            own_steps: Whether clusters may sit out or take different numbers of local steps.
 
         Raises:
             ScenarioError: If the task does not exist.
         """
-        self.architecture = architecture
-        self.num_envs = num_envs
-        self._task = get_task(task)
-        self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
-        self._learning = learning
-        self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
+        self.architecture, self.num_envs = architecture, num_envs
         self.update_format = update_format or UpdateFormat()
-        self._schedule_steps = learning.schedule_steps or schedule_steps
-        self._moment_bits = moment_bits
+        self._task, self._learning = get_task(task), learning
+        self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
         self._device_name = learning.device if device is None else device
-        self._head, self._memory = head, memory
-        self._most_local_steps, self._own_steps = most_local_steps or local_steps, own_steps
+        self._setup = partial(
+            TrainingSetup,
+            architecture=architecture,
+            task=self._task,
+            task_spec=self._task_spec,
+            learning=learning,
+            clusters=clusters,
+            batch_size=batch_size,
+            local_steps=local_steps,
+            most_local_steps=most_local_steps or local_steps,
+            update_format=self.update_format,
+            schedule_steps=learning.schedule_steps or schedule_steps,
+            moment_bits=moment_bits,
+            head=head,
+            memory=memory,
+            own_steps=own_steps,
+        )
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
@@ -191,20 +192,10 @@ class TorchLearner:
             AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
             RuntimeError: If an environment was never reset.
         """
-        plans = trained_round(
-            outcome,
-            num_envs=self.num_envs,
-            clusters=self._clusters,
-            blocks=self.architecture.blocks,
-            local_steps=self._local_steps,
-            most_local_steps=self._most_local_steps,
-            batch_size=self._batch_size,
-            moments=self._moment_bits is not None,
-            recompute=self._memory.recompute,
-        )
         runs = [self._run(e, "train_round") for e in range(self.num_envs)]
         assert self._prepared is not None
-        desk = self._prepared[1]
+        setup, desk = self._prepared
+        plans = trained_round(outcome, setup, self.num_envs)
         for e, run in enumerate(runs):
             self._train_loss[e] = run.train_round(plans[e])
             desk.end_round(e, *run.common_model)
@@ -254,8 +245,7 @@ class TorchLearner:
             RuntimeError: If the environment was never reset.
         """
         model, head = self._run(env, "saving").common_model
-        if self._memory.train_bits == 16:
-            model = copy.deepcopy(model).float()
+        model = copy.deepcopy(model).float() if model.embedding.weight.dtype == torch.bfloat16 else model
         checkpoint = self._task_spec.checkpoint
         if checkpoint is not None:
             save_checkpoint(folder, model, head, source=checkpoint)
@@ -299,9 +289,7 @@ class TorchLearner:
                 "was taken"
             )
         names = [str(e) for e in range(self.num_envs)]
-        require_alike(
-            tree["runs"], dict.fromkeys(names), "learner/runs", frozenset(f"learner/runs/{e}" for e in names)
-        )
+        require_names(tree["runs"], names, "learner/runs")
         runs = [
             None if tree["runs"][e] is None else Federation.from_state(setup, tree["runs"][e]) for e in names
         ]
@@ -325,30 +313,15 @@ class TorchLearner:
         one_thread_after_fork()
         device = resolve_device(self._device_name)
         data = self._task.load(self._task_spec)
-        setup = TrainingSetup(
-            architecture=self.architecture,
-            task=self._task,
-            task_spec=self._task_spec,
-            learning=self._learning,
-            clusters=self._clusters,
-            batch_size=self._batch_size,
-            local_steps=self._local_steps,
+        tokens, targets = torch.tensor(data.train.tokens), torch.tensor(data.train.targets)
+        setup = self._setup(
             strata=data.strata,
             lengths=data.lengths,
-            train=(
-                torch.tensor(data.train.tokens, device=device),
-                torch.tensor(data.train.targets, device=device),
-            ),
+            train=(tokens.to(device), targets.to(device)),
             # They stay on the CPU, where they are summed, so that nothing waits for a GPU.
-            units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
+            units=self._task.units(targets).double().numpy(),
             hidden=data.hidden,
-            update_format=self.update_format,
-            schedule_steps=self._schedule_steps,
-            moment_bits=self._moment_bits,
-            head=self._head,
-            memory=self._memory,
             pack=data.pack,
-            own_steps=self._own_steps,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)

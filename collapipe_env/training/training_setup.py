@@ -31,6 +31,7 @@ class TrainingSetup:
         clusters: Clusters N.
         batch_size: Samples per cluster and local step, B.
         local_steps: Local steps per round, H.
+        most_local_steps: Most local steps that a cluster may take.
         strata: Class of every training sample, or document.
         lengths: Real tokens of every training sample, or document.
         train: Tokens and targets to train on.
@@ -54,6 +55,7 @@ class TrainingSetup:
     clusters: int
     batch_size: int
     local_steps: int
+    most_local_steps: int
     strata: IntArray
     lengths: IntArray
     train: tuple[Tensor, Tensor]

@@ -26,8 +26,7 @@ def make(
 ):
     """A learner and its run, which may send its updates, and keep what it trains, in some format."""
     learner = small_learner(local_steps, **learning)
-    learner._moment_bits = moment_bits
-    setup = learner._prepared[0]
+    setup, desk = learner._prepared
     setup = replace(
         setup,
         update_format=update_format or UpdateFormat(),
@@ -36,6 +35,7 @@ def make(
         memory=memory,
         moment_bits=moment_bits,
     )
+    learner._prepared = setup, desk
     run = learner._runs[0] = Federation(setup, np.random.default_rng(seed))
     return learner, run
 
@@ -52,7 +52,10 @@ def train(learner, rounds=2, clusters=(True,) * N, server_blocks=None, mode=None
     for _ in range(rounds):
         report = learner.train_round(
             single_outcome(
-                blocks, alive(learner._local_steps, clusters), server_blocks=server_blocks, mode=mode
+                blocks,
+                alive(learner._prepared[0].local_steps, clusters),
+                server_blocks=server_blocks,
+                mode=mode,
             )
         )
     return report

@@ -92,7 +92,7 @@ class PlainTraining:
 
     def __init__(self, twin):
         run = twin._runs[0]
-        self.run, self.learning, self.kind_of_head = run, twin._learning, twin._head
+        self.run, self.learning, self.kind_of_head = run, twin._learning, twin._prepared[0].head
         self.model, self.head_module = copy.deepcopy(run._models[0]), copy.deepcopy(run._head.module)
         self.common = {k: v.detach().clone() for k, v in self.model.named_parameters()}
         self.head = {k: v.detach().clone() for k, v in self.head_module.named_parameters()}

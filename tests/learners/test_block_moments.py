@@ -102,5 +102,5 @@ def test_a_saved_run_goes_on_with_each_block_as_old_as_it_is():
 
 def test_a_scenario_tells_the_learner_its_bits():
     scenario = load_scenario({"base": "small", "dynamics": {"processes": {"migration": {"moment_bits": 16}}}})
-    assert make_learner("real", scenario, 1)._moment_bits == 16
-    assert make_learner("real", load_scenario("small"), 1)._moment_bits is None
+    assert make_learner("real", scenario, 1)._setup.keywords["moment_bits"] == 16
+    assert make_learner("real", load_scenario("small"), 1)._setup.keywords["moment_bits"] is None

@@ -12,8 +12,8 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.allocation import COMMON, COPIES
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training import federation
+from collapipe_env.training.cluster_samples import MiniBatch
 from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
-from collapipe_env.training.mini_batches import MiniBatch
 
 CUTS = [[1, 0, 3], [2, 2, 0], [4, 0, 0]]
 MICRO_BATCHES = (2, 3, 6)

@@ -54,7 +54,7 @@ def run_of(family="qwen2", *, tied=True, local_steps=1, update_format=None, head
 
 
 def play(learner, on_server=0, mode=COMMON):
-    run, survived = learner._runs[0], np.ones((N, learner._local_steps, B), dtype=bool)
+    run, survived = learner._runs[0], np.ones((N, learner._prepared[0].local_steps, B), dtype=bool)
     blocks = np.array([(BLOCKS - on_server, 0)] * N)
     run.train_round(plan_of(run, blocks, survived, on_server=on_server, mode=mode))
 
