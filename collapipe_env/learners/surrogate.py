@@ -38,7 +38,6 @@ def skew(learning: LearningSpec, clusters: int) -> float:
     its greatest possible value. 0 for an even partition, and for a single cluster, which has all data.
 
     Args:
-        learning: Settings of the partition and its concentration.
         clusters: ``N``.
     """
     if learning.partition == "iid":
@@ -50,11 +49,7 @@ def skew(learning: LearningSpec, clusters: int) -> float:
 
 
 def heterogeneity_of(constants: SurrogateConstants, scenario: Scenario) -> float:
-    """Return ``zeta^2`` of a scenario's partition over the squared gradient norm, at least 0.
-
-    Args:
-        constants: Constants of a fit.
-    """
+    """Return ``zeta^2`` of a scenario's partition over the squared gradient norm, at least 0."""
     learning = scenario.learning
     return constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
 
@@ -119,10 +114,6 @@ class SurrogateLearner:
     def from_scenario(cls, scenario: Scenario, num_envs: int, backend: Backend = NUMPY) -> SurrogateLearner:
         """Build with the shipped constants that suit the scenario, see :func:`fit_for`.
 
-        Args:
-            num_envs: ``E``.
-            backend: Where the arrays live.
-
         Raises:
             ScenarioError: If no fit is shipped for the task.
             DataError: If the shipped file is damaged.
@@ -164,21 +155,22 @@ class SurrogateLearner:
         factors = self._next_factors(lasts, most)
         if self._backend is NUMPY:
             reached, loss = np.empty(len(counts)), np.empty(len(counts))
-            written = self._progress, reached, loss
-            arrays = (
+            given = (
+                self._curve,
+                float(self._batch_size),
                 np.ascontiguousarray(counts, dtype=np.int64),
                 np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
                 np.ascontiguousarray(outcome.survival, dtype=np.float64),
+                factors,
             )
-            numbers = self._curve, float(self._batch_size)
             if taken is None:
                 terms = step_terms(self.constants, clusters, most, self.heterogeneity)
-                learn_rows(terms, *numbers, *arrays, factors, before, *written)
+                learn_rows(terms, *given, before, self._progress, reached, loss)
             else:
                 terms = step_terms(self.constants, clusters, 0, self.heterogeneity)
                 plan = plan_terms(self.constants, clusters, self.heterogeneity)
                 steps = OwnSteps(np.ascontiguousarray(taken), np.ascontiguousarray(before))
-                learn_own_rows(terms, plan, *numbers, *arrays, factors, steps, *written)
+                learn_own_rows(terms, plan, *given, steps, self._progress, reached, loss)
         else:
             reached, loss = self._learn(
                 counts, outcome.micro_batches, outcome.survival, factors, before, taken, self._progress

@@ -79,11 +79,7 @@ class SurrogateOutcome:
 
 
 def steps_of(outcome: RoundOutcome, dtype: object) -> Array:
-    """Return the local steps of the clusters (E, N), 0 for those that sit out.
-
-    Args:
-        dtype: Type of the numbers.
-    """
+    """Return the local steps of the clusters (E, N), 0 for those that sit out."""
     xp, most = namespace(outcome.survival), outcome.arrivals.counts.shape[-1]
     steps = outcome.local_steps
     if steps is None:
@@ -110,13 +106,7 @@ def mean_loss_of_packets(survival: Array, steps: Array) -> Array:
 def step_terms(
     constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
 ) -> StepTerms:
-    """Return the terms of :func:`progress` that are the same in every round.
-
-    Args:
-        clusters: ``N``.
-        local_steps: ``H``.
-        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-    """
+    """Return the terms of :func:`progress` that are the same in every round of ``N`` clusters."""
     return StepTerms(
         rate=constants.rate,
         noise=constants.noise * (1.0 + local_steps**2 * constants.drift * clusters),
@@ -127,12 +117,7 @@ def step_terms(
 
 
 def plan_terms(constants: SurrogateConstants, clusters: int, heterogeneity: float) -> PlanTerms:
-    """Return the further constants for clusters that may sit out or differ in their local steps.
-
-    Args:
-        clusters: ``N``.
-        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-    """
+    """Return the further constants for clusters that may sit out or differ in their local steps."""
     return PlanTerms(
         float(constants.drift), float(heterogeneity), float(constants.sitting_out), float(clusters)
     )

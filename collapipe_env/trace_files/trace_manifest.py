@@ -37,7 +37,6 @@ def verify_set(name: str, source: str | None = None) -> None:
     """Check that a folder holds a known set, file by file.
 
     Args:
-        name: Name of the set.
         source: Its folder; ``None`` for its usual place below ``COLLAPIPE_DATA``.
 
     Raises:

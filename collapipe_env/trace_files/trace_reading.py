@@ -99,7 +99,6 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
 
     Args:
         path: A file in CSV, which may be compressed by gzip.
-        columns: Columns to read.
 
     Returns:
         The traces in their order in the file; ``None`` for parts in which the quantity was not measured in

@@ -41,7 +41,6 @@ def split(items: Sequence[Item], part: Part) -> list[Item]:
 
     Args:
         items: Files or traces in the order of their names.
-        part: The part; ``all`` for all of them.
     """
     return [item for index, item in enumerate(items) if part in ("all", part_of(index))]
 
@@ -50,8 +49,7 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
     """Files of a source, in the order of their names.
 
     Args:
-        source: A folder, a file, or several of them. A relative path that does not exist is also looked up in
-            the folder that the environment variable ``COLLAPIPE_DATA`` names.
+        source: A folder, a file, or several of them, each looked up by :func:`found_path`.
 
     Raises:
         DataError: If a path does not exist, a folder holds no traces, or a file is named twice.
@@ -89,9 +87,8 @@ def _is_table(path: Path) -> bool:
 def found_path(text: str) -> Path:
     """Path of a file or folder that a scenario names.
 
-    Args:
-        text: The path. A relative path that does not exist is also looked up in the folder that the
-            environment variable ``COLLAPIPE_DATA`` names.
+    A relative path that does not exist is also looked up in the folder that the environment variable
+    ``COLLAPIPE_DATA`` names.
 
     Raises:
         DataError: If it does not exist.
@@ -115,13 +112,10 @@ def found_path(text: str) -> Path:
 
 
 def checksum(paths: Sequence[Path]) -> str:
-    """SHA-256 of the names and contents of files, independent of their folder.
+    """SHA-256 of the names and contents of files, in hexadecimal digits, independent of their folder.
 
     Args:
         paths: The files, in the order of their names.
-
-    Returns:
-        Hexadecimal digits.
 
     Raises:
         DataError: If one cannot be read.
@@ -131,9 +125,6 @@ def checksum(paths: Sequence[Path]) -> str:
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of each file, by its name.
-
-    Args:
-        paths: The files.
 
     Raises:
         DataError: If one cannot be read.
@@ -168,8 +159,6 @@ def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> 
 
     Args:
         source: As for :func:`source_files`.
-        columns: Columns to read from the files.
-        part: Part of the split.
 
     Raises:
         DataError: If a file is malformed (the message names file and line), or no trace is left.

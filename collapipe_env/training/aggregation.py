@@ -78,10 +78,7 @@ class Aggregation:
         return {name: None if value is None else array_of(value) for name, value in self._memory.items()}
 
     def set_state(self, tree: Tree, like: Tensor) -> None:
-        """Continue from a state of :meth:`get_state`.
-
-        Args:
-            like: A model's parameters, shape (P,).
+        """Continue from a state of :meth:`get_state`; ``like`` is a model's parameters, shape (P,).
 
         Raises:
             StateError: If the state does not fit.

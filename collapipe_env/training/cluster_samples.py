@@ -52,11 +52,7 @@ class ClusterSamples:
 
     @classmethod
     def of(cls, setup: TrainingSetup, parts: Sequence[IntArray]) -> ClusterSamples:
-        """Return the samples of a partition; where the task packs documents, it is a partition of documents.
-
-        Args:
-            parts: Indices of each cluster's samples, or documents.
-        """
+        """Return the samples of a partition, which is one of documents where the task packs these."""
         tokens, targets = setup.train
         if setup.pack is None:
             return cls(tokens, targets, setup.units, parts)

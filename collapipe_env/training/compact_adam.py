@@ -66,8 +66,6 @@ class CompactAdamW(torch.optim.AdamW):
 
         Args:
             groups: Groups of one flat parameter each.
-            learning_rate: Step size.
-            betas: Decays of the moments.
             moment_bits: 32 or 8.
             generator: Draws all rounding.
         """

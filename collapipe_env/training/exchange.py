@@ -39,8 +39,6 @@ class Exchange:
 
         Args:
             flat: Its parameters; the other models' have the same layout.
-            update_format: Format of updates on the air.
-            learning: The server's aggregation rule.
             generator: Draws stochastic rounding, including that of new weights in bfloat16.
         """
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]

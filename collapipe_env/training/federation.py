@@ -67,18 +67,13 @@ class Federation:
     """
 
     def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
-        """Initialise parameters and spread the data.
-
-        Args:
-            rng: Only source of randomness; child generators are spawned from it.
-        """
+        """Initialise parameters and spread the data; ``rng`` is the only source of randomness."""
         self._setup = setup
         learning, device = setup.learning, setup.train[0].device
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
-        begun = begin_training(setup, rng)
-        self._samples, self._streams, self._noise_rng = begun.samples, begun.streams, begun.noise_rng
+        self._samples, self._streams, model, head, self._noise_rng = begin_training(setup, rng)
         self._data_sizes = np.array([len(part) for part in self._samples.parts], dtype=np.float64)
-        model, head, memory = begun.model, begun.head, setup.memory
+        memory = setup.memory
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
@@ -129,7 +124,7 @@ class Federation:
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
-            train = self._train_merged if self._may_merge(plan) else self._train_clusters
+            train = self._train_merged if can_merge(self._setup, plan) else self._train_clusters
             updated, mean_loss = train(server, plan)
         self.close_round(server, updated, plan.server_blocks, server_mode)
         return mean_loss
@@ -164,7 +159,6 @@ class Federation:
             server: The server's side of the round.
             updated: Clusters that made an update, shape (N,). If none did, the model stays as it is.
             on_server: Last encoder blocks that the server ran, shape (N,).
-            server_mode: As for :meth:`open_round`.
         """
         if not updated.any():
             return
@@ -178,18 +172,6 @@ class Federation:
         server.end_round(self._models, weights)
         if self._tied is not None:
             self._head.flat.values[matrix] = self._parameters[0, table]
-
-    def _may_merge(self, plan: TrainedRound) -> bool:
-        """Whether the round's local steps and their mean may be computed as one step of one model."""
-        setup = self._setup
-        return bool((plan.local_steps == 1).all()) and can_merge(
-            setup.learning,
-            local_steps=1,
-            server_mode=int(plan.server_mode),
-            lossless=setup.update_format.lossless,
-            dropout=setup.architecture.dropout,
-            recompute=bool(plan.recompute.any()),
-        )
 
     def _train_merged(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
         """Set all models to the mean of the clusters' models after one local step.
@@ -217,11 +199,7 @@ class Federation:
         return units > 0, float(loss) if units.any() else float("nan")
 
     def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
-        """Let every cluster take its local steps.
-
-        Returns:
-            Which clusters made an update, shape (N,), and the mean training loss.
-        """
+        """Let every cluster take its local steps; results as for :meth:`_train_merged`."""
         setup = self._setup
         versions = self._versions(plan)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
@@ -292,11 +270,7 @@ class Federation:
         return self._samples, self._streams
 
     def begin_steps(self, local_steps: int) -> list[float]:
-        """Count local steps that are taken elsewhere, and return each one's share of the full step size.
-
-        Args:
-            local_steps: Most local steps that a cluster takes in the round.
-        """
+        """Count a round's local steps, taken elsewhere, and return each one's share of the full step size."""
         self.rounds += 1
         return [self._step_sizes.next_factor() for _ in range(local_steps)]
 
@@ -337,10 +311,7 @@ class Federation:
 
     @classmethod
     def from_state(cls, setup: TrainingSetup, tree: Tree) -> Federation:
-        """Return the run whose state :meth:`get_state` returned.
-
-        Args:
-            tree: The state, which is only read.
+        """Return the run whose state :meth:`get_state` returned; the state is only read.
 
         Raises:
             StateError: If the state is damaged or does not fit the setup.

@@ -46,13 +46,7 @@ class Evaluator:
     def __init__(
         self, task: Task, task_spec: TaskSpec, data: TaskData, learning: LearningSpec, device: torch.device
     ) -> None:
-        """Choose the samples and put them on the device.
-
-        Args:
-            task_spec: Settings of its data and head.
-            learning: Split and numbers of samples, and the precision.
-            device: Device of the models.
-        """
+        """Choose the samples and put them on the device of the models."""
         held_out = data.dev if learning.evaluation_split == "dev" else data.test
         # A fixed random subset: files are often sorted by class or source.
         order = np.random.default_rng(0).permutation(len(held_out))[: learning.evaluation_samples]
@@ -82,11 +76,7 @@ class Evaluator:
         return Evaluation(loss, dict(scores))
 
     def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
-        """Let a model continue held-out documents; see ``continuations`` of the task.
-
-        Args:
-            model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
-            count: Documents.
+        """Let a model continue ``count`` held-out documents; see ``continuations`` of the task.
 
         Raises:
             ScenarioError: If the task writes no text.
@@ -160,6 +150,7 @@ class EvaluationDesk:
     it ends with its evaluation. Its errors are raised when its figures are due.
 
     Attributes:
+        evaluator: Computes the figures.
         loss: Loss to report, shape (E,); NaN before a reset.
         metrics: Metrics to report, each of shape (E,).
     """
@@ -168,7 +159,7 @@ class EvaluationDesk:
         self, evaluator: Evaluator, learning: LearningSpec, num_envs: int, names: tuple[str, ...]
     ) -> None:
         """Begin without figures; ``names`` are those of the metrics."""
-        self._evaluator, self._learning = evaluator, learning
+        self.evaluator, self._learning = evaluator, learning
         self._rounds = [0] * num_envs
         self._waiting: dict[int, Callable[[], Evaluation]] = {}
         self._last: _Job | None = None
@@ -179,7 +170,7 @@ class EvaluationDesk:
         """Evaluate an environment's untrained model."""
         self._rounds[env] = 0
         self._waiting.pop(env, None)
-        self._keep(env, self._evaluator(model, head))
+        self._keep(env, self.evaluator(model, head))
 
     def end_round(self, env: int, model: nn.Module, head: nn.Module) -> None:
         """Count a round and evaluate the environment's model if it is time to."""
@@ -190,17 +181,13 @@ class EvaluationDesk:
             return
         metrics = metrics_due(number, every, self._learning.metric_every)
         if self._learning.evaluation == "inline":
-            self._keep(env, self._evaluator(model, head, metrics=metrics))
+            self._keep(env, self.evaluator(model, head, metrics=metrics))
             return
         if env in self._waiting:
             self._keep(env, self._waiting.pop(env)())
         model, head = copy.deepcopy(model), copy.deepcopy(head)
-        work = partial(self._evaluator, model, head, metrics=metrics)
+        work = partial(self.evaluator, model, head, metrics=metrics)
         self._last = self._waiting[env] = _Job(work, self._last)
-
-    def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
-        """Return continuations of held-out documents; see :meth:`Evaluator.written`."""
-        return self._evaluator.written(model, head, count)
 
     def get_state(self) -> Tree:
         """Return the figures and the counts of rounds; waits for evaluations that run in the background.
@@ -256,7 +243,7 @@ class EvaluationDesk:
             self._waiting[int(env)] = partial(Evaluation, float(found["loss"]), values)
 
     def _given(self) -> tuple[Evaluator, LearningSpec, int, tuple[str, ...]]:
-        return self._evaluator, self._learning, len(self._rounds), tuple(self.metrics)
+        return self.evaluator, self._learning, len(self._rounds), tuple(self.metrics)
 
     def _keep(self, env: int, found: Evaluation) -> None:
         self.loss[env] = found.loss

@@ -23,47 +23,36 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
-from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.cluster_samples import MiniBatch
 from collapipe_env.training.compute_device import full_precision, mixed_precision
+from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import LossFunction
+from collapipe_env.training.training_setup import TrainingSetup
 
 CACHED_SAMPLES = 64
 """Samples whose activations stay in a core's cache, for small models."""
 
 
-def can_merge(
-    learning: LearningSpec,
-    *,
-    local_steps: int,
-    server_mode: int,
-    lossless: bool,
-    dropout: float,
-    recompute: bool = False,
-) -> bool:
+def can_merge(setup: TrainingSetup, plan: TrainedRound) -> bool:
     """Whether :func:`merged_step` may compute a round, that is, whether the round is linear in the gradients.
 
     FedProx is no obstacle, as its pull is zero in the first local step; nor is an asynchronous pipeline, as
-    no stage lags behind in that step; nor is the server's aggregation, which sees only the mean.
-
-    Args:
-        learning: The optimiser must be ``sgd`` without momentum, and gradients must not be clipped (which
-            depends on each cluster's norm).
-        local_steps: H, must be 1.
-        server_mode: Must be ``COMMON``: a server that steps between batches changes the gradients.
-        lossless: Must be True: updates that are rounded cluster by cluster do not add up to one step.
-        dropout: Must be 0: joint passes would draw other masks.
-        recompute: Must be False: joint passes store activations.
+    no stage lags behind in that step; nor is the server's aggregation, which sees only the mean. Obstacles
+    are optimisers other than SGD without momentum; clipping, which depends on each cluster's norm; more local
+    steps than one, or none in some cluster; a server that steps between batches and so changes the gradients;
+    updates that are rounded cluster by cluster, as these do not add up to one step; dropout, as joint passes
+    would draw other masks; and recomputation, as joint passes store activations.
     """
+    learning = setup.learning
     return (
         learning.optimizer == "sgd"
         and not learning.momentum
         and not learning.gradient_clip
-        and local_steps == 1
-        and server_mode == COMMON
-        and lossless
-        and not dropout
-        and not recompute
+        and bool((plan.local_steps == 1).all())
+        and int(plan.server_mode) == COMMON
+        and setup.update_format.lossless
+        and not setup.architecture.dropout
+        and not plan.recompute.any()
     )
 
 

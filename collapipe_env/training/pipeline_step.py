@@ -57,8 +57,6 @@ class CutModel:
         """Cut a model.
 
         Args:
-            model: The cluster's embedding and blocks.
-            loss: Mean loss of (outputs, targets).
             blocks: Blocks of each stage slot; slots with 0 are skipped.
             server_blocks: The blocks that the server runs in place of the model's last ones.
             precision: ``"bfloat16"`` runs the forward passes in mixed precision; see

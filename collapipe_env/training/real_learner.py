@@ -50,11 +50,8 @@ class TorchLearner:
     except in processes forked after the first reset: these use one thread
     (:mod:`collapipe_env.ground.forking`). The same seeds give bit-identical losses on a CPU for the same
     number of threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward
-    pass, so last digits may differ there.
-
-    Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
-    reports in between repeat the last one. With ``evaluation: background`` each is reported one evaluation
-    later: see :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`.
+    pass, so last digits may differ there. Its evaluations are those of
+    :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`; reports in between repeat the last.
     """
 
     def __init__(
@@ -129,8 +126,6 @@ class TorchLearner:
         """Return the learner of a scenario; it trains the proxy, or the priced architecture without one.
 
         Args:
-            num_envs: Environments E.
-            device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
             moment_bits: Bits of moments that travel with their blocks; None takes the value that the
                 scenario's processes need.
         """
@@ -204,9 +199,6 @@ class TorchLearner:
     def _run(self, env: int, before: str) -> Federation:
         """Return an environment's training run.
 
-        Args:
-            before: What needs it, for the error.
-
         Raises:
             RuntimeError: If the environment was never reset.
         """
@@ -216,12 +208,9 @@ class TorchLearner:
         return run
 
     def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
-        """Let the trained model of an environment continue the beginnings of held-out documents.
+        """Let the trained model of an environment continue the beginnings of ``count`` held-out documents.
 
         Nothing of the training changes.
-
-        Args:
-            count: Documents.
 
         Returns:
             For each, ``prompt``, ``document`` (its own continuation), ``greedy`` and ``top_p``.
@@ -232,13 +221,10 @@ class TorchLearner:
         """
         run = self._run(env, "written_samples")
         assert self._prepared is not None
-        return self._prepared[1].written(*run.common_model, count)
+        return self._prepared[1].evaluator.written(*run.common_model, count)
 
     def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
-        """Write an environment's language model as a folder in Hugging Face format, with its tokeniser.
-
-        Args:
-            folder: Folder to create.
+        """Write an environment's language model as a new folder in Hugging Face format, with its tokeniser.
 
         Raises:
             CheckpointError: If the model is of no style of language models, or the folder cannot be written.

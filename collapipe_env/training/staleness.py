@@ -52,7 +52,6 @@ class WeightVersions:
 
         Args:
             flat: The cluster's true weights.
-            optimizer: Their optimiser.
             gaps: Places in the flat vector and their version gap s >= 0; places may be left out.
             predict: Predict weights instead of using stale ones.
         """

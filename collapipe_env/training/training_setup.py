@@ -70,11 +70,7 @@ class TrainingSetup:
     own_steps: bool = False
 
     def head_copies(self, local_steps: int) -> bool:
-        """Whether each cluster has a head of its own within a round; with one local step none needs it.
-
-        Args:
-            local_steps: Most local steps that a cluster takes in the round.
-        """
+        """Whether each cluster has its own head in a round of so many local steps; with one none needs it."""
         return self.head == "copies" and local_steps > 1
 
     @cached_property

@@ -113,7 +113,6 @@ class UpdateCompressor:
         """Begin with empty memories.
 
         Args:
-            update_format: Format of updates on the air.
             parts: Places of each part in an update; empty for a part that is not trained.
             generator: Draws stochastic rounding.
         """

@@ -1,5 +1,7 @@
 """The shortcut of plain SGD against the loop that it replaces."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch.nn import functional
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.allocation import COMMON, COPIES
+from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training import federation
 from collapipe_env.training.cluster_samples import MiniBatch
@@ -132,7 +135,19 @@ def test_joint_passes_are_as_large_as_the_device_likes(samples_per_pass, on_cpu,
         assert joint_pass_size(samples_per_pass, 4, torch.device(name)) == expected
 
 
-CONDITIONS = {"local_steps": 1, "server_mode": COMMON, "lossless": True, "dropout": 0.0}
+def merges(local_steps=1, server_mode=COMMON, weight_bits=32, dropout=0.0, recompute=False, **learning):
+    """Whether a round of plain SGD may be merged, but for these changes."""
+    setup = SimpleNamespace(
+        learning=LearningSpec(**{"optimizer": "sgd", **learning}),
+        update_format=UpdateFormat(weight_bits),
+        architecture=Architecture(BLOCKS, 8, 12, 2, 6, 50, dropout=dropout),
+    )
+    plan = SimpleNamespace(
+        local_steps=np.array([1, local_steps]),
+        server_mode=np.array(server_mode),
+        recompute=np.array([False, recompute]),
+    )
+    return can_merge(setup, plan)
 
 
 @pytest.mark.parametrize(
@@ -143,13 +158,13 @@ CONDITIONS = {"local_steps": 1, "server_mode": COMMON, "lossless": True, "dropou
         {"gradient_clip": 1.0},
         {"local_steps": 2},
         {"server_mode": COPIES},
-        {"lossless": False},
+        {"local_steps": 0},
+        {"weight_bits": 8},
         {"dropout": 0.1},
+        {"recompute": True},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=lambda change: "-".join(map(str, *change.items())),
 )
 def test_anything_else_is_computed_by_the_loop(change):
-    assert can_merge(LearningSpec(optimizer="sgd"), **CONDITIONS)
-    conditions = {name: change.get(name, value) for name, value in CONDITIONS.items()}
-    learning = {name: value for name, value in change.items() if name not in CONDITIONS}
-    assert not can_merge(LearningSpec(**{"optimizer": "sgd", **learning}), **conditions)
+    assert merges()
+    assert not merges(**change)
