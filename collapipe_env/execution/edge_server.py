@@ -205,7 +205,6 @@ class ServedRound:
     def _send_round(self, n: int, cluster: ClusterScript) -> None:
         """Send a cluster its script, the common model, and its moments."""
         _, flat, optimizer = self._fed.replica(n)
-        samples, streams = self._fed.samples
         rate = self._owner.setup.learning.learning_rate
         meta = {
             "script": to_json(cluster),
@@ -222,7 +221,7 @@ class ServedRound:
                 values = torch.cat([flat.values[place] for place in places]).numpy().copy()
                 arrays |= below(name, {VALUES: values, **memory_arrays(flat, optimizer, module)})
         for _ in range(self._steps[n]):  # the server's own copy of the order of samples keeps up
-            samples.next_batch(self._owner.setup, streams[n])
+            self._fed.samples.next_batch(self._owner.setup, self._fed.streams[n])
         self._owner.send(control_unit_name(n), "round", self._tag, meta=meta, arrays=arrays)
 
     def _modules(self, n: int) -> list[tuple[str, torch.nn.Module]]:

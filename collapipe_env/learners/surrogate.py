@@ -83,12 +83,10 @@ class SurrogateLearner:
         """Describe the learning.
 
         Args:
-            num_envs: ``E``.
             batch_size: Samples ``B`` of a cluster's mini-batch.
             heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
             step_factor: Share of the full step size in a local step, counted over all rounds, in [0, 1]; None
                 for 1 in all.
-            backend: Where the arrays live.
             own_steps: Whether clusters may sit out or take different numbers of local steps.
         """
         self.constants = constants

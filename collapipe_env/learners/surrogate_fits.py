@@ -90,10 +90,8 @@ class SurrogateFit:
 
     Attributes:
         key: ``"<scenario>/<task>"``, for instance ``"medium/ner"``.
-        task: Name of the task.
         blocks: Encoder blocks ``L`` of the runs.
         clusters: Clusters ``N`` of the scenario.
-        constants: The fitted constants.
     """
 
     key: str

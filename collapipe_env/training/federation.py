@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from collapipe_env.ground.arrays import BoolArray, IntArray
 from collapipe_env.ground.errors import StateError, shortened
@@ -28,7 +28,7 @@ from collapipe_env.training.flat_parameters import FlatParameters, parameter_cou
 from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
 from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
 from collapipe_env.training.outcome_checks import TrainedRound
-from collapipe_env.training.pipeline_step import pipeline_step
+from collapipe_env.training.pipeline_step import StepResult, pipeline_step
 from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
@@ -64,6 +64,12 @@ class Federation:
     At the end of the round the clusters' updates travel to the server and their mean travels back: see
     :class:`~collapipe_env.training.exchange.Exchange`. The mean is weighted by the clusters' shares of the
     training data, over those clusters that made at least one update. If none did, the model stays as it is.
+
+    Attributes:
+        samples: Samples of all clusters.
+        streams: Their order in each cluster.
+        step_sizes: Schedule of the step sizes, which counts the local steps begun in all rounds.
+        rounds: Rounds played.
     """
 
     def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
@@ -71,8 +77,8 @@ class Federation:
         self._setup = setup
         learning, device = setup.learning, setup.train[0].device
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
-        self._samples, self._streams, model, head, self._noise_rng = begin_training(setup, rng)
-        self._data_sizes = np.array([len(part) for part in self._samples.parts], dtype=np.float64)
+        self.samples, self.streams, model, head, self._noise_rng = begin_training(setup, rng)
+        self._data_sizes = np.array([len(part) for part in self.samples.parts], dtype=np.float64)
         memory = setup.memory
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
@@ -99,7 +105,7 @@ class Federation:
         ]
         # Eight-bit moments travel as they are.
         self._moments_rounded = setup.moment_bits == 16 and memory.moment_bits != 8
-        self._step_sizes = StepSizes(learning, setup.schedule_steps)
+        self.step_sizes = StepSizes(learning, setup.schedule_steps)
         self._rounding = rounding
         self.rounds = 0
         self._exchange = Exchange(self._models[0], self._flats[0], setup.update_format, learning, rounding)
@@ -119,7 +125,7 @@ class Federation:
         if not most:
             return float("nan")
         server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
-        self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
+        self.step_sizes.next_step([*self._optimizers, *server.optimizers()])
         trained = len(self._models[0].blocks) - int(plan.server_blocks[0])
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
@@ -180,7 +186,7 @@ class Federation:
             Which clusters made an update, shape (N,), and the mean training loss.
         """
         setup = self._setup
-        batches = [self._next_batch(stream) for stream in self._streams]
+        batches = [self._next_batch(stream) for stream in self.streams]
         survived = [
             arrived[0, :count].tolist()
             for arrived, count in zip(plan.survived, plan.micro_batches, strict=True)
@@ -203,14 +209,13 @@ class Federation:
         setup = self._setup
         versions = self._versions(plan)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
-        losses: list[Tensor] = []
-        units_of_losses: list[float] = []
+        results: list[StepResult] = []
         for step in range(int(plan.local_steps.max())):
             if step:  # those of the first step are set: predictions of stale weights use them
-                self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
+                self.step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
             for n in np.flatnonzero(plan.local_steps > step).tolist():
-                tokens, targets, units = self._next_batch(self._streams[n])
+                tokens, targets, units = self._next_batch(self.streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
@@ -231,15 +236,15 @@ class Federation:
                     self._update(n)
                     server.after_batch(n, result.units)
                     updated[n] = True
-                    losses.append(result.loss)
-                    units_of_losses.append(result.units)
+                    results.append(result)
                 if n in versions and step + 1 < plan.local_steps[n]:
                     versions[n].record(bool(result.units))
             server.end_step()
-        if not losses:
+        if not results:
             return updated, float("nan")
         # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
-        return updated, float(np.average(torch.stack(losses).tolist(), weights=units_of_losses))
+        losses = torch.stack([result.loss for result in results]).tolist()
+        return updated, float(np.average(losses, weights=[result.units for result in results]))
 
     @torch.no_grad()
     def _update(self, cluster: int) -> None:
@@ -264,24 +269,10 @@ class Federation:
         """Return a cluster's model, its parameters and their optimiser; not copies."""
         return self._models[cluster], self._flats[cluster], self._optimizers[cluster]
 
-    @property
-    def samples(self) -> tuple[ClusterSamples, list[SampleStream]]:
-        """Samples, and their order in each cluster; not copies."""
-        return self._samples, self._streams
-
     def begin_steps(self, local_steps: int) -> list[float]:
         """Count a round's local steps, taken elsewhere, and return each one's share of the full step size."""
         self.rounds += 1
-        return [self._step_sizes.next_factor() for _ in range(local_steps)]
-
-    @property
-    def local_steps(self) -> int:
-        """Local steps begun in all rounds; the step-size schedule counts them."""
-        return self._step_sizes.step
-
-    @local_steps.setter
-    def local_steps(self, steps: int) -> None:
-        self._step_sizes.step = steps
+        return [self.step_sizes.next_factor() for _ in range(local_steps)]
 
     @property
     def common_model(self) -> tuple[ClusterModel, nn.Module]:
@@ -292,7 +283,7 @@ class Federation:
         """Return copies of everything that decides how the run continues; call it between rounds only."""
         model, head = self.common_model
         return {
-            "streams": {str(n): stream.get_state() for n, stream in enumerate(self._streams)},
+            "streams": {str(n): stream.get_state() for n, stream in enumerate(self.streams)},
             # The clusters' models are equal between rounds, so one is enough.
             "model": {name: array_of(values) for name, values in model.named_parameters()},
             "head": {name: array_of(values) for name, values in head.named_parameters()},
@@ -304,9 +295,9 @@ class Federation:
             },
             "exchange": self._exchange.get_state(),
             "round": self.rounds,
-            **({"step": self._step_sizes.step} if self._setup.own_steps else {}),
+            **({"step": self.step_sizes.step} if self._setup.own_steps else {}),
             "noise_rng": generator_tree(self._noise_rng),
-            **({} if self._setup.pack is None else {"documents": self._samples.get_state()}),
+            **({} if self._setup.pack is None else {"documents": self.samples.get_state()}),
         }
 
     @classmethod
@@ -334,11 +325,11 @@ class Federation:
             parts.append("step")
         require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
         if self._setup.pack is not None:
-            self._samples = ClusterSamples.from_state(self._setup, tree["documents"])
+            self.samples = ClusterSamples.from_state(self._setup, tree["documents"])
         for name in ("streams", "optimizers"):
             require_names(tree[name], clusters, name)
-        for n, stream in enumerate(self._streams):
-            stream.set_state(tree["streams"][str(n)], len(self._samples.tokens))
+        for n, stream in enumerate(self.streams):
+            stream.set_state(tree["streams"][str(n)], len(self.samples.tokens))
         self._data_sizes = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
@@ -358,7 +349,7 @@ class Federation:
         step = tree["step"] if self._setup.own_steps else tree["round"] * self._setup.local_steps
         if type(step) is not int or step < 0:
             raise StateError(f"learner/runs: step is damaged: {REMEDY}")
-        self.rounds, self._step_sizes.step = tree["round"], step
+        self.rounds, self.step_sizes.step = tree["round"], step
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies of the modules would no longer share their parameters with the flat vectors.
@@ -404,4 +395,4 @@ class Federation:
 
     def _next_batch(self, stream: SampleStream) -> MiniBatch:
         """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
-        return self._samples.next_batch(self._setup, stream)
+        return self.samples.next_batch(self._setup, stream)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import StateError
@@ -61,19 +62,34 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, head: nn.Module, *, metrics: bool = True) -> Evaluation:
-        """Evaluate a model.
+        """Evaluate a model, which maps token ids (samples, q) to encoder outputs (samples, q, d).
 
         Args:
-            model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
             metrics: Also compute metrics, on the first ``metric_samples`` of the samples.
         """
+        losses, units, predictions = [], [], []
         with _evaluating(model, head):
-            losses, units, predictions = self._passes(model, head, len(self._scored) if metrics else 0)
-        loss = sum(mean * count for mean, count in zip(losses, units, strict=True)) / sum(units)
+            for start in range(0, len(self._tokens), self._batch):
+                tokens = self._tokens[start : start + self._batch]
+                targets = self._targets[start : start + self._batch]
+                mask = tokens != PADDING
+                count = min(len(self._scored) - start, len(tokens)) if metrics else 0
+                with mixed_precision(self._precision, self._device):
+                    hidden = model(tokens)
+                    outputs = full_precision(head(hidden, mask, targets))
+                    if count > 0 and self._measure is not None:  # measurements in place of predictions
+                        predictions.append(self._measure(outputs[:count], targets[:count]).cpu())
+                    elif count > 0:
+                        found = self._task.predict(head, hidden[:count], mask[:count], self._spec)
+                        predictions.append(found.cpu())
+                losses.append(self._task.loss(outputs, targets))
+                units.append(self._task.units(targets).sum())
+            # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
+            means, counts = torch.stack(losses).tolist(), torch.stack(units).tolist()
+        loss = sum(mean * count for mean, count in zip(means, counts, strict=True)) / sum(counts)
         if not metrics:
             return Evaluation(loss, None)
-        scores = self._task.score(_joined(predictions), self._scored, self._data)
-        return Evaluation(loss, dict(scores))
+        return Evaluation(loss, dict(self._task.score(_joined(predictions), self._scored, self._data)))
 
     def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
         """Let a model continue ``count`` held-out documents; see ``continuations`` of the task.
@@ -84,33 +100,6 @@ class Evaluator:
         write = require_writing(self._task)
         with _evaluating(model, head):
             return [one.to_dict() for one in write(model, head, self._held_out, self._data, count)]
-
-    def _passes(
-        self, model: nn.Module, head: nn.Module, predicted: int
-    ) -> tuple[list[float], list[float], list[Tensor]]:
-        """Return losses and units of all batches, and predictions for the first ``predicted`` samples.
-
-        Where the task measures outputs instead of predicting, the predictions are those measurements.
-        """
-        losses, units, predictions = [], [], []
-        for start in range(0, len(self._tokens), self._batch):
-            tokens = self._tokens[start : start + self._batch]
-            targets = self._targets[start : start + self._batch]
-            mask = tokens != PADDING
-            with mixed_precision(self._precision, self._device):
-                hidden = model(tokens)
-                outputs = full_precision(head(hidden, mask, targets))
-                count = min(predicted - start, len(tokens))
-                if count > 0 and self._measure is not None:
-                    predictions.append(self._measure(outputs[:count], targets[:count]).cpu())
-                elif count > 0:
-                    predictions.append(
-                        self._task.predict(head, hidden[:count], mask[:count], self._spec).cpu()
-                    )
-            losses.append(self._task.loss(outputs, targets))
-            units.append(self._task.units(targets).sum())
-        # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
-        return torch.stack(losses).tolist(), torch.stack(units).tolist(), predictions
 
 
 def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bool:
@@ -284,8 +273,6 @@ class _Job:
 def _joined(predictions: list[Tensor]) -> np.ndarray:
     """Join batches of predicted rows; generated rows may differ in length and are padded."""
     if predictions[0].ndim == 2:
-        longest = max(part.shape[1] for part in predictions)
-        predictions = [
-            nn.functional.pad(part, (0, longest - part.shape[1]), value=PADDING) for part in predictions
-        ]
+        rows = [row for part in predictions for row in part]
+        return pad_sequence(rows, batch_first=True, padding_value=PADDING).numpy()
     return torch.cat(predictions).numpy()

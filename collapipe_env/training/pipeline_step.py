@@ -196,8 +196,8 @@ def pipeline_step(
     adds the micro-batches up in the same order. Tests execute each schedule and compare.
 
     Args:
-        model: The cluster's replica. Gradients are added to its parameters' ``grad``.
-        head: The server's module. Gradients are added in the same way.
+        model: The cluster's replica. Gradients are added to the ``grad`` of its parameters, and so for
+            ``head`` and ``server_blocks``.
         loss: Mean loss of (outputs, targets).
         tokens: Token ids of the mini-batch, shape (B, q).
         targets: Its targets, shape (B, ...).
@@ -206,11 +206,9 @@ def pipeline_step(
         samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
             have at most that many samples. The accumulated gradient is the same sum, and passes over very
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
-        server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
-            added to their parameters' ``grad``.
+        server_blocks: Encoder blocks that the server runs in place of the model's last ones.
         units: Number of predictions in each sample, shape (B,); None for one each.
-        precision: Precision of forward passes; see :class:`CutModel`.
-        recompute: Recompute activations in the backward pass; see :class:`CutModel`.
+        precision: Precision of forward passes; see :class:`CutModel`, also for ``recompute``.
 
     Returns:
         Units and mean loss of the surviving micro-batches.

@@ -165,7 +165,7 @@ def test_predictions_of_stale_weights_use_the_present_step_size(optimizer, momen
     learner, run = make(optimizer=optimizer, momentum=momentum, schedule="cosine", schedule_steps=4)
     train(learner, 1)
     full = next_step(run._optimizers[0], applied=True)
-    run._step_sizes.next_step(run._optimizers)
+    run.step_sizes.next_step(run._optimizers)
     factor = run._optimizers[0].param_groups[0]["lr"] / 0.01
     assert factor == pytest.approx((1 + 0.5**0.5) / 2)
     torch.testing.assert_close(next_step(run._optimizers[0], applied=True), factor * full)

@@ -74,7 +74,7 @@ def test_one_step_is_that_of_one_matrix_at_both_ends(family, merged):
     _, twin = run_of(family)
     model, head = twin.common_model
     head.weight = model.embedding.weight
-    batches = [twin._next_batch(stream) for stream in twin._streams]
+    batches = [twin._next_batch(stream) for stream in twin.streams]
     losses = [
         functional.cross_entropy(head(model(tokens)).flatten(end_dim=1), targets.flatten())
         for tokens, targets, _ in batches
