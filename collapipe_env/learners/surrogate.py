@@ -36,9 +36,6 @@ def skew(learning: LearningSpec, clusters: int) -> float:
     ``1 - 1 / N`` for a partition without a parameter. The Dirichlet kinds multiply this by
     ``1 / (N alpha + 1)``, the variance of a cluster's share under ``Dirichlet(alpha, ..., alpha)`` divided by
     its greatest possible value. 0 for an even partition, and for a single cluster, which has all data.
-
-    Args:
-        clusters: ``N``.
     """
     if learning.partition == "iid":
         return 0.0
@@ -215,13 +212,11 @@ class SurrogateLearner:
             StateError: If the state is damaged, or has another number of environments.
         """
         require_alike(tree, self.get_state(), "learner")
-        require_within(tree["round"], 0, np.inf, "learner/round")
-        require_within(tree["progress"], 0.0, LARGEST_NUMBER, "learner/progress")
-        array = self._backend.array
-        if self._steps is not None:
-            require_within(tree["step"], 0, MOST_STEPS, "learner/step")
-            self._steps = array(tree["step"])
-        self._progress, self._round = array(tree["progress"]), array(tree["round"])
+        for name, most in (("round", np.inf), ("progress", LARGEST_NUMBER), ("step", MOST_STEPS)):
+            if name in tree:
+                require_within(tree[name], 0, most, f"learner/{name}")
+        arrays = {name: self._backend.array(values) for name, values in tree.items()}
+        self._progress, self._round, self._steps = arrays["progress"], arrays["round"], arrays.get("step")
         self._longest = self._longest_run()
 
     def _longest_run(self) -> int:
@@ -248,7 +243,6 @@ class SurrogateLearner:
 
         Args:
             lasts: Rows of the table that a round takes: 1, or its local steps where rounds differ in them.
-            local_steps: ``H``.
 
         Returns:
             The factors (rounds, H); (steps,) where rounds differ in their local steps.
@@ -270,8 +264,6 @@ def factor_table(step_factor: Callable[[int], float] | None, rounds: int, local_
 
     Args:
         step_factor: The share as a function of the local step, counted over all rounds; None for 1 in all.
-        rounds: Number of rounds, from the first on.
-        local_steps: ``H``.
     """
     if step_factor is None:
         return np.ones((rounds, local_steps))

@@ -47,11 +47,7 @@ class SurrogateOutcome:
 
     @classmethod
     def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
-        """Reduce a simulated round to these numbers.
-
-        Args:
-            batch_size: Samples ``B`` of a cluster's mini-batch.
-        """
+        """Reduce a simulated round with mini-batches of ``B`` samples to these numbers."""
         alike = outcome.participates is None and outcome.local_steps is None
         steps = None if alike else steps_of(outcome, outcome.survival.dtype)
         counts, sizes = outcome.arrivals.counts, outcome.micro_batches
@@ -61,15 +57,7 @@ class SurrogateOutcome:
     def of_arrays(
         cls, arrived: Array, micro_batches: Array, survival: Array, steps: Array | None, batch_size: int
     ) -> SurrogateOutcome:
-        """Reduce the arrays of a round to these numbers.
-
-        Args:
-            arrived: Micro-batches that arrived (E, N, H).
-            micro_batches: ``M`` (E, N).
-            survival: Probability that a micro-batch survives a local step (E, N).
-            steps: ``H_n`` (E, N); ``None`` if all take ``H``.
-            batch_size: ``B``.
-        """
+        """Reduce the arrived micro-batches (E, N, H) and the other arrays of a round to these numbers."""
         xp = namespace(survival)
         samples = arrived * (batch_size / xp.astype(micro_batches, survival.dtype))[..., None]
         if steps is None:
@@ -149,7 +137,6 @@ def progress(
     [X].
 
     Args:
-        outcome: The round's outcome.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
         factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.
     """

@@ -16,7 +16,6 @@ class KnownSet(NamedTuple):
     """Files of a public data set.
 
     Attributes:
-        format: Format of its files.
         folder: Folder below ``COLLAPIPE_DATA`` in which it is looked for.
         files: SHA-256 of each file, by its name.
     """

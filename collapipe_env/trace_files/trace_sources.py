@@ -37,11 +37,7 @@ def part_of(index: int) -> Part:
 
 
 def split(items: Sequence[Item], part: Part) -> list[Item]:
-    """Return the items of a part; items are never divided.
-
-    Args:
-        items: Files or traces in the order of their names.
-    """
+    """Return those of all files or traces, in the order of their names, that belong to a part."""
     return [item for index, item in enumerate(items) if part in ("all", part_of(index))]
 
 
@@ -112,10 +108,7 @@ def found_path(text: str) -> Path:
 
 
 def checksum(paths: Sequence[Path]) -> str:
-    """SHA-256 of the names and contents of files, in hexadecimal digits, independent of their folder.
-
-    Args:
-        paths: The files, in the order of their names.
+    """SHA-256 of names and contents of files, sorted by name, in hexadecimal digits; folders do not count.
 
     Raises:
         DataError: If one cannot be read.

@@ -12,8 +12,7 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_checkpoint import load_into
 from collapipe_env.models.lora import add_adapters
 from collapipe_env.tasks.partition import partition
-from collapipe_env.training.cluster_samples import ClusterSamples
-from collapipe_env.training.sample_stream import SampleStream
+from collapipe_env.training.cluster_samples import ClusterSamples, SampleStream
 from collapipe_env.training.tied_head import share_table
 from collapipe_env.training.training_setup import TrainingSetup
 

@@ -30,13 +30,7 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def rounded_like(values: Tensor, like: Tensor, generator: Generator | None) -> Tensor:
-    """Return numbers in another tensor's type, stochastically rounded if that is bfloat16.
-
-    Args:
-        values: The numbers, float32.
-        like: Tensor of the type, bfloat16 or float32.
-        generator: Draws the rounding; not read for float32.
-    """
+    """Return float32 numbers in another tensor's type, stochastically rounded if that is bfloat16."""
     if like.dtype != torch.bfloat16:
         return values
     noise = torch.randint(
@@ -62,13 +56,7 @@ class CompactAdamW(torch.optim.AdamW):
         moment_bits: int,
         generator: Generator,
     ) -> None:
-        """Begin without moments.
-
-        Args:
-            groups: Groups of one flat parameter each.
-            moment_bits: 32 or 8.
-            generator: Draws all rounding.
-        """
+        """Begin without moments, with groups of one flat parameter each, and moments in 32 or 8 bits."""
         super().__init__(groups, lr=learning_rate, betas=betas)
         self._eight_bits, self._generator = moment_bits == 8, generator
 

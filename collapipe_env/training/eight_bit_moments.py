@@ -26,7 +26,6 @@ def encode(values: Tensor, kind: torch.dtype, generator: Generator) -> tuple[Ten
     Args:
         values: The moments, shape (P,), float32.
         kind: int8 for first moments; uint8 for second ones, which are at least 0.
-        generator: Draws the rounding.
 
     Returns:
         Codes, shape (P,), and scales, shape (ceil(P / 256),), float32.

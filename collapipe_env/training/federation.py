@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from collapipe_env.ground.arrays import BoolArray, IntArray
-from collapipe_env.ground.errors import StateError, shortened
+from collapipe_env.ground.errors import StateError, shortened, shown
 from collapipe_env.ground.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.cluster_model import ClusterModel
@@ -21,7 +21,7 @@ from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import Replica, change_hands
-from collapipe_env.training.cluster_samples import ClusterSamples, MiniBatch
+from collapipe_env.training.cluster_samples import ClusterSamples, MiniBatch, SampleStream
 from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
@@ -29,7 +29,6 @@ from collapipe_env.training.merged_step import can_merge, joint_pass_size, merge
 from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
 from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import StepResult, pipeline_step
-from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
 from collapipe_env.training.step_sizes import StepSizes
@@ -66,10 +65,8 @@ class Federation:
     training data, over those clusters that made at least one update. If none did, the model stays as it is.
 
     Attributes:
-        samples: Samples of all clusters.
-        streams: Their order in each cluster.
+        streams: Order of each cluster's samples.
         step_sizes: Schedule of the step sizes, which counts the local steps begun in all rounds.
-        rounds: Rounds played.
     """
 
     def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
@@ -138,16 +135,13 @@ class Federation:
     def open_round(
         self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray
     ) -> Server:
-        """Begin a round: all clusters start from the common model, and moments stay, travel or are lost.
+        """Begin a round and return the server's side of it: all clusters start from the common model.
 
         Args:
             on_server: Last encoder blocks that the server runs, shape (N,).
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
             local_steps: Most local steps that a cluster takes.
             moments: Fate of the optimiser's moments of each block, shape (N, L).
-
-        Returns:
-            The server's side of the round.
         """
         copied = server_mode == COMMON and self._setup.head_copies(local_steps)
         server = self._server(COPIES if copied else server_mode)
@@ -162,7 +156,6 @@ class Federation:
         """End a round: the clusters' updates and the server's part make the next common model.
 
         Args:
-            server: The server's side of the round.
             updated: Clusters that made an update, shape (N,). If none did, the model stays as it is.
             on_server: Last encoder blocks that the server ran, shape (N,).
         """
@@ -342,14 +335,15 @@ class Federation:
             for name, optimizer in server.own_optimizers().items():
                 set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
         self._exchange.set_state(tree["exchange"], self._parameters)
-        rng = generator_of(tree["noise_rng"], "noise_rng")
-        if rng is None or type(tree["round"]) is not int or tree["round"] < 0:
-            raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
+        for name in ("round", "step"):
+            count = tree.get(name, 0)
+            if type(count) is not int or count < 0:
+                raise StateError(f"learner/runs: {name} is {shown(count)}, expected at least 0: {REMEDY}")
+        rng = generator_of(tree["noise_rng"] or {}, "noise_rng")
+        assert rng is not None
         self._noise_rng = rng
-        step = tree["step"] if self._setup.own_steps else tree["round"] * self._setup.local_steps
-        if type(step) is not int or step < 0:
-            raise StateError(f"learner/runs: step is damaged: {REMEDY}")
-        self.rounds, self.step_sizes.step = tree["round"], step
+        self.rounds = tree["round"]
+        self.step_sizes.step = tree.get("step", self.rounds * self._setup.local_steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies of the modules would no longer share their parameters with the flat vectors.

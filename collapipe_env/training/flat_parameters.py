@@ -75,7 +75,6 @@ class FlatParameters:
         Args:
             learning: Kind of optimiser, SGD's momentum, and the weight decay of matrices. AdamW applies it
                 apart from its moments; SGD adds it to the gradient, so momentum accumulates it.
-            learning_rate: Step size.
             apart: Parts of the module whose memory the optimiser keeps apart, so that each can be forgotten
                 (:meth:`memories`).
             moment_bits: Bits of AdamW's moments, 32 or 8.

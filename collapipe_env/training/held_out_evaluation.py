@@ -139,7 +139,6 @@ class EvaluationDesk:
     it ends with its evaluation. Its errors are raised when its figures are due.
 
     Attributes:
-        evaluator: Computes the figures.
         loss: Loss to report, shape (E,); NaN before a reset.
         metrics: Metrics to report, each of shape (E,).
     """

@@ -81,8 +81,7 @@ def merged_step(
     """Accumulate ``sum_n p_n g_n`` in the model and the mean gradient over all arrivals in the head.
 
     Args:
-        model: The common model. Gradients are added to its parameters' ``grad``.
-        head: The server's module. Gradients are added in the same way.
+        model: The common model. Gradients are added to the ``grad`` of its parameters and the head's.
         loss: Mean loss of (outputs, targets).
         survived: True for each cluster's micro-batches whose gradients arrive; at most B entries.
         data_sizes: Weights of the clusters in the average, above 0, shape (N,); clusters without arrivals are

@@ -76,52 +76,39 @@ def trained_round(outcome: RoundOutcome, setup: TrainingSetup, num_envs: int) ->
                 f"{name} has shape {given.shape}; give one entry for each {one}: {expected}"
             )
     cut, on_server, mode = outcome.blocks, found["server_blocks"], found["server_mode"]
-    staleness, plays = found["staleness"], found.pop("participates").astype(np.bool_)
+    plays = found.pop("participates").astype(np.bool_)
     left, modes = blocks - on_server, ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
     uncut = ((cut.sum(axis=-1) != left) & plays) | (cut < 0).any(axis=-1)
-    ranges = {
-        "micro_batches": (1, min(setup.batch_size, survived.shape[-1])),
-        "local_steps": (1, most),
-        "server_blocks": (0, blocks),
+    total = "blocks {blocks} must be non-negative and sum to {left}"
+    faults = {
+        f"{name} is {{{name}}}; give {low} to {high}": (found[name] < low) | (found[name] > high)
+        for name, low, high in (
+            ("micro_batches", 1, min(setup.batch_size, survived.shape[-1])),
+            ("local_steps", 1, most),
+            ("server_blocks", 0, blocks),
+        )
+    } | {
+        f"server_mode is {{server_mode}}; the modes are {COMMON} (one head for all), {modes}": (
+            (mode < COMMON) | (mode >= len(SERVER_MODES))
+        ),
+        f"server_blocks {{server_blocks}} need a server_mode; give one of {modes}": (
+            (mode == COMMON) & on_server.any(axis=-1)
+        ),
+        "a sequential server has one model for all clusters, but server_blocks {server_blocks} differ; make "
+        f"them equal, or use mode {COPIES} (copies)": (
+            (mode == SEQUENTIAL) & (on_server != on_server[:, :1]).any(axis=-1)
+        ),
+        total + " ({server_blocks} are on the server)": uncut & (on_server > 0),
+        total: uncut,
+        "staleness {staleness} must be non-negative; 0 stands for weights that are up to date": (
+            (found["staleness"] < 0).any(axis=-1)
+        ),
     }
-    # Where something is wrong, what it is, and the values for the braces.
-    faults: list[tuple[Any, str, tuple[Any, ...]]] = [
-        ((found[name] < low) | (found[name] > high), f"{name} is {{}}; give {low} to {high}", (found[name],))
-        for name, (low, high) in ranges.items()
-    ] + [
-        (
-            (mode < COMMON) | (mode >= len(SERVER_MODES)),
-            f"server_mode is {{}}; the modes are {COMMON} (one head for all), {modes}",
-            (mode,),
-        ),
-        (
-            (mode == COMMON) & on_server.any(axis=-1),
-            f"server_blocks {{}} need a server_mode; give one of {modes}",
-            (on_server,),
-        ),
-        (
-            (mode == SEQUENTIAL) & (on_server != on_server[:, :1]).any(axis=-1),
-            "a sequential server has one model for all clusters, but server_blocks {} differ; make them "
-            f"equal, or use mode {COPIES} (copies)",
-            (on_server,),
-        ),
-        (
-            uncut & (on_server > 0),
-            "blocks {} must be non-negative and sum to {} ({} are on the server)",
-            (cut, left, on_server),
-        ),
-        (uncut, "blocks {} must be non-negative and sum to {}", (cut, left)),
-        (
-            (staleness < 0).any(axis=-1),
-            "staleness {} must be non-negative; 0 stands for weights that are up to date",
-            (staleness,),
-        ),
-    ]
-    for wrong, text, values in faults:
+    for text, wrong in faults.items():
         for place in np.argwhere(wrong).tolist():
             where = ", ".join(map("{} {}".format, ("environment", "cluster"), place))
-            shown = [value[tuple(place)].tolist() for value in values]
-            raise AllocationError(f"{where}: {text.format(*shown)}")
+            here = {n: array[tuple(place[: array.ndim])].tolist() for n, array in found.items()}
+            raise AllocationError(f"{where}: {text.format(**here, left=left[tuple(place)])}")
     if outcome.moments is not None and (setup.moment_bits is None or (outcome.moments >> 2).any()):
         raise AllocationError(
             "a learner with moment_bits takes moments of 0, 1 or 2 for every block; others take none"

@@ -24,10 +24,9 @@ class Trained:
         learning_rate: float,
         rounding: torch.Generator | None = None,
     ) -> None:
-        """Lay the parameters out flat.
+        """Lay the parameters out flat: they become views of one vector.
 
         Args:
-            module: The module; its parameters become views of the flat vector.
             rounding: Draws the rounding of steps in bfloat16; None for modules in single precision.
         """
         values = torch.empty(parameter_count(module)).to(next(module.parameters()))

@@ -51,7 +51,6 @@ class WeightVersions:
         """Begin a round with version 0.
 
         Args:
-            flat: The cluster's true weights.
             gaps: Places in the flat vector and their version gap s >= 0; places may be left out.
             predict: Predict weights instead of using stale ones.
         """

@@ -25,9 +25,6 @@ class TrainingSetup:
 
     Attributes:
         architecture: The trained embedding and encoder.
-        task: The task.
-        task_spec: Settings of the task's data and head.
-        learning: Partition and optimisers.
         clusters: Clusters N.
         batch_size: Samples per cluster and local step, B.
         local_steps: Local steps per round, H.

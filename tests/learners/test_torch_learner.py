@@ -14,7 +14,7 @@ from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Arrivals
-from collapipe_env.training.sample_stream import SampleStream
+from collapipe_env.training.cluster_samples import SampleStream
 
 H = 2
 
