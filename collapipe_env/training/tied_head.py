@@ -29,7 +29,7 @@ def share_table(model: ClusterModel, head: nn.Module) -> None:
 def tied_places(
     model: ClusterModel, flat: FlatParameters, head: nn.Module, flat_head: FlatParameters
 ) -> tuple[slice, slice] | None:
-    """Return the places of a trained table in the clusters' parameters and in the head's; None if none is."""
+    """Return a trained table's places in the clusters' parameters and the head's; None if there is none."""
     if not isinstance(head, LanguageHead) or not head.tied or not head.weight.requires_grad:
         return None
     return flat.places[model.embedding.weight], flat_head.places[head.weight]
