@@ -26,7 +26,6 @@ from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.training.mini_batches import next_batch
 
 
 class ControlUnitRound:
@@ -46,7 +45,7 @@ class ControlUnitRound:
         self._faults = sorted((float(at), int(k)) for k, at in frame.meta["faults"])
         owner.begin_round(frame)
         for _ in range(int(frame.meta.get("skipped", 0))):  # drawn before this process began
-            next_batch(owner.setup, owner.samples, owner.stream)
+            owner.samples.next_batch(owner.setup, owner.stream)
         for name in [EMBEDDING, *owner.kept]:
             arrays = under(name, frame.arrays)
             if name == EMBEDDING:
@@ -55,7 +54,7 @@ class ControlUnitRound:
                 weights = {n: a for n, a in owner.kept[name].items() if is_weight(n)}
                 owner.kept[name] = {**weights, **arrays}
         owner.replicas = {}
-        self._batches = [next_batch(owner.setup, owner.samples, owner.stream) for _ in range(self._steps)]
+        self._batches = [owner.samples.next_batch(owner.setup, owner.stream) for _ in range(self._steps)]
         self._rows = micro_batch_rows(owner.setup.batch_size, self._script.micro_batches)
         self._embeddings: dict[int, Arrays] = {0: owner.embedding.arrays()}
         self._events: list[Any] = []

@@ -18,7 +18,7 @@ from collapipe_env.execution.parts import VALUES, Arrays
 from collapipe_env.execution.role import SERVER, line_of, received
 from collapipe_env.execution.sample_rows import device_rows
 from collapipe_env.execution.scripts import ClusterScript
-from collapipe_env.training.mini_batches import MiniBatch
+from collapipe_env.training.cluster_samples import MiniBatch
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from collapipe_env.execution.served_heads import ServedHeads
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
+from collapipe_env.physics.moves import STAY
 from collapipe_env.training.federation import Federation
-from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import Server
 from collapipe_env.training.training_setup import TrainingSetup
 
@@ -137,7 +137,8 @@ class EdgeServer(Role):
         self.recorded = []
         script = from_json(frame.meta["script"], RoundScript)
         self.begin_round(frame)
-        moments = np.array(frame.arrays["moments"]) if "moments" in frame.arrays else None
+        stay = np.full((self.setup.clusters, self.setup.architecture.blocks), STAY)
+        moments = np.array(frame.arrays.get("moments", stay))
         result = ServedRound(self, frame, script, moments).run()
         figures = self._evaluate(self.federation)
         meta = {**result, "figures": figures, "events": [*result["events"], *map(list, self.recorded)]}
@@ -160,11 +161,11 @@ class ServedRound:
 
     Args:
         frame: The launcher's command.
-        moments: Fate of each block's moments before the round (N, L); ``None`` where all stay.
+        moments: Fate of each block's moments before the round (N, L).
     """
 
     def __init__(
-        self, owner: EdgeServer, frame: Frame, script: RoundScript, moments: np.ndarray[Any, Any] | None
+        self, owner: EdgeServer, frame: Frame, script: RoundScript, moments: np.ndarray[Any, Any]
     ) -> None:
         self._owner, self._frame, self._script = owner, frame, script
         self._fed, self._tag = owner.federation, frame.tag
@@ -204,7 +205,6 @@ class ServedRound:
     def _send_round(self, n: int, cluster: ClusterScript) -> None:
         """Send a cluster its script, the common model, and its moments."""
         _, flat, optimizer = self._fed.replica(n)
-        samples, streams = self._fed.samples
         rate = self._owner.setup.learning.learning_rate
         meta = {
             "script": to_json(cluster),
@@ -221,7 +221,7 @@ class ServedRound:
                 values = torch.cat([flat.values[place] for place in places]).numpy().copy()
                 arrays |= below(name, {VALUES: values, **memory_arrays(flat, optimizer, module)})
         for _ in range(self._steps[n]):  # the server's own copy of the order of samples keeps up
-            next_batch(self._owner.setup, samples, streams[n])
+            self._fed.samples.next_batch(self._owner.setup, self._fed.streams[n])
         self._owner.send(control_unit_name(n), "round", self._tag, meta=meta, arrays=arrays)
 
     def _modules(self, n: int) -> list[tuple[str, torch.nn.Module]]:

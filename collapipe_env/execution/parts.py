@@ -71,9 +71,7 @@ class Part:
             like = next(parameter for parameter in module.parameters() if parameter.requires_grad)
             values = torch.empty(size).to(like)
             self.flat = FlatParameters(module, values, torch.zeros_like(values))
-            self.optimizer = self.flat.optimizer(
-                learning.optimizer, learning.learning_rate, learning.weight_decay, learning.momentum
-            )
+            self.optimizer = self.flat.optimizer(learning, learning.learning_rate)
 
     def arrays(self, *, moments: bool = True, frozen: bool = False) -> dict[str, np.ndarray[Any, Any]]:
         """Return copies of weights and moments as arrays.

@@ -132,7 +132,7 @@ class TrainingSetting:
                 "data": self.setup.data_digest,
                 "run": run.get_state(),
                 "desk": self.desk.get_state(),
-                "steps": run.local_steps,
+                "steps": run.step_sizes.step,
             }
         )
 
@@ -154,7 +154,7 @@ class TrainingSetting:
         run = Federation.from_state(self.setup, tree["run"])
         if type(tree["steps"]) is not int or tree["steps"] < 0:
             raise StateError(f"training/steps is damaged: {REMEDY}")
-        run.local_steps = tree["steps"]
+        run.step_sizes.step = tree["steps"]
         return replace(self, desk=self.desk.restored(tree["desk"])), run
 
     def evaluate(self, run: Federation) -> dict[str, Any]:

@@ -29,7 +29,6 @@ class ExpectedProgress:
     """Progress of rounds under a fit, for average arrivals and the full step size.
 
     Attributes:
-        constants: Constants of the fit.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, >= 0.
         batch_size: Samples ``B`` of a cluster's mini-batch.
         local_steps: Local steps ``H`` of rounds whose costs name none.
@@ -48,9 +47,8 @@ class ExpectedProgress:
             ScenarioError: If no fit is shipped for the task.
             DataError: If the shipped file is damaged.
         """
-        constants = fit_for(scenario).constants
+        constants, workload = fit_for(scenario).constants, scenario.workload
         zeta = heterogeneity_of(constants, scenario)
-        workload = scenario.workload
         return cls(constants, zeta, workload.batch_size, workload.local_steps)
 
     def of_round(self, survival: FloatArray, steps: IntArray) -> FloatArray:

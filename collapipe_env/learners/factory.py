@@ -64,7 +64,6 @@ def make_learner(
     Args:
         learner: ``"real"`` trains a model, ``"surrogate"`` follows the fitted bound; or a registered name; or
             an object that was built for ``num_envs`` environments.
-        num_envs: ``E``.
         backend: Where the environment's arrays live; None for NumPy.
 
     Raises:
@@ -88,12 +87,7 @@ def make_learner(
 
 
 def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_envs: int) -> Learner:
-    """Build a user's own learner.
-
-    Args:
-        build: Callable that takes the scenario and the number of environments.
-        label: First words of an error.
-        num_envs: ``E``.
+    """Build a user's own learner; ``label`` is the first words of an error.
 
     Raises:
         ScenarioError: If it cannot be built, or the result is not a learner.
@@ -110,12 +104,7 @@ def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_e
 
 
 def _required(learner: Any, subject: str) -> Learner:
-    """Refuse an object that is not a learner.
-
-    Args:
-        learner: Something that should be one.
-        subject: First words of the error.
-    """
+    """Refuse an object that is not a learner; ``subject`` is the first words of the error."""
     missing = [name for name in ("reset", "train_round") if not callable(getattr(learner, name, None))]
     if missing or isinstance(learner, type):
         why = f"has no {missing[0]}" if missing else "is a class"

@@ -12,11 +12,7 @@ from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
 
 class IdleLearner:
-    """Learner with a loss of zero and no metric; the system's trajectory is that of any other learner.
-
-    Args:
-        num_envs: ``E``.
-    """
+    """Learner with a loss of zero and no metric; the system's trajectory is that of any other learner."""
 
     def __init__(self, num_envs: int) -> None:
         self._report = LearningReport(np.zeros(num_envs), np.full(num_envs, np.nan), np.zeros(num_envs))

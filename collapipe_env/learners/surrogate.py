@@ -15,9 +15,9 @@ from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, requi
 from collapipe_env.kernels.surrogate import OwnSteps, learn_own_rows, learn_rows
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
-from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, plan_terms, step_terms, steps_of
+from collapipe_env.learners.surrogate_progress import plan_terms, step_terms, steps_of
 from collapipe_env.learners.surrogate_progress import progress as progress
-from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, loss_at
+from collapipe_env.physics.loss_curve import CurveTerms, loss_at
 from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
@@ -36,10 +36,6 @@ def skew(learning: LearningSpec, clusters: int) -> float:
     ``1 - 1 / N`` for a partition without a parameter. The Dirichlet kinds multiply this by
     ``1 / (N alpha + 1)``, the variance of a cluster's share under ``Dirichlet(alpha, ..., alpha)`` divided by
     its greatest possible value. 0 for an even partition, and for a single cluster, which has all data.
-
-    Args:
-        learning: Settings of the partition and its concentration.
-        clusters: ``N``.
     """
     if learning.partition == "iid":
         return 0.0
@@ -50,11 +46,7 @@ def skew(learning: LearningSpec, clusters: int) -> float:
 
 
 def heterogeneity_of(constants: SurrogateConstants, scenario: Scenario) -> float:
-    """Return ``zeta^2`` of a scenario's partition over the squared gradient norm, at least 0.
-
-    Args:
-        constants: Constants of a fit.
-    """
+    """Return ``zeta^2`` of a scenario's partition over the squared gradient norm, at least 0."""
     learning = scenario.learning
     return constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
 
@@ -88,12 +80,10 @@ class SurrogateLearner:
         """Describe the learning.
 
         Args:
-            num_envs: ``E``.
             batch_size: Samples ``B`` of a cluster's mini-batch.
             heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
             step_factor: Share of the full step size in a local step, counted over all rounds, in [0, 1]; None
                 for 1 in all.
-            backend: Where the arrays live.
             own_steps: Whether clusters may sit out or take different numbers of local steps.
         """
         self.constants = constants
@@ -102,42 +92,33 @@ class SurrogateLearner:
         self._step_factor = step_factor
         c = constants
         self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.shape, c.head_share, c.head_speed)
-        self._terms: StepTerms | None = None
         self._backend = backend
         self._factors = np.ones((0, 1))
         self._progress = backend.array(np.zeros(num_envs))
         self._round = backend.array(np.zeros(num_envs, dtype=np.int64))
         # Local steps of all rounds, where rounds may differ in them.
-        self._steps: Array | None = None
-        if own_steps:
-            self._steps = backend.array(np.zeros(num_envs, dtype=np.int64))
-        # No environment has played more rounds than this since its reset.
+        self._steps: Array | None = backend.array(np.zeros(num_envs, dtype=np.int64)) if own_steps else None
+        # No environment has played more rounds, or such local steps, than this since its reset.
         self._longest = 0
         self._no_metric = backend.array(np.full(num_envs, np.nan))
         if backend is NUMPY:
             self._no_metric.setflags(write=False)
         self._learn = backend.fuse(self._learned)
-        self._learn_own = backend.fuse(self._learned_own_steps)
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, num_envs: int, backend: Backend = NUMPY) -> SurrogateLearner:
         """Build with the shipped constants that suit the scenario, see :func:`fit_for`.
-
-        Args:
-            num_envs: ``E``.
-            backend: Where the arrays live.
 
         Raises:
             ScenarioError: If no fit is shipped for the task.
             DataError: If the shipped file is damaged.
         """
         constants = fit_for(scenario).constants
-        zeta = heterogeneity_of(constants, scenario)
         return cls(
             constants,
             num_envs,
             scenario.workload.batch_size,
-            zeta,
+            heterogeneity_of(constants, scenario),
             step_factors(scenario),
             backend,
             own_steps=judged_by_target(scenario),
@@ -161,85 +142,39 @@ class SurrogateLearner:
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
         """Move the loss one round on."""
-        if self._steps is not None:
-            return self._train_own_steps(outcome, self._steps)
         counts = outcome.arrivals.counts
-        if self._terms is None:
-            self._terms = step_terms(self.constants, counts.shape[1], counts.shape[2], self.heterogeneity)
-        factors = self._next_factors(counts.shape[2])
+        _, clusters, most = counts.shape
+        before, taken, lasts = self._round, None, 1
+        if self._steps is not None:
+            before, taken, lasts = self._steps, steps_of(outcome, self._steps.dtype), most
+        factors = self._next_factors(lasts, most)
         if self._backend is NUMPY:
             reached, loss = np.empty(len(counts)), np.empty(len(counts))
-            learn_rows(
-                self._terms,
+            given = (
                 self._curve,
                 float(self._batch_size),
                 np.ascontiguousarray(counts, dtype=np.int64),
                 np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
                 np.ascontiguousarray(outcome.survival, dtype=np.float64),
                 factors,
-                self._round,
-                self._progress,
-                reached,
-                loss,
             )
+            if taken is None:
+                terms = step_terms(self.constants, clusters, most, self.heterogeneity)
+                learn_rows(terms, *given, before, self._progress, reached, loss)
+            else:
+                terms = step_terms(self.constants, clusters, 0, self.heterogeneity)
+                plan = plan_terms(self.constants, clusters, self.heterogeneity)
+                steps = OwnSteps(np.ascontiguousarray(taken), np.ascontiguousarray(before))
+                learn_own_rows(terms, plan, *given, steps, self._progress, reached, loss)
         else:
             reached, loss = self._learn(
-                counts, outcome.micro_batches, outcome.survival, factors, self._round, self._progress
+                counts, outcome.micro_batches, outcome.survival, factors, before, taken, self._progress
             )
-        self._progress = reached
-        self._round = self._round + 1
-        self._longest += 1
-        return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
-
-    def _train_own_steps(self, outcome: RoundOutcome, before: Array) -> LearningReport:
-        """Move the loss on by a round in which clusters may sit out or differ in their local steps."""
-        counts = outcome.arrivals.counts
-        taken = steps_of(outcome, before.dtype)
-        factors = self._all_factors(counts.shape[2])
-        if self._backend is NUMPY:
-            reached, loss = np.empty(len(counts)), np.empty(len(counts))
-            learn_own_rows(
-                step_terms(self.constants, counts.shape[1], 0, self.heterogeneity),
-                plan_terms(self.constants, counts.shape[1], self.heterogeneity),
-                self._curve,
-                float(self._batch_size),
-                np.ascontiguousarray(counts, dtype=np.int64),
-                np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
-                np.ascontiguousarray(outcome.survival, dtype=np.float64),
-                factors,
-                OwnSteps(np.ascontiguousarray(taken), np.ascontiguousarray(before)),
-                self._progress,
-                reached,
-                loss,
-            )
-        else:
-            given = (counts, outcome.micro_batches, outcome.survival)
-            reached, loss = self._learn_own(*given, factors, taken, before, self._progress)
         self._progress, self._round = reached, self._round + 1
-        self._steps = before + namespace(taken).max(taken, axis=-1)
-        self._longest += counts.shape[2]
+        if taken is not None:
+            self._steps = before + namespace(taken).max(taken, axis=-1)
+        self._longest += lasts
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
-
-    def _learned_own_steps(
-        self,
-        arrived: Array,
-        micro_batches: Array,
-        survival: Array,
-        factors: Array,
-        taken: Array,
-        before: Array,
-        progress_made: Array,
-    ) -> tuple[Array, Array]:
-        """Progress and loss after a round, as in :func:`.kernels.surrogate.learn_own_rows`, on tensors."""
-        xp = namespace(progress_made)
-        real = progress_made.dtype
-        steps, samples = xp.astype(taken, real), self._batch_size / xp.astype(micro_batches, real)
-        outcome = SurrogateOutcome(arrived * samples[..., None], mean_loss_of_packets(survival, steps), steps)
-        # Counted on the arrays' own device.
-        place = xp.cumulative_sum(xp.ones_like(arrived[:, 0], dtype=before.dtype), axis=-1) - 1
-        scaled = factors[before[:, None] + place]
-        reached = progress_made + progress(self.constants, outcome, self.heterogeneity, scaled)
-        return reached, loss_at(self.constants, reached)
 
     def _learned(
         self,
@@ -247,17 +182,20 @@ class SurrogateLearner:
         micro_batches: Array,
         survival: Array,
         factors: Array,
-        rounds: Array,
+        before: Array,
+        taken: Array | None,
         progress_made: Array,
     ) -> tuple[Array, Array]:
-        """Progress and loss after a round; :func:`collapipe_env.kernels.surrogate.learn_rows` on tensors."""
+        """Progress and loss after a round; the loops of :mod:`collapipe_env.kernels.surrogate` on tensors."""
         xp = namespace(progress_made)
-        samples = self._batch_size / xp.astype(micro_batches, progress_made.dtype)
-        outcome = SurrogateOutcome(
-            surviving_samples=arrived * samples[..., None],
-            error_probability=1.0 - xp.mean(survival, axis=-1),
-        )
-        scaled = None if self._step_factor is None else factors[rounds]
+        outcome = SurrogateOutcome.of_arrays(arrived, micro_batches, survival, taken, self._batch_size)
+        scaled = None if self._step_factor is None else factors
+        if taken is not None:
+            # Counted on the arrays' own device.
+            place = xp.cumulative_sum(xp.ones_like(arrived[:, 0], dtype=before.dtype), axis=-1) - 1
+            before = before[:, None] + place
+        if scaled is not None:
+            scaled = scaled[before]
         reached = progress_made + progress(self.constants, outcome, self.heterogeneity, scaled)
         return reached, loss_at(self.constants, reached)
 
@@ -274,14 +212,11 @@ class SurrogateLearner:
             StateError: If the state is damaged, or has another number of environments.
         """
         require_alike(tree, self.get_state(), "learner")
-        require_within(tree["round"], 0, np.inf, "learner/round")
-        require_within(tree["progress"], 0.0, LARGEST_NUMBER, "learner/progress")
-        if self._steps is not None:
-            require_within(tree["step"], 0, MOST_STEPS, "learner/step")
-        array = self._backend.array
-        self._progress, self._round = array(tree["progress"]), array(tree["round"])
-        if self._steps is not None:
-            self._steps = array(tree["step"])
+        for name, most in (("round", np.inf), ("progress", LARGEST_NUMBER), ("step", MOST_STEPS)):
+            if name in tree:
+                require_within(tree[name], 0, most, f"learner/{name}")
+        arrays = {name: self._backend.array(values) for name, values in tree.items()}
+        self._progress, self._round, self._steps = arrays["progress"], arrays["round"], arrays.get("step")
         self._longest = self._longest_run()
 
     def _longest_run(self) -> int:
@@ -303,26 +238,24 @@ class SurrogateLearner:
         if (tree["round"] != np.maximum(rounds, 0)).any():
             raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
 
-    def _next_factors(self, local_steps: int) -> Array:
-        """Return the step-size factors (rounds, H), in a table that grows if it is too short for a round."""
-        if self._longest >= len(self._factors):
-            self._longest = self._longest_run()
-        if self._longest >= len(self._factors):
-            rounds = max(2 * self._longest, 64)
-            self._factors = self._backend.array(factor_table(self._step_factor, rounds, local_steps))
-        return self._factors
-
-    def _all_factors(self, most: int) -> Array:
-        """Return the step-size factors (steps,), in a table that grows if it is too short for a round.
+    def _next_factors(self, lasts: int, local_steps: int) -> Array:
+        """Return the step-size factors, in a table that grows if it is too short for a round.
 
         Args:
-            most: Most local steps of the round.
+            lasts: Rows of the table that a round takes: 1, or its local steps where rounds differ in them.
+
+        Returns:
+            The factors (rounds, H); (steps,) where rounds differ in their local steps.
         """
-        if self._longest + most > len(self._factors):
+        if self._longest + lasts > len(self._factors):
             self._longest = self._longest_run()
-        if self._longest + most > len(self._factors):
-            table = factor_table(self._step_factor, max(2 * (self._longest + most), 1024), 1)
-            self._factors = self._backend.array(table[:, 0])
+        if self._longest + lasts > len(self._factors):
+            rows = max(2 * (self._longest + lasts), 64 * lasts)
+            if self._steps is None:
+                table = factor_table(self._step_factor, rows, local_steps)
+            else:
+                table = factor_table(self._step_factor, rows, 1)[:, 0]
+            self._factors = self._backend.array(table)
         return self._factors
 
 
@@ -331,8 +264,6 @@ def factor_table(step_factor: Callable[[int], float] | None, rounds: int, local_
 
     Args:
         step_factor: The share as a function of the local step, counted over all rounds; None for 1 in all.
-        rounds: Number of rounds, from the first on.
-        local_steps: ``H``.
     """
     if step_factor is None:
         return np.ones((rounds, local_steps))

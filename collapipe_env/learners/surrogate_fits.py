@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from collapipe_env.ground.errors import DataError, ScenarioError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from collapipe_env.ground.errors import DataError, ScenarioError, fault_line
 from collapipe_env.ground.files import read_json
 
 if TYPE_CHECKING:
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
 SKEWED_PARTITIONS = ("dirichlet", "length", "quantity")
 """Partitions with a constant of their own."""
 REMEDY = "install the package again, or make a fit with `python tools/fit_surrogate.py`"
+
+
+NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
+Positive = Annotated[float, Field(gt=0.0, strict=True)]
+Size = Annotated[int, Field(ge=1, strict=True)]
+
+
+def _of_each_partition(zeta: Mapping[str, float]) -> Mapping[str, float]:
+    if set(zeta) != set(SKEWED_PARTITIONS):
+        raise ValueError(f"expected a number for each of {SKEWED_PARTITIONS}")
+    return zeta
 
 
 @dataclass(frozen=True)
@@ -47,55 +60,28 @@ class SurrogateConstants:
             fit had no such runs.
     """
 
-    initial_loss: float
-    floor_loss: float
-    shape: float
-    head_share: float
-    head_speed: float
-    rate: float
-    noise: float
-    drift: float
-    participation: float
-    error: float
-    heterogeneity: Mapping[str, float]
-    sitting_out: float = 0.0
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False, extra="forbid")
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], place: str) -> SurrogateConstants:
-        """Read plain data.
+    initial_loss: NotNegative
+    floor_loss: NotNegative
+    shape: Positive
+    head_share: Annotated[NotNegative, Field(le=1.0)]
+    head_speed: NotNegative
+    rate: Positive
+    noise: Positive
+    drift: NotNegative
+    participation: NotNegative
+    error: NotNegative
+    heterogeneity: Annotated[Mapping[str, NotNegative], AfterValidator(_of_each_partition)]
+    sitting_out: NotNegative = 0.0
 
-        Args:
-            data: One number for each attribute, a mapping for ``heterogeneity``.
-            place: Source of the data, for the error.
 
-        Raises:
-            DataError: If a constant is missing, unknown or out of range.
-        """
-        names = {f.name for f in fields(cls)}
-        data = {"sitting_out": 0.0, **data}
-        if set(data) != names:
-            raise DataError(f"{place}: constants {sorted(data)}, expected {sorted(names)}; {REMEDY}")
-        zeta = data["heterogeneity"]
-        if not isinstance(zeta, Mapping) or set(zeta) != set(SKEWED_PARTITIONS):
-            raise DataError(
-                f"{place}: heterogeneity is {zeta!r}, expected a number for each of {SKEWED_PARTITIONS}; "
-                f"{REMEDY}"
-            )
-        values: dict[str, Any] = {name: data[name] for name in names - {"heterogeneity"}}
-        for name, value in {**values, **{f"heterogeneity.{kind}": v for kind, v in zeta.items()}}.items():
-            positive = name in ("shape", "rate", "noise")
-            number = isinstance(value, int | float) and math.isfinite(value)
-            if not number or value < 0.0 or (positive and value == 0.0):
-                least = "above" if positive else "of at least"
-                raise DataError(f"{place}: {name} is {value!r}, expected a number {least} 0; {REMEDY}")
-        if values["head_share"] > 1.0:
-            raise DataError(f"{place}: head_share is {values['head_share']}, expected at most 1; {REMEDY}")
-        if values["initial_loss"] <= values["floor_loss"]:
-            raise DataError(
-                f"{place}: initial_loss = {values['initial_loss']} is not above floor_loss = "
-                f"{values['floor_loss']}; {REMEDY}"
-            )
-        return cls(**values, heterogeneity=dict(zeta))
+def _falling(constants: SurrogateConstants) -> SurrogateConstants:
+    if constants.initial_loss <= constants.floor_loss:
+        raise ValueError(
+            f"initial_loss = {constants.initial_loss} is not above floor_loss = {constants.floor_loss}"
+        )
+    return constants
 
 
 @dataclass(frozen=True)
@@ -104,17 +90,15 @@ class SurrogateFit:
 
     Attributes:
         key: ``"<scenario>/<task>"``, for instance ``"medium/ner"``.
-        task: Name of the task.
         blocks: Encoder blocks ``L`` of the runs.
         clusters: Clusters ``N`` of the scenario.
-        constants: The fitted constants.
     """
 
     key: str
     task: str
-    blocks: int
-    clusters: int
-    constants: SurrogateConstants
+    blocks: Size
+    clusters: Size
+    constants: Annotated[SurrogateConstants, AfterValidator(_falling)]
 
     def distance(self, blocks: int, clusters: int) -> float:
         """Return the distance of a system from that of the runs: factors in size, on a logarithmic scale."""
@@ -192,19 +176,9 @@ def read_fits(path: Path) -> dict[str, SurrogateFit]:
     entries = read_json(path, REMEDY).get("fits")
     if not isinstance(entries, Mapping):
         raise DataError(f"{path} holds no fits; {REMEDY}")
-    fits = {}
-    for key, entry in entries.items():
-        place = f"{path}: fit {key!r}"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("constants"), Mapping):
-            raise DataError(f"{place} holds no constants; {REMEDY}")
-        blocks, clusters, task = (entry.get(name) for name in ("blocks", "clusters", "task"))
-        for name, size in (("blocks", blocks), ("clusters", clusters)):
-            if not isinstance(size, int) or size < 1:
-                raise DataError(f"{place}: {name} is {size!r}, expected a whole number above 0; {REMEDY}")
-        if not isinstance(task, str):
-            raise DataError(f"{place}: task is {task!r}, expected the name of a task; {REMEDY}")
-        assert isinstance(blocks, int)
-        assert isinstance(clusters, int)
-        constants = SurrogateConstants.from_dict(entry["constants"], place)
-        fits[key] = SurrogateFit(key, task, blocks, clusters, constants)
-    return fits
+    named = {k: {**entry, "key": k} if isinstance(entry, Mapping) else entry for k, entry in entries.items()}
+    try:
+        return TypeAdapter(dict[str, SurrogateFit]).validate_python(named)
+    except ValidationError as error:
+        fault = fault_line(error.errors(include_url=False)[0], f"{path}: fits")
+        raise DataError(f"{fault}; {REMEDY}") from None

@@ -47,25 +47,27 @@ class SurrogateOutcome:
 
     @classmethod
     def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
-        """Reduce a simulated round to these numbers.
+        """Reduce a simulated round with mini-batches of ``B`` samples to these numbers."""
+        alike = outcome.participates is None and outcome.local_steps is None
+        steps = None if alike else steps_of(outcome, outcome.survival.dtype)
+        counts, sizes = outcome.arrivals.counts, outcome.micro_batches
+        return cls.of_arrays(counts, sizes, outcome.survival, steps, batch_size)
 
-        Args:
-            batch_size: Samples ``B`` of a cluster's mini-batch.
-        """
-        samples_each = batch_size / outcome.micro_batches
-        samples = outcome.arrivals.counts * samples_each[..., None]
-        if outcome.participates is None and outcome.local_steps is None:
-            return cls(surviving_samples=samples, error_probability=1.0 - outcome.survival.mean(axis=-1))
-        steps = steps_of(outcome, outcome.survival.dtype)
-        return cls(samples, mean_loss_of_packets(outcome.survival, steps), steps)
+    @classmethod
+    def of_arrays(
+        cls, arrived: Array, micro_batches: Array, survival: Array, steps: Array | None, batch_size: int
+    ) -> SurrogateOutcome:
+        """Reduce the arrived micro-batches (E, N, H) and the other arrays of a round to these numbers."""
+        xp = namespace(survival)
+        samples = arrived * (batch_size / xp.astype(micro_batches, survival.dtype))[..., None]
+        if steps is None:
+            return cls(samples, 1.0 - xp.mean(survival, axis=-1))
+        steps = xp.astype(steps, survival.dtype)
+        return cls(samples, mean_loss_of_packets(survival, steps), steps)
 
 
 def steps_of(outcome: RoundOutcome, dtype: object) -> Array:
-    """Return the local steps of the clusters (E, N), 0 for those that sit out.
-
-    Args:
-        dtype: Type of the numbers.
-    """
+    """Return the local steps of the clusters (E, N), 0 for those that sit out."""
     xp, most = namespace(outcome.survival), outcome.arrivals.counts.shape[-1]
     steps = outcome.local_steps
     if steps is None:
@@ -92,13 +94,7 @@ def mean_loss_of_packets(survival: Array, steps: Array) -> Array:
 def step_terms(
     constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
 ) -> StepTerms:
-    """Return the terms of :func:`progress` that are the same in every round.
-
-    Args:
-        clusters: ``N``.
-        local_steps: ``H``.
-        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-    """
+    """Return the terms of :func:`progress` that are the same in every round of ``N`` clusters."""
     return StepTerms(
         rate=constants.rate,
         noise=constants.noise * (1.0 + local_steps**2 * constants.drift * clusters),
@@ -109,12 +105,7 @@ def step_terms(
 
 
 def plan_terms(constants: SurrogateConstants, clusters: int, heterogeneity: float) -> PlanTerms:
-    """Return the further constants for clusters that may sit out or differ in their local steps.
-
-    Args:
-        clusters: ``N``.
-        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-    """
+    """Return the further constants for clusters that may sit out or differ in their local steps."""
     return PlanTerms(
         float(constants.drift), float(heterogeneity), float(constants.sitting_out), float(clusters)
     )
@@ -146,7 +137,6 @@ def progress(
     [X].
 
     Args:
-        outcome: The round's outcome.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
         factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.
     """

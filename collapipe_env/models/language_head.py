@@ -21,7 +21,7 @@ class LanguageHead(nn.Module):
     positions.
 
     A tied head's matrix is the embedding's table, which is on the control units. The server keeps a copy;
-    :class:`~collapipe_env.training.tied_head.TiedHead` makes both equal at the end of every round.
+    :mod:`collapipe_env.training.tied_head` makes both equal at the end of every round.
 
     Attributes:
         weight: Output matrix, shape (V_out, d).

@@ -18,7 +18,6 @@ class TraceFormat:
     """Columns of the files of a data set.
 
     Attributes:
-        title: Name of the set.
         columns: Column of each quantity that the set measures.
         rate_unit: Unit of its rates, a key of :data:`UNITS`.
         time: Column of times [s]; ``None`` where rows are numbered, one a second.

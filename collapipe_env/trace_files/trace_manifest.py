@@ -16,7 +16,6 @@ class KnownSet(NamedTuple):
     """Files of a public data set.
 
     Attributes:
-        format: Format of its files.
         folder: Folder below ``COLLAPIPE_DATA`` in which it is looked for.
         files: SHA-256 of each file, by its name.
     """
@@ -37,7 +36,6 @@ def verify_set(name: str, source: str | None = None) -> None:
     """Check that a folder holds a known set, file by file.
 
     Args:
-        name: Name of the set.
         source: Its folder; ``None`` for its usual place below ``COLLAPIPE_DATA``.
 
     Raises:

@@ -6,7 +6,7 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -99,7 +99,6 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
 
     Args:
         path: A file in CSV, which may be compressed by gzip.
-        columns: Columns to read.
 
     Returns:
         The traces in their order in the file; ``None`` for parts in which the quantity was not measured in
@@ -110,29 +109,51 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
     """
     require_columns(columns)
     layout, quantity = columns.layout, columns.quantity
-    table = _table(path, columns)
-    wanted = {columns.column or layout.columns[quantity], layout.time, layout.cut}
-    if quantity in layout.only:
-        wanted.add(layout.only[quantity][0])
-    for name in sorted(wanted - {None, *table.names}, key=str):
-        remedy = "set column and time_column" if columns.format == "csv" else f"is it {layout.title}?"
-        raise DataError(f"{path}:1: there is no column {name!r}; {nearest_name(name, table.names)}; {remedy}")
-    values = [_value(row, columns) for row in table]
+    values: list[float | None] = []
+    times: list[float] = []
+    starts, before = [0], None
+    for row in _rows(path, columns):
+        if not values:
+            _require_there(path, columns, row.cells)
+        values.append(_value(row, columns))
+        if layout.time is not None:
+            now = row.number(layout.time, "a time in seconds")
+            if times and now <= times[-1]:
+                raise DataError(
+                    f"{row.place}: the time {now:g} s comes after {times[-1]:g} s: sort the rows, or count "
+                    "them with row_s, the seconds from row to row"
+                )
+            times.append(now)
+        if layout.cut is not None:
+            date = row.date(layout.cut)
+            if before is not None and not 0.0 <= (date - before).total_seconds() <= JUMP_S:
+                starts.append(len(values) - 1)
+            before = date
     if layout.time is None:
         spacing = columns.row_s if columns.format == "csv" else 1.0
-        times = spacing * np.arange(len(values), dtype=np.float64)
+        seconds = spacing * np.arange(len(values), dtype=np.float64)
     else:
-        times = _times(table, layout.time)
+        seconds = np.array(times)
         # The last row lasts as long as rows usually do.
-        spacing = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    bounds = [0, *([] if layout.cut is None else _jumps(table, layout.cut)), len(values)]
-    parts = [slice(a, b) for a, b in pairwise(bounds)]
+        spacing = float(np.median(np.diff(seconds))) if len(seconds) > 1 else 0.0
+    parts = [slice(a, b) for a, b in pairwise([*starts, len(values)])]
     names = [path.name] if len(parts) == 1 else [f"{path.name}#{number}" for number in range(len(parts))]
     unit = "dBm" if quantity == "rsrp" else "bit/s"
     return [
-        _trace(path, name, times[part], values[part], unit, spacing)
+        _trace(path, name, seconds[part], values[part], unit, spacing)
         for name, part in zip(names, parts, strict=True)
     ]
+
+
+def _require_there(path: Path, columns: Columns, there: Mapping[str, str]) -> None:
+    """Refuse a file without one of the columns to read."""
+    layout, quantity = columns.layout, columns.quantity
+    wanted = {columns.column or layout.columns[quantity], layout.time, layout.cut}
+    if quantity in layout.only:
+        wanted.add(layout.only[quantity][0])
+    for name in sorted(wanted - {None, *there}, key=str):
+        remedy = "set column and time_column" if columns.format == "csv" else f"is it {layout.title}?"
+        raise DataError(f"{path}:1: there is no column {name!r}; {nearest_name(name, there)}; {remedy}")
 
 
 def _trace(
@@ -175,66 +196,77 @@ class _Row(NamedTuple):
             raise DataError(f"{self.place}: {shown(cell)} is not {what}; correct it or take the row out")
         return value
 
+    def date(self, column: str) -> datetime:
+        """Return a cell as a date."""
+        cell = self.cells[column]
+        try:
+            return datetime.strptime(cell, "%Y-%m-%d %H:%M:%S")
+        except ValueError:
+            raise DataError(
+                f"{self.place}: {shown(cell)} is not a date; write it like 2021-01-23 07:09:06"
+            ) from None
 
-class _Table:
-    """Rows of a file, and the names of its columns."""
 
-    def __init__(self, path: Path, names: list[str], rows: list[list[str]], lines: list[int]) -> None:
-        self._path, self.names, self._rows, self._lines = path, names, rows, lines
-
-    def __iter__(self) -> Iterator[_Row]:
-        for line, cells in zip(self._lines, self._rows, strict=True):
-            yield _Row(f"{self._path}:{line}", dict(zip(self.names, cells, strict=True)))
-
-
-def _table(path: Path, columns: Columns) -> _Table:
-    """Return the rows of a file, which have equally many cells."""
+def _rows(path: Path, columns: Columns) -> Iterator[_Row]:
+    """Yield the rows of a file, which have equally many cells."""
     reader = csv.reader(_text(path).splitlines(), delimiter=columns.delimiter, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    start = 1
+    header = list(columns.layout.header)
+    names: list[str] = []
+    start, first, found = 1, 0, False
     try:
         for row in reader:
-            if any(cell.strip() for cell in row):
-                if rows and len(row) != len(rows[0]):
+            cells, line, start = [cell.strip() for cell in row], start, reader.line_num + 1
+            if not any(cells):
+                continue
+            if not first:
+                first, names = line, header or cells
+                if len(cells) != len(names):
                     raise DataError(
-                        f"{path}:{start}: {len(row)} columns where line {lines[0]} has {len(rows[0])}; is "
-                        f"the delimiter {columns.delimiter!r}, and is the row complete?"
+                        f"{path}:{line}: {len(cells)} columns where {columns.layout.title} has {len(names)}; "
+                        "choose another format"
                     )
-                rows.append([cell.strip() for cell in row])
-                lines.append(start)
-            start = reader.line_num + 1
+                if not header and all(_is_number(cell) for cell in cells):
+                    names = [str(1 + place) for place in range(len(cells))]
+                elif not header:
+                    continue
+            if len(cells) != len(names):
+                raise DataError(
+                    f"{path}:{line}: {len(cells)} columns where line {first} has {len(names)}; is "
+                    f"the delimiter {columns.delimiter!r}, and is the row complete?"
+                )
+            found = True
+            yield _Row(f"{path}:{line}", dict(zip(names, cells, strict=True)))
     except csv.Error as error:
         raise DataError(f"{path}:{start}: {error}; check the quotes of this line") from None
-    if not rows:
-        raise DataError(f"{path}: empty file; give a row for each sample")
-    header = columns.layout.header
-    if header:
-        if len(rows[0]) != len(header):
-            raise DataError(
-                f"{path}:{lines[0]}: {len(rows[0])} columns where {columns.layout.title} has {len(header)}; "
-                "choose another format"
-            )
-        return _Table(path, list(header), rows, lines)
-    if all(_is_number(cell) for cell in rows[0]):
-        return _Table(path, [str(1 + place) for place in range(len(rows[0]))], rows, lines)
-    if len(rows) == 1:
-        raise DataError(f"{path}: a header without rows; give a row for each sample")
-    return _Table(path, rows[0], rows[1:], lines[1:])
+    if not found:
+        what = "a header without rows" if first else "empty file"
+        raise DataError(f"{path}: {what}; give a row for each sample")
 
 
 def _text(path: Path) -> str:
     """Return the text of a file, decompressed."""
+    read = read_gzip if path.suffix.lower() == ".gz" else read_regular
     try:
-        content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
-        return content.decode("utf-8-sig")
+        return content_of(path, read).decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: not a complete gzip file ({error}); compress it again") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not UTF-8 text; give traces as CSV files in UTF-8") from None
+
+
+def content_of(path: Path, read: Callable[[Path, int], bytes] = read_regular) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    try:
+        return read(path, LARGEST)
+    except gzip.BadGzipFile:  # an error of the system by its class only
+        raise
     except OSError as error:
         reason = error.strerror
         raise DataError(f"{path}: cannot be read ({reason}); check the path and its permissions") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: not UTF-8 text; give traces as CSV files in UTF-8") from None
 
 
 def _is_number(cell: str) -> bool:
@@ -257,58 +289,19 @@ def _value(row: _Row, columns: Columns) -> float | None:
         if row.cells[column] not in entries:
             return None
     if quantity == "rsrp":
-        value = row.number(name, "a received power in dBm")
-        low, high = RSRP_DBM
-        if not low <= value <= high:
-            raise DataError(
-                f"{row.place}: {name} = {value:g} is not a received power, {low:g} to {high:g} dBm: name the "
-                "column that holds RSRP"
-            )
-        return value
-    value = row.number(name, f"a rate in {layout.rate_unit}")
-    unit, scale = layout.rate_unit, UNITS[layout.rate_unit]
-    if layout.units is not None:
-        column, scales = layout.units
-        unit = row.cells[column]
+        value, unit, scale, (low, high) = row.number(name, "a received power in dBm"), "", 1.0, RSRP_DBM
+        right = f"a received power, {low:g} to {high:g} dBm: name the column that holds RSRP"
+    else:
+        value, low, high = row.number(name, f"a rate in {layout.rate_unit}"), 0.0, MOST_RATE
+        unit, scales = layout.rate_unit, UNITS
+        if layout.units is not None:
+            column, scales = layout.units
+            unit = row.cells[column]
         if unit not in scales:
             hint = nearest_name(unit, scales)
             raise DataError(f"{row.place}: the unit {shown(unit)} is not known; {hint}")
-        scale = scales[unit]
-    if not 0.0 <= value * scale <= MOST_RATE:
-        raise DataError(
-            f"{row.place}: {name} = {value:g} {unit} is not a rate, 0 to {MOST_RATE:g} bit/s: correct it, or "
-            "name the unit"
-        )
+        unit, scale = f" {unit}", scales[unit]
+        right = f"a rate, {low:g} to {high:g} bit/s: correct it, or name the unit"
+    if not low <= value * scale <= high:
+        raise DataError(f"{row.place}: {name} = {value:g}{unit} is not {right}")
     return value * scale
-
-
-def _times(table: _Table, column: str) -> FloatArray:
-    """Return the times of all rows, strictly ascending [s]."""
-    times: list[float] = []
-    for row in table:
-        now = row.number(column, "a time in seconds")
-        if times and now <= times[-1]:
-            raise DataError(
-                f"{row.place}: the time {now:g} s comes after {times[-1]:g} s: sort the rows, or count them "
-                "with row_s, the seconds from row to row"
-            )
-        times.append(now)
-    return np.array(times)
-
-
-def _jumps(table: _Table, column: str) -> list[int]:
-    """Return the rows at which a new part of the file begins."""
-    found = []
-    before = None
-    for place, row in enumerate(table):
-        cell = row.cells[column]
-        try:
-            now = datetime.strptime(cell, "%Y-%m-%d %H:%M:%S")
-        except ValueError:
-            raise DataError(
-                f"{row.place}: {shown(cell)} is not a date; write it like 2021-01-23 07:09:06"
-            ) from None
-        if before is not None and not 0.0 <= (now - before).total_seconds() <= JUMP_S:
-            found.append(place)
-        before = now
-    return found

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from collapipe_env.ground.errors import DataError, shortened, shown
-from collapipe_env.ground.files import read_regular
 from collapipe_env.ground.typed_paths import given_path, why_unusable
 from collapipe_env.trace_files.trace import Trace
-from collapipe_env.trace_files.trace_reading import LARGEST, Columns, read_traces
+from collapipe_env.trace_files.trace_reading import Columns, content_of, read_traces
 
 ENDINGS = (".csv", ".csv.gz", ".txt", ".tsv")
 """Endings of the files that are read from a folder."""
@@ -38,12 +37,7 @@ def part_of(index: int) -> Part:
 
 
 def split(items: Sequence[Item], part: Part) -> list[Item]:
-    """Return the items of a part; items are never divided.
-
-    Args:
-        items: Files or traces in the order of their names.
-        part: The part; ``all`` for all of them.
-    """
+    """Return those of all files or traces, in the order of their names, that belong to a part."""
     return [item for index, item in enumerate(items) if part in ("all", part_of(index))]
 
 
@@ -51,8 +45,7 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
     """Files of a source, in the order of their names.
 
     Args:
-        source: A folder, a file, or several of them. A relative path that does not exist is also looked up in
-            the folder that the environment variable ``COLLAPIPE_DATA`` names.
+        source: A folder, a file, or several of them, each looked up by :func:`found_path`.
 
     Raises:
         DataError: If a path does not exist, a folder holds no traces, or a file is named twice.
@@ -90,9 +83,8 @@ def _is_table(path: Path) -> bool:
 def found_path(text: str) -> Path:
     """Path of a file or folder that a scenario names.
 
-    Args:
-        text: The path. A relative path that does not exist is also looked up in the folder that the
-            environment variable ``COLLAPIPE_DATA`` names.
+    A relative path that does not exist is also looked up in the folder that the environment variable
+    ``COLLAPIPE_DATA`` names.
 
     Raises:
         DataError: If it does not exist.
@@ -116,13 +108,7 @@ def found_path(text: str) -> Path:
 
 
 def checksum(paths: Sequence[Path]) -> str:
-    """SHA-256 of the names and contents of files, independent of their folder.
-
-    Args:
-        paths: The files, in the order of their names.
-
-    Returns:
-        Hexadecimal digits.
+    """SHA-256 of names and contents of files, sorted by name, in hexadecimal digits; folders do not count.
 
     Raises:
         DataError: If one cannot be read.
@@ -133,21 +119,10 @@ def checksum(paths: Sequence[Path]) -> str:
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of each file, by its name.
 
-    Args:
-        paths: The files.
-
     Raises:
         DataError: If one cannot be read.
     """
-    found = {}
-    for path in paths:
-        try:
-            found[path.name] = hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
-        except OSError as error:
-            raise DataError(
-                f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-            ) from None
-    return found
+    return {path.name: hashlib.sha256(content_of(path)).hexdigest() for path in paths}
 
 
 def _stamp(paths: Sequence[Path]) -> _Stamp:
@@ -177,8 +152,6 @@ def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> 
 
     Args:
         source: As for :func:`source_files`.
-        columns: Columns to read from the files.
-        part: Part of the split.
 
     Raises:
         DataError: If a file is malformed (the message names file and line), or no trace is left.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from collapipe_env.ground.state_trees import Tree, require_alike
+from collapipe_env.ground.state_trees import Tree, require_names
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.optimizer_state import array_of, tensor_of
 
@@ -78,19 +78,13 @@ class Aggregation:
         return {name: None if value is None else array_of(value) for name, value in self._memory.items()}
 
     def set_state(self, tree: Tree, like: Tensor) -> None:
-        """Continue from a state of :meth:`get_state`.
-
-        Args:
-            like: A model's parameters, shape (P,).
+        """Continue from a state of :meth:`get_state`; ``like`` is a model's parameters, shape (P,).
 
         Raises:
             StateError: If the state does not fit.
         """
-        place = "aggregation"
-        require_alike(
-            tree, dict.fromkeys(self._memory), place, frozenset(f"{place}/{name}" for name in self._memory)
-        )
+        require_names(tree, self._memory, "aggregation")
         self._memory = {
-            name: None if value is None else tensor_of(value, like, f"{place}/{name}")
+            name: None if value is None else tensor_of(value, like, f"aggregation/{name}")
             for name, value in tree.items()
         }

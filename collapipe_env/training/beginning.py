@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,23 +12,13 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_checkpoint import load_into
 from collapipe_env.models.lora import add_adapters
 from collapipe_env.tasks.partition import partition
-from collapipe_env.training.cluster_samples import ClusterSamples
-from collapipe_env.training.sample_stream import SampleStream
-from collapipe_env.training.tied_head import freeze_table, share_table
+from collapipe_env.training.cluster_samples import ClusterSamples, SampleStream
+from collapipe_env.training.tied_head import share_table
 from collapipe_env.training.training_setup import TrainingSetup
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """State of a training run before its first round.
-
-    Attributes:
-        samples: Samples, and their split over the clusters.
-        streams: Order of each cluster's samples.
-        model: Embedding and encoder.
-        head: The server's module.
-        noise_rng: Source of randomness for later draws.
-    """
+class Beginning(NamedTuple):
+    """State of a training run before its first round; ``noise_rng`` is for later draws."""
 
     samples: ClusterSamples
     streams: list[SampleStream]
@@ -38,11 +28,7 @@ class Beginning:
 
 
 def begin_training(setup: TrainingSetup, rng: np.random.Generator) -> Beginning:
-    """Spread the data and initialise the parameters.
-
-    Args:
-        rng: Only source of randomness; child generators are spawned from it.
-    """
+    """Spread the data and initialise the parameters; child generators of ``rng`` draw everything."""
     learning, device = setup.learning, setup.train[0].device
     partition_rng, model_rng, *stream_rngs, noise_rng = rng.spawn(3 + setup.clusters)
     parts = partition(
@@ -63,7 +49,6 @@ def begin_training(setup: TrainingSetup, rng: np.random.Generator) -> Beginning:
     wire = setup.update_format
     if wire.compression == "lora":
         add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
-        freeze_table(head)
     if setup.memory.train_bits == 16:
         model = model.bfloat16()
     share_table(model, head)

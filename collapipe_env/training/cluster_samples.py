@@ -1,18 +1,87 @@
-"""Training samples of a run's clusters: as the task has them, or packed from each cluster's documents."""
+"""Training samples of a run's clusters, as the task has them or packed from documents, and their order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names
+from collapipe_env.ground.state_trees import (
+    REMEDY,
+    Tree,
+    generator_of,
+    generator_tree,
+    require_array,
+    require_names,
+)
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.training_setup import TrainingSetup
+
+
+class MiniBatch(NamedTuple):
+    """Mini-batch of a local step.
+
+    Attributes:
+        tokens: Token ids (B, q), some hidden.
+        targets: Targets (B, ...).
+        units: Number of predictions in each sample (B,).
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    units: FloatArray
+
+
+class SampleStream:
+    """Endless stream of shuffled passes over a cluster's samples; a batch may span two passes."""
+
+    def __init__(self, indices: IntArray, rng: np.random.Generator) -> None:
+        self._indices = indices
+        self._rng = rng
+        self._waiting = rng.permutation(indices)
+
+    def take(self, count: int) -> IntArray:
+        """Return the next ``count`` samples' indices, shape (count,)."""
+        while len(self._waiting) < count:
+            self._waiting = np.concatenate((self._waiting, self._rng.permutation(self._indices)))
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
+
+    def hide(self, shape: tuple[int, ...], probability: float) -> BoolArray:
+        """Draw the tokens to hide, each with ``probability``."""
+        return self._rng.random(shape) < probability
+
+    def get_state(self) -> Tree:
+        """Return the cluster's samples, those still waiting in this pass, and the generator."""
+        return {
+            "indices": self._indices.copy(),
+            "waiting": self._waiting.copy(),
+            "rng": generator_tree(self._rng),
+        }
+
+    def set_state(self, tree: Tree, samples: int) -> None:
+        """Continue from a state of :meth:`get_state`.
+
+        Args:
+            samples: Number of samples of all clusters.
+
+        Raises:
+            StateError: If the state is damaged.
+        """
+        for name in ("indices", "waiting"):
+            array = tree[name]
+            require_array(array, (np.size(array),), np.int64, f"stream/{name}")
+            if ((array < 0) | (array >= samples)).any() or not len(tree["indices"]):
+                raise StateError(f"stream/{name} does not choose among {samples} samples: {REMEDY}")
+        rng = generator_of(tree["rng"] or {}, "stream/rng")
+        assert rng is not None
+        self._indices, self._waiting, self._rng = tree["indices"].copy(), tree["waiting"].copy(), rng
 
 
 @dataclass(frozen=True)
@@ -35,11 +104,7 @@ class ClusterSamples:
 
     @classmethod
     def of(cls, setup: TrainingSetup, parts: Sequence[IntArray]) -> ClusterSamples:
-        """Return the samples of a partition; where the task packs documents, it is a partition of documents.
-
-        Args:
-            parts: Indices of each cluster's samples, or documents.
-        """
+        """Return the samples of a partition, which is one of documents where the task packs these."""
         tokens, targets = setup.train
         if setup.pack is None:
             return cls(tokens, targets, setup.units, parts)
@@ -54,6 +119,15 @@ class ClusterSamples:
             rows,
             parts,
         )
+
+    def next_batch(self, setup: TrainingSetup, stream: SampleStream) -> MiniBatch:
+        """Return a cluster's next mini-batch, from the order of its samples."""
+        indices = stream.take(setup.batch_size)
+        chosen = torch.from_numpy(indices).to(self.tokens.device)
+        tokens, targets = self.tokens[chosen], self.targets[chosen]
+        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), setup.learning.token_dropout))
+        tokens = tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), setup.hidden)
+        return MiniBatch(tokens, targets, self.units[indices])
 
     def get_state(self) -> Tree:
         """Return each cluster's documents; empty where samples are not packed from documents."""

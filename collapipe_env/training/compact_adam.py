@@ -14,17 +14,12 @@ import torch
 from torch import Generator, Tensor
 
 from collapipe_env.physics.training_memory import MOMENTS_TOGETHER
-from collapipe_env.training.eight_bit_moments import (
-    decode_signed,
-    decode_unsigned,
-    encode_signed,
-    encode_unsigned,
-    scale_count,
-)
+from collapipe_env.training.eight_bit_moments import decode, encode, scale_count
 
 NUMBERS_AT_ONCE = 1024 * MOMENTS_TOGETHER
 """Parameters that step at once; few enough that little memory is ever in single precision."""
-
+MOMENTS = {"exp_avg": torch.int8, "exp_avg_sq": torch.uint8}
+"""First and second moments, and the type of their codes in eight bits."""
 _LOST_BITS = 16
 """Bits by which bfloat16 is shorter than single precision."""
 
@@ -35,13 +30,7 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def rounded_like(values: Tensor, like: Tensor, generator: Generator | None) -> Tensor:
-    """Return numbers in another tensor's type, stochastically rounded if that is bfloat16.
-
-    Args:
-        values: The numbers, float32.
-        like: Tensor of the type, bfloat16 or float32.
-        generator: Draws the rounding; not read for float32.
-    """
+    """Return float32 numbers in another tensor's type, stochastically rounded if that is bfloat16."""
     if like.dtype != torch.bfloat16:
         return values
     noise = torch.randint(
@@ -67,35 +56,19 @@ class CompactAdamW(torch.optim.AdamW):
         moment_bits: int,
         generator: Generator,
     ) -> None:
-        """Begin without moments.
-
-        Args:
-            groups: Groups of one flat parameter each.
-            learning_rate: Step size.
-            betas: Decays of the moments.
-            moment_bits: 32 or 8.
-            generator: Draws all rounding.
-        """
+        """Begin without moments, with groups of one flat parameter each, and moments in 32 or 8 bits."""
         super().__init__(groups, lr=learning_rate, betas=betas)
         self._eight_bits, self._generator = moment_bits == 8, generator
 
     def memory_like(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Return a parameter's memory before its first step.
-
-        Args:
-            parameter: One of the parameters, shape (P,).
-        """
+        """Return the memory of a parameter, shape (P,), before its first step."""
         device, size = parameter.device, parameter.numel()
-        if not self._eight_bits:
-            moments = {name: torch.zeros(size, device=device) for name in ("exp_avg", "exp_avg_sq")}
-            return {"step": torch.zeros(()), **moments}
-        return {
-            "step": torch.zeros(()),
-            "exp_avg": torch.zeros(size, dtype=torch.int8, device=device),
-            "exp_avg_scale": torch.zeros(scale_count(size), device=device),
-            "exp_avg_sq": torch.zeros(size, dtype=torch.uint8, device=device),
-            "exp_avg_sq_scale": torch.zeros(scale_count(size), device=device),
-        }
+        found = {"step": torch.zeros(())}
+        for name, kind in MOMENTS.items():
+            found[name] = torch.zeros(size, dtype=kind if self._eight_bits else None, device=device)
+            if self._eight_bits:
+                found[f"{name}_scale"] = torch.zeros(scale_count(size), device=device)
+        return found
 
     def moments(self, parameter: Tensor, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         """Return a part of a parameter's moments, float32.
@@ -106,22 +79,18 @@ class CompactAdamW(torch.optim.AdamW):
             stop: Number after the last one; None for all.
         """
         state = self.state[parameter]
-        mean, square = state["exp_avg"][start:stop], state["exp_avg_sq"][start:stop]
+        mean, square = (state[name][start:stop] for name in MOMENTS)
         if not self._eight_bits:
             return mean, square
         scales = slice(start // MOMENTS_TOGETHER, None if stop is None else scale_count(stop))
         return (
-            decode_signed(mean, state["exp_avg_scale"][scales]),
-            decode_unsigned(square, state["exp_avg_sq_scale"][scales]),
+            decode(mean, state["exp_avg_scale"][scales]),
+            decode(square, state["exp_avg_sq_scale"][scales]),
         )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Take a step with the present gradients.
-
-        Args:
-            closure: Not supported.
-        """
+        """Take a step with the present gradients; closures are not supported."""
         assert closure is None
         for group in self.param_groups:
             (parameter,) = group["params"]
@@ -142,13 +111,9 @@ class CompactAdamW(torch.optim.AdamW):
         moved = values.float() * (1.0 - group["lr"] * group["weight_decay"])
         moved.addcdiv_(mean, deviation, value=-group["lr"] / (1.0 - beta1**count))
         values.copy_(rounded_like(moved, values, self._generator))
-        if self._eight_bits:
-            self._store(parameter, start, stop, mean, square)
-
-    def _store(self, parameter: Tensor, start: int, stop: int, mean: Tensor, square: Tensor) -> None:
+        if not self._eight_bits:
+            return
         state, scales = self.state[parameter], slice(start // MOMENTS_TOGETHER, scale_count(stop))
-        for name, (codes, largest) in {
-            "exp_avg": encode_signed(mean, self._generator),
-            "exp_avg_sq": encode_unsigned(square, self._generator),
-        }.items():
+        for name, values in zip(MOMENTS, (mean, square), strict=True):
+            codes, largest = encode(values, MOMENTS[name], self._generator)
             state[name][start:stop], state[f"{name}_scale"][scales] = codes, largest

@@ -48,7 +48,6 @@ def mixed_precision(precision: str, device: torch.device) -> Iterator[None]:
         precision: ``"float32"`` changes nothing. ``"bfloat16"`` lets matrix products and attention compute in
             bfloat16, as :class:`torch.autocast` chooses; weights, their gradients and the sums along the
             residual stream stay in float32.
-        device: Device of the passes.
     """
     if precision != "bfloat16":
         yield

@@ -15,12 +15,7 @@ from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.aggregation import Aggregation
 from collapipe_env.training.compact_adam import rounded_like, widened
 from collapipe_env.training.flat_parameters import FlatParameters
-from collapipe_env.training.optimizer_state import (
-    array_of,
-    generator_bytes,
-    set_generator_bytes,
-    tensor_of,
-)
+from collapipe_env.training.optimizer_state import array_of, set_generator, tensor_of
 from collapipe_env.training.update_compression import UpdateCompressor
 
 
@@ -44,8 +39,6 @@ class Exchange:
 
         Args:
             flat: Its parameters; the other models' have the same layout.
-            update_format: Format of updates on the air.
-            learning: The server's aggregation rule.
             generator: Draws stochastic rounding, including that of new weights in bfloat16.
         """
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
@@ -59,7 +52,7 @@ class Exchange:
         return {
             "residuals": None if residuals is None else array_of(residuals),
             "aggregation": self._aggregation.get_state(),
-            "rounding": generator_bytes(self._rounding),
+            "rounding": array_of(self._rounding.get_state()),
         }
 
     def set_state(self, tree: Tree, parameters: Tensor) -> None:
@@ -76,7 +69,7 @@ class Exchange:
             residuals = tensor_of(residuals, widened(parameters), "residuals")
         self.compressor.residuals = residuals
         self._aggregation.set_state(tree["aggregation"], widened(parameters[0]))
-        set_generator_bytes(self._rounding, tree["rounding"], "rounding")
+        set_generator(self._rounding, tree["rounding"], "rounding")
 
     @torch.no_grad()
     def end_round(

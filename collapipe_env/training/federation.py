@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from collapipe_env.ground.arrays import BoolArray, IntArray
-from collapipe_env.ground.errors import StateError, shortened
+from collapipe_env.ground.errors import StateError, shortened, shown
 from collapipe_env.ground.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.cluster_model import ClusterModel
@@ -20,25 +20,19 @@ from collapipe_env.models.dropout import private_randomness
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
-from collapipe_env.training.block_moments import BlockMoments
-from collapipe_env.training.cluster_samples import ClusterSamples
+from collapipe_env.training.block_moments import Replica, change_hands
+from collapipe_env.training.cluster_samples import ClusterSamples, MiniBatch, SampleStream
 from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
-from collapipe_env.training.mini_batches import MiniBatch, next_batch
-from collapipe_env.training.optimizer_state import (
-    array_of,
-    optimizer_tree,
-    set_optimizer,
-    set_parameters,
-)
-from collapipe_env.training.pipeline_step import pipeline_step
-from collapipe_env.training.sample_stream import SampleStream
+from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
+from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
+from collapipe_env.training.outcome_checks import TrainedRound
+from collapipe_env.training.pipeline_step import StepResult, pipeline_step
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
 from collapipe_env.training.step_sizes import StepSizes
-from collapipe_env.training.tied_head import tied_head
+from collapipe_env.training.tied_head import tied_places
 from collapipe_env.training.training_setup import TrainingSetup
 
 
@@ -69,21 +63,20 @@ class Federation:
     At the end of the round the clusters' updates travel to the server and their mean travels back: see
     :class:`~collapipe_env.training.exchange.Exchange`. The mean is weighted by the clusters' shares of the
     training data, over those clusters that made at least one update. If none did, the model stays as it is.
+
+    Attributes:
+        streams: Order of each cluster's samples.
+        step_sizes: Schedule of the step sizes, which counts the local steps begun in all rounds.
     """
 
     def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
-        """Initialise parameters and spread the data.
-
-        Args:
-            rng: Only source of randomness; child generators are spawned from it.
-        """
+        """Initialise parameters and spread the data; ``rng`` is the only source of randomness."""
         self._setup = setup
         learning, device = setup.learning, setup.train[0].device
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
-        begun = begin_training(setup, rng)
-        self._samples, self._streams, self._noise_rng = begun.samples, begun.streams, begun.noise_rng
-        self._data_sizes = np.array([len(part) for part in self._samples.parts], dtype=np.float64)
-        model, head, memory = begun.model, begun.head, setup.memory
+        self.samples, self.streams, model, head, self._noise_rng = begin_training(setup, rng)
+        self._data_sizes = np.array([len(part) for part in self.samples.parts], dtype=np.float64)
+        memory = setup.memory
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
@@ -96,26 +89,20 @@ class Federation:
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
-        self._tied = tied_head(self._models[0], self._flats[0], self._head)
-        apart = setup.moment_bits is not None
+        self._tied = tied_places(self._models[0], self._flats[0], head, self._head.flat)
         self._optimizers = [
             flat.optimizer(
-                learning.optimizer,
+                learning,
                 learning.learning_rate,
-                learning.weight_decay,
-                learning.momentum,
-                list(replica.blocks) if apart else (),
+                list(replica.blocks) if setup.moment_bits is not None else (),
                 memory.moment_bits,
                 rounding,
             )
             for flat, replica in zip(self._flats, self._models, strict=True)
         ]
-        self._moments: BlockMoments | None = None
-        if setup.moment_bits is not None:
-            # Eight-bit moments travel as they are.
-            bits = 32 if memory.moment_bits == 8 else setup.moment_bits
-            self._moments = BlockMoments(self._models, self._flats, self._optimizers, bits)
-        self._step_sizes = StepSizes(learning, setup.schedule_steps)
+        # Eight-bit moments travel as they are.
+        self._moments_rounded = setup.moment_bits == 16 and memory.moment_bits != 8
+        self.step_sizes = StepSizes(learning, setup.schedule_steps)
         self._rounding = rounding
         self.rounds = 0
         self._exchange = Exchange(self._models[0], self._flats[0], setup.update_format, learning, rounding)
@@ -124,81 +111,44 @@ class Federation:
         # Places of the clusters' copies of the blocks that only a sequential server trains in the round.
         self._idle: list[slice] = []
 
-    def train_round(
-        self,
-        blocks: IntArray,
-        micro_batches: IntArray,
-        survived: BoolArray,
-        server_blocks: IntArray | None = None,
-        server_mode: int = COMMON,
-        staleness: IntArray | None = None,
-        moments: IntArray | None = None,
-        recompute: BoolArray | None = None,
-        local_steps: IntArray | None = None,
-    ) -> float:
+    def train_round(self, plan: TrainedRound) -> float:
         """Train one round.
-
-        Args:
-            blocks: Blocks of each stage slot, shape (N, slots), each row summing to L less the server's.
-            micro_batches: Micro-batches per local step, shape (N,).
-            survived: True for micro-batches that arrive, shape (N, H, M_max).
-            server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
-                None for 0.
-            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
-            staleness: Version gap of each stage slot, shape (N, slots); None for 0.
-            moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
-            recompute: Clusters whose devices recompute activations, shape (N,); None for the setting of the
-                federation's memory.
-            local_steps: Local steps of the clusters, shape (N,), 0 for those that sit out: they use no
-                samples and make no update. None if all take H.
 
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
-        if local_steps is None:
-            local_steps = np.full(len(micro_batches), self._setup.local_steps)
+        most, server_mode = int(plan.local_steps.max()), int(plan.server_mode)
         self.rounds += 1
-        if not local_steps.any():
+        if not most:
             return float("nan")
-        on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
-        if recompute is None:
-            recompute = np.full(len(micro_batches), self._setup.memory.recompute)
-        server = self.open_round(on_server, server_mode, int(local_steps.max()), moments)
-        self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
-        trained = len(self._models[0].blocks) - int(on_server[0])
+        server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
+        self.step_sizes.next_step([*self._optimizers, *server.optimizers()])
+        trained = len(self._models[0].blocks) - int(plan.server_blocks[0])
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
-            alike = bool((local_steps == local_steps[0]).all())
-            if alike and self._may_merge(int(local_steps[0]), server_mode, recompute=bool(recompute.any())):
-                updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
-            else:
-                updated, mean_loss = self._train_clusters(
-                    server, blocks, micro_batches, survived, staleness, recompute, local_steps
-                )
-        self.close_round(server, updated, on_server, server_mode)
+            train = self._train_merged if can_merge(self._setup, plan) else self._train_clusters
+            updated, mean_loss = train(server, plan)
+        self.close_round(server, updated, plan.server_blocks, server_mode)
         return mean_loss
 
     def open_round(
-        self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray | None
+        self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray
     ) -> Server:
-        """Begin a round: all clusters start from the common model, and moments stay, travel or are lost.
+        """Begin a round and return the server's side of it: all clusters start from the common model.
 
         Args:
             on_server: Last encoder blocks that the server runs, shape (N,).
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
             local_steps: Most local steps that a cluster takes.
-            moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
-
-        Returns:
-            The server's side of the round.
+            moments: Fate of the optimiser's moments of each block, shape (N, L).
         """
         copied = server_mode == COMMON and self._setup.head_copies(local_steps)
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
-        if self._moments is not None and moments is not None:
-            self._moments.change_hands(moments)
-            server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
+        replicas = [self.replica(n) for n in range(len(moments))]
+        change_hands(replicas, moments, rounded=self._moments_rounded)
+        server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
         self._common.copy_(self._parameters[0])
         return server
 
@@ -206,10 +156,8 @@ class Federation:
         """End a round: the clusters' updates and the server's part make the next common model.
 
         Args:
-            server: The server's side of the round.
             updated: Clusters that made an update, shape (N,). If none did, the model stays as it is.
             on_server: Last encoder blocks that the server ran, shape (N,).
-            server_mode: As for :meth:`open_round`.
         """
         if not updated.any():
             return
@@ -217,77 +165,50 @@ class Federation:
         weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
         of_server = None
         if self._tied is not None:
-            of_server = self._tied.update(server.head_after(weights), self._common)
+            table, matrix = self._tied
+            of_server = table, server.head_after(weights)[matrix] - self._common[table]
         self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode, of_server)
         server.end_round(self._models, weights)
         if self._tied is not None:
-            self._tied.take_over(self._parameters[0])
+            self._head.flat.values[matrix] = self._parameters[0, table]
 
-    def _may_merge(self, local_steps: int, server_mode: int, *, recompute: bool) -> bool:
-        """Whether the round's local steps and their mean may be computed as one step of one model."""
-        setup = self._setup
-        return can_merge(
-            setup.learning,
-            local_steps=local_steps,
-            server_mode=server_mode,
-            lossless=setup.update_format.lossless,
-            dropout=setup.architecture.dropout,
-            recompute=recompute,
-        )
-
-    def _train_merged(
-        self, server: Server, micro_batches: IntArray, survived: BoolArray
-    ) -> tuple[BoolArray, float]:
+    def _train_merged(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
         """Set all models to the mean of the clusters' models after one local step.
 
         Returns:
             Which clusters made an update, shape (N,), and the mean training loss.
         """
         setup = self._setup
-        batches = [
-            ClusterBatch(*self._next_batch(stream), survived[n, : micro_batches[n]].tolist())
-            for n, stream in enumerate(self._streams)
+        batches = [self._next_batch(stream) for stream in self.streams]
+        survived = [
+            arrived[0, :count].tolist()
+            for arrived, count in zip(plan.survived, plan.micro_batches, strict=True)
         ]
         self._gradients.zero_()
         server.begin_step()
         _, head = server.serve(0)
         most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
-        result = merged_step(
-            self._models[0], head, self._loss, batches, self._data_sizes, most, setup.learning.precision
-        )
-        if result.units:
+        given = batches, survived, self._data_sizes, most, setup.learning.precision
+        units, loss = merged_step(self._models[0], head, self._loss, *given)
+        if units.any():
             self._optimizers[0].step()
             self._parameters[1:] = self._parameters[0]
-            server.after_batch(0, result.units)
+            server.after_batch(0, float(units.sum()))
         server.end_step()
-        return result.updated, float(result.loss) if result.units else float("nan")
+        return units > 0, float(loss) if units.any() else float("nan")
 
-    def _train_clusters(
-        self,
-        server: Server,
-        blocks: IntArray,
-        micro_batches: IntArray,
-        survived: BoolArray,
-        staleness: IntArray | None,
-        recompute: BoolArray,
-        local_steps: IntArray,
-    ) -> tuple[BoolArray, float]:
-        """Let every cluster take its local steps.
-
-        Returns:
-            Which clusters made an update, shape (N,), and the mean training loss.
-        """
+    def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
+        """Let every cluster take its local steps; results as for :meth:`_train_merged`."""
         setup = self._setup
-        versions = self._versions(blocks, staleness, local_steps)
+        versions = self._versions(plan)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
-        losses: list[Tensor] = []
-        units_of_losses: list[float] = []
-        for step in range(int(local_steps.max())):
+        results: list[StepResult] = []
+        for step in range(int(plan.local_steps.max())):
             if step:  # those of the first step are set: predictions of stale weights use them
-                self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
+                self.step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
-            for n in np.flatnonzero(local_steps > step).tolist():
-                tokens, targets, units = self._next_batch(self._streams[n])
+            for n in np.flatnonzero(plan.local_steps > step).tolist():
+                tokens, targets, units = self._next_batch(self.streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
@@ -296,27 +217,27 @@ class Federation:
                     self._loss,
                     tokens,
                     targets,
-                    blocks[n].tolist(),
-                    survived[n, step, : micro_batches[n]].tolist(),
+                    plan.blocks[n].tolist(),
+                    plan.survived[n, step, : plan.micro_batches[n]].tolist(),
                     setup.learning.samples_per_pass,
                     blocks_of_server,
                     units,
                     setup.learning.precision,
-                    recompute=bool(recompute[n]),
+                    recompute=bool(plan.recompute[n]),
                 )
                 if result.units:
                     self._update(n)
                     server.after_batch(n, result.units)
                     updated[n] = True
-                    losses.append(result.loss)
-                    units_of_losses.append(result.units)
-                if n in versions and step + 1 < local_steps[n]:
+                    results.append(result)
+                if n in versions and step + 1 < plan.local_steps[n]:
                     versions[n].record(bool(result.units))
             server.end_step()
-        if not losses:
+        if not results:
             return updated, float("nan")
         # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
-        return updated, float(np.average(torch.stack(losses).tolist(), weights=units_of_losses))
+        losses = torch.stack([result.loss for result in results]).tolist()
+        return updated, float(np.average(losses, weights=[result.units for result in results]))
 
     @torch.no_grad()
     def _update(self, cluster: int) -> None:
@@ -337,32 +258,14 @@ class Federation:
             return nullcontext()
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
 
-    def replica(self, cluster: int) -> tuple[ClusterModel, FlatParameters, torch.optim.Optimizer]:
+    def replica(self, cluster: int) -> Replica:
         """Return a cluster's model, its parameters and their optimiser; not copies."""
         return self._models[cluster], self._flats[cluster], self._optimizers[cluster]
 
-    @property
-    def samples(self) -> tuple[ClusterSamples, list[SampleStream]]:
-        """Samples, and their order in each cluster; not copies."""
-        return self._samples, self._streams
-
     def begin_steps(self, local_steps: int) -> list[float]:
-        """Count local steps that are taken elsewhere, and return each one's share of the full step size.
-
-        Args:
-            local_steps: Most local steps that a cluster takes in the round.
-        """
+        """Count a round's local steps, taken elsewhere, and return each one's share of the full step size."""
         self.rounds += 1
-        return [self._step_sizes.next_factor() for _ in range(local_steps)]
-
-    @property
-    def local_steps(self) -> int:
-        """Local steps begun in all rounds; the step-size schedule counts them."""
-        return self._step_sizes.step
-
-    @local_steps.setter
-    def local_steps(self, steps: int) -> None:
-        self._step_sizes.step = steps
+        return [self.step_sizes.next_factor() for _ in range(local_steps)]
 
     @property
     def common_model(self) -> tuple[ClusterModel, nn.Module]:
@@ -373,7 +276,7 @@ class Federation:
         """Return copies of everything that decides how the run continues; call it between rounds only."""
         model, head = self.common_model
         return {
-            "streams": {str(n): stream.get_state() for n, stream in enumerate(self._streams)},
+            "streams": {str(n): stream.get_state() for n, stream in enumerate(self.streams)},
             # The clusters' models are equal between rounds, so one is enough.
             "model": {name: array_of(values) for name, values in model.named_parameters()},
             "head": {name: array_of(values) for name, values in head.named_parameters()},
@@ -385,17 +288,14 @@ class Federation:
             },
             "exchange": self._exchange.get_state(),
             "round": self.rounds,
-            **({"step": self._step_sizes.step} if self._setup.own_steps else {}),
+            **({"step": self.step_sizes.step} if self._setup.own_steps else {}),
             "noise_rng": generator_tree(self._noise_rng),
-            **({} if self._setup.pack is None else {"documents": self._samples.get_state()}),
+            **({} if self._setup.pack is None else {"documents": self.samples.get_state()}),
         }
 
     @classmethod
     def from_state(cls, setup: TrainingSetup, tree: Tree) -> Federation:
-        """Return the run whose state :meth:`get_state` returned.
-
-        Args:
-            tree: The state, which is only read.
+        """Return the run whose state :meth:`get_state` returned; the state is only read.
 
         Raises:
             StateError: If the state is damaged or does not fit the setup.
@@ -418,11 +318,11 @@ class Federation:
             parts.append("step")
         require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
         if self._setup.pack is not None:
-            self._samples = ClusterSamples.from_state(self._setup, tree["documents"])
+            self.samples = ClusterSamples.from_state(self._setup, tree["documents"])
         for name in ("streams", "optimizers"):
             require_names(tree[name], clusters, name)
-        for n, stream in enumerate(self._streams):
-            stream.set_state(tree["streams"][str(n)], len(self._samples.tokens))
+        for n, stream in enumerate(self.streams):
+            stream.set_state(tree["streams"][str(n)], len(self.samples.tokens))
         self._data_sizes = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
@@ -435,14 +335,15 @@ class Federation:
             for name, optimizer in server.own_optimizers().items():
                 set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
         self._exchange.set_state(tree["exchange"], self._parameters)
-        rng = generator_of(tree["noise_rng"], "noise_rng")
-        if rng is None or type(tree["round"]) is not int or tree["round"] < 0:
-            raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
+        for name in ("round", "step"):
+            count = tree.get(name, 0)
+            if type(count) is not int or count < 0:
+                raise StateError(f"learner/runs: {name} is {shown(count)}, expected at least 0: {REMEDY}")
+        rng = generator_of(tree["noise_rng"] or {}, "noise_rng")
+        assert rng is not None
         self._noise_rng = rng
-        step = tree["step"] if self._setup.own_steps else tree["round"] * self._setup.local_steps
-        if type(step) is not int or step < 0:
-            raise StateError(f"learner/runs: step is damaged: {REMEDY}")
-        self.rounds, self._step_sizes.step = tree["round"], step
+        self.rounds = tree["round"]
+        self.step_sizes.step = tree.get("step", self.rounds * self._setup.local_steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies of the modules would no longer share their parameters with the flat vectors.
@@ -460,25 +361,20 @@ class Federation:
                 raise ValueError(f"server mode {mode}: {COMMON}, {COPIES} and {SEQUENTIAL} exist")
         return self._servers[mode]
 
-    def _versions(
-        self, blocks: IntArray, staleness: IntArray | None, local_steps: IntArray
-    ) -> dict[int, WeightVersions]:
+    def _versions(self, plan: TrainedRound) -> dict[int, WeightVersions]:
         """Return the weight versions of the clusters in which some stage will lag behind."""
-        if staleness is None:
-            return {}
         versions = {}
-        lagging = ((blocks > 0) & (staleness > 0)).any(axis=-1) & (local_steps > 1)
+        lagging = ((plan.blocks > 0) & (plan.staleness > 0)).any(axis=-1) & (plan.local_steps > 1)
         for n in np.flatnonzero(lagging).tolist():
-            model, flat = self._models[n], self._flats[n]
-            active = blocks[n] > 0
-            stage_gaps = np.minimum(staleness[n][active], local_steps[n] - 1).tolist()
+            model, flat, optimizer = self.replica(n)
+            active = plan.blocks[n] > 0
+            stage_gaps = np.minimum(plan.staleness[n][active], plan.local_steps[n] - 1).tolist()
             # The control unit comes before the first stage and waits for the same gradients.
             gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
-            for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):
+            for segment, gap in zip(model.segments(plan.blocks[n][active].tolist()), stage_gaps, strict=True):
                 gaps.append((flat.slices(segment), gap))
-            versions[n] = WeightVersions(
-                flat, self._optimizers[n], gaps, predict=self._setup.learning.weight_prediction
-            )
+            predict = self._setup.learning.weight_prediction
+            versions[n] = WeightVersions(flat, optimizer, gaps, predict=predict)
         return versions
 
     def _lagging_model(self, versions: WeightVersions) -> ClusterModel:
@@ -493,4 +389,4 @@ class Federation:
 
     def _next_batch(self, stream: SampleStream) -> MiniBatch:
         """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
-        return next_batch(self._setup, self._samples, stream)
+        return self.samples.next_batch(self._setup, stream)

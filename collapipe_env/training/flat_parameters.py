@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.compact_adam import CompactAdamW
 
 
@@ -22,6 +23,7 @@ class FlatParameters:
     Attributes:
         values: The parameters, shape (P,).
         gradients: Their gradients, shape (P,).
+        places: Place of each trained parameter of the module in the vectors.
     """
 
     def __init__(self, module: nn.Module, values: Tensor, gradients: Tensor) -> None:
@@ -35,10 +37,10 @@ class FlatParameters:
         self.values, self.gradients = values, gradients
         ordered = sorted(_trained(module), key=lambda parameter: parameter.ndim < 2)  # the sort is stable
         self._matrices = sum(parameter.numel() for parameter in ordered if parameter.ndim >= 2)
-        self._places: dict[nn.Parameter, slice] = {}
+        self.places: dict[nn.Parameter, slice] = {}
         start = 0
         for parameter in ordered:
-            place = self._places[parameter] = slice(start, start + parameter.numel())
+            place = self.places[parameter] = slice(start, start + parameter.numel())
             values[place].copy_(parameter.detach().view(-1))
             parameter.data = values[place].view(parameter.shape)
             parameter.grad = gradients[place].view(parameter.shape)
@@ -51,7 +53,7 @@ class FlatParameters:
             modules: Parts of the module, each at most once. Blocks in a row take two slices: all their
                 matrices and all their vectors.
         """
-        places = [self._places[parameter] for module in modules for parameter in _trained(module)]
+        places = [self.places[parameter] for module in modules for parameter in _trained(module)]
         joined: list[slice] = []
         for place in sorted(places, key=lambda place: int(place.start)):
             if joined and joined[-1].stop == place.start:
@@ -60,16 +62,10 @@ class FlatParameters:
                 joined.append(place)
         return joined
 
-    def place(self, parameter: nn.Parameter) -> slice:
-        """Return the place of one of the module's trained parameters in the vectors."""
-        return self._places[parameter]
-
     def optimizer(
         self,
-        name: str,
+        learning: LearningSpec,
         learning_rate: float,
-        weight_decay: float,
-        momentum: float = 0.0,
         apart: Sequence[nn.Module] = (),
         moment_bits: int = 32,
         rounding: torch.Generator | None = None,
@@ -77,11 +73,8 @@ class FlatParameters:
         """Return a PyTorch optimiser of these parameters.
 
         Args:
-            name: ``"adamw"`` or ``"sgd"``.
-            learning_rate: Step size.
-            weight_decay: Weight decay of the matrices. AdamW applies it apart from its moments; SGD adds it
-                to the gradient, so momentum accumulates it.
-            momentum: Momentum of SGD, in [0, 1); AdamW does not read it.
+            learning: Kind of optimiser, SGD's momentum, and the weight decay of matrices. AdamW applies it
+                apart from its moments; SGD adds it to the gradient, so momentum accumulates it.
             apart: Parts of the module whose memory the optimiser keeps apart, so that each can be forgotten
                 (:meth:`memories`).
             moment_bits: Bits of AdamW's moments, 32 or 8.
@@ -100,19 +93,20 @@ class FlatParameters:
         for start, stop in itertools.pairwise(edges):
             values = nn.Parameter(self.values[start:stop])
             values.grad = self.gradients[start:stop]
-            decay = weight_decay if start < self._matrices else 0.0
+            decay = learning.weight_decay if start < self._matrices else 0.0
             groups.append({"params": [values], "weight_decay": decay})
         compact = moment_bits != 32 or self.values.dtype == torch.bfloat16
-        if compact and (name != "adamw" or rounding is None):
+        adamw = learning.optimizer == "adamw"
+        if compact and (not adamw or rounding is None):
             raise ValueError("parameters in bfloat16 and moments in 8 bits need adamw and a generator")
-        if name == "adamw":
+        if adamw:
             # The original Transformer's betas; with PyTorch's 0.999 the steps grow too long as gradients
             # sharpen.
             betas = (0.9, 0.98)
             if compact and rounding is not None:
                 return CompactAdamW(groups, learning_rate, betas, moment_bits, rounding)
             return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
-        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
+        return torch.optim.SGD(groups, lr=learning_rate, momentum=learning.momentum, fused=True)
 
     def memories(self, optimizer: torch.optim.Optimizer, part: nn.Module) -> list[nn.Parameter]:
         """Return the optimiser's parameters that belong to a part of the module.

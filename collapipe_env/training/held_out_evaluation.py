@@ -7,11 +7,13 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import StateError
@@ -45,13 +47,7 @@ class Evaluator:
     def __init__(
         self, task: Task, task_spec: TaskSpec, data: TaskData, learning: LearningSpec, device: torch.device
     ) -> None:
-        """Choose the samples and put them on the device.
-
-        Args:
-            task_spec: Settings of its data and head.
-            learning: Split and numbers of samples, and the precision.
-            device: Device of the models.
-        """
+        """Choose the samples and put them on the device of the models."""
         held_out = data.dev if learning.evaluation_split == "dev" else data.test
         # A fixed random subset: files are often sorted by class or source.
         order = np.random.default_rng(0).permutation(len(held_out))[: learning.evaluation_samples]
@@ -66,26 +62,37 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, head: nn.Module, *, metrics: bool = True) -> Evaluation:
-        """Evaluate a model.
+        """Evaluate a model, which maps token ids (samples, q) to encoder outputs (samples, q, d).
 
         Args:
-            model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
             metrics: Also compute metrics, on the first ``metric_samples`` of the samples.
         """
+        losses, units, predictions = [], [], []
         with _evaluating(model, head):
-            losses, units, predictions = self._passes(model, head, len(self._scored) if metrics else 0)
-        loss = sum(mean * count for mean, count in zip(losses, units, strict=True)) / sum(units)
+            for start in range(0, len(self._tokens), self._batch):
+                tokens = self._tokens[start : start + self._batch]
+                targets = self._targets[start : start + self._batch]
+                mask = tokens != PADDING
+                count = min(len(self._scored) - start, len(tokens)) if metrics else 0
+                with mixed_precision(self._precision, self._device):
+                    hidden = model(tokens)
+                    outputs = full_precision(head(hidden, mask, targets))
+                    if count > 0 and self._measure is not None:  # measurements in place of predictions
+                        predictions.append(self._measure(outputs[:count], targets[:count]).cpu())
+                    elif count > 0:
+                        found = self._task.predict(head, hidden[:count], mask[:count], self._spec)
+                        predictions.append(found.cpu())
+                losses.append(self._task.loss(outputs, targets))
+                units.append(self._task.units(targets).sum())
+            # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
+            means, counts = torch.stack(losses).tolist(), torch.stack(units).tolist()
+        loss = sum(mean * count for mean, count in zip(means, counts, strict=True)) / sum(counts)
         if not metrics:
             return Evaluation(loss, None)
-        scores = self._task.score(_joined(predictions), self._scored, self._data)
-        return Evaluation(loss, dict(scores))
+        return Evaluation(loss, dict(self._task.score(_joined(predictions), self._scored, self._data)))
 
     def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
-        """Let a model continue held-out documents; see ``continuations`` of the task.
-
-        Args:
-            model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
-            count: Documents.
+        """Let a model continue ``count`` held-out documents; see ``continuations`` of the task.
 
         Raises:
             ScenarioError: If the task writes no text.
@@ -93,33 +100,6 @@ class Evaluator:
         write = require_writing(self._task)
         with _evaluating(model, head):
             return [one.to_dict() for one in write(model, head, self._held_out, self._data, count)]
-
-    def _passes(
-        self, model: nn.Module, head: nn.Module, predicted: int
-    ) -> tuple[list[float], list[float], list[Tensor]]:
-        """Return losses and units of all batches, and predictions for the first ``predicted`` samples.
-
-        Where the task measures outputs instead of predicting, the predictions are those measurements.
-        """
-        losses, units, predictions = [], [], []
-        for start in range(0, len(self._tokens), self._batch):
-            tokens = self._tokens[start : start + self._batch]
-            targets = self._targets[start : start + self._batch]
-            mask = tokens != PADDING
-            with mixed_precision(self._precision, self._device):
-                hidden = model(tokens)
-                outputs = full_precision(head(hidden, mask, targets))
-                count = min(predicted - start, len(tokens))
-                if count > 0 and self._measure is not None:
-                    predictions.append(self._measure(outputs[:count], targets[:count]).cpu())
-                elif count > 0:
-                    predictions.append(
-                        self._task.predict(head, hidden[:count], mask[:count], self._spec).cpu()
-                    )
-            losses.append(self._task.loss(outputs, targets))
-            units.append(self._task.units(targets).sum())
-        # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
-        return torch.stack(losses).tolist(), torch.stack(units).tolist(), predictions
 
 
 def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bool:
@@ -166,17 +146,10 @@ class EvaluationDesk:
     def __init__(
         self, evaluator: Evaluator, learning: LearningSpec, num_envs: int, names: tuple[str, ...]
     ) -> None:
-        """Begin without figures.
-
-        Args:
-            evaluator: Computes them.
-            learning: Periods and mode.
-            num_envs: Environments E.
-            names: Names of the metrics.
-        """
-        self._evaluator, self._learning = evaluator, learning
+        """Begin without figures; ``names`` are those of the metrics."""
+        self.evaluator, self._learning = evaluator, learning
         self._rounds = [0] * num_envs
-        self._jobs: dict[int, _Job | _Found] = {}
+        self._waiting: dict[int, Callable[[], Evaluation]] = {}
         self._last: _Job | None = None
         self.loss: FloatArray = np.full(num_envs, np.nan)
         self.metrics: dict[str, FloatArray] = {name: np.full(num_envs, np.nan) for name in names}
@@ -184,8 +157,8 @@ class EvaluationDesk:
     def begin_run(self, env: int, model: nn.Module, head: nn.Module) -> None:
         """Evaluate an environment's untrained model."""
         self._rounds[env] = 0
-        self._jobs.pop(env, None)
-        self._keep(env, self._evaluator(model, head))
+        self._waiting.pop(env, None)
+        self._keep(env, self.evaluator(model, head))
 
     def end_round(self, env: int, model: nn.Module, head: nn.Module) -> None:
         """Count a round and evaluate the environment's model if it is time to."""
@@ -196,17 +169,13 @@ class EvaluationDesk:
             return
         metrics = metrics_due(number, every, self._learning.metric_every)
         if self._learning.evaluation == "inline":
-            self._keep(env, self._evaluator(model, head, metrics=metrics))
+            self._keep(env, self.evaluator(model, head, metrics=metrics))
             return
-        job = self._jobs.pop(env, None)
-        if job is not None:
-            self._keep(env, job.result())
-        self._last = _Job(self._evaluator, model, head, metrics=metrics, after=self._last)
-        self._jobs[env] = self._last
-
-    def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
-        """Return continuations of held-out documents; see :meth:`Evaluator.written`."""
-        return self._evaluator.written(model, head, count)
+        if env in self._waiting:
+            self._keep(env, self._waiting.pop(env)())
+        model, head = copy.deepcopy(model), copy.deepcopy(head)
+        work = partial(self.evaluator, model, head, metrics=metrics)
+        self._last = self._waiting[env] = _Job(work, self._last)
 
     def get_state(self) -> Tree:
         """Return the figures and the counts of rounds; waits for evaluations that run in the background.
@@ -214,20 +183,18 @@ class EvaluationDesk:
         Raises:
             Exception: An error of such an evaluation.
         """
-        waiting = {}
-        for env, job in self._jobs.items():
-            found = job.result()
-            waiting[str(env)] = {
-                "loss": np.array(found.loss),
-                "metrics": None
-                if found.metrics is None
-                else {name: np.array(value) for name, value in found.metrics.items()},
-            }
+        found = {str(env): result() for env, result in self._waiting.items()}
         return {
             "rounds": np.array(self._rounds, dtype=np.int64),
             "loss": self.loss.copy(),
             "metrics": {name: values.copy() for name, values in self.metrics.items()},
-            "waiting": waiting,
+            "waiting": {
+                env: {
+                    "loss": np.array(one.loss),
+                    "metrics": one.metrics and {name: np.array(value) for name, value in one.metrics.items()},
+                }
+                for env, one in found.items()
+            },
         }
 
     def restored(self, tree: Tree) -> EvaluationDesk:
@@ -236,29 +203,35 @@ class EvaluationDesk:
         Raises:
             StateError: If the state is damaged or does not fit.
         """
-        rounds = np.array(self._rounds, dtype=np.int64)
-        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
-        require_alike(tree, template, "learner/desk", frozenset(("learner/desk/waiting",)))
-        desk = EvaluationDesk(self._evaluator, self._learning, len(rounds), tuple(self.metrics))
-        desk._rounds, desk.loss = tree["rounds"].tolist(), tree["loss"].copy()
-        desk.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
-        number, place = np.array(0.0), "learner/desk/waiting"
-        background = self._learning.evaluation == "background"
-        expected = {str(env) for env, played in enumerate(desk._rounds) if played and background}
-        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
-            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
-        for env, found in tree["waiting"].items():
-            require_names(found, ("loss", "metrics"), f"{place}/{env}")
-            scores = found["metrics"]
-            names = None if scores is None else dict.fromkeys(self.metrics, number)
-            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
-            values = None if scores is None else {name: float(value) for name, value in scores.items()}
-            desk._jobs[int(env)] = _Found(Evaluation(float(found["loss"]), values))
+        desk = EvaluationDesk(*self._given())
+        desk.__setstate__(tree)
         return desk
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Threads can be neither copied nor pickled.
-        return _restored, (self._evaluator, self._learning, tuple(self.metrics), self.get_state())
+        return EvaluationDesk, self._given(), self.get_state()
+
+    def __setstate__(self, tree: Tree) -> None:
+        rounds = np.array(self._rounds, dtype=np.int64)
+        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
+        place = "learner/desk/waiting"
+        require_alike(tree, template, "learner/desk", frozenset((place,)))
+        self._rounds, self.loss = tree["rounds"].tolist(), tree["loss"].copy()
+        self.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
+        background = self._learning.evaluation == "background"
+        expected = {str(env) for env, played in enumerate(self._rounds) if played and background}
+        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
+            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
+        for env, found in tree["waiting"].items():
+            require_names(found, ("loss", "metrics"), f"{place}/{env}")
+            scores, number = found["metrics"], np.array(0.0)
+            names = None if scores is None else dict.fromkeys(self.metrics, number)
+            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
+            values = scores and {name: float(value) for name, value in scores.items()}
+            self._waiting[int(env)] = partial(Evaluation, float(found["loss"]), values)
+
+    def _given(self) -> tuple[Evaluator, LearningSpec, int, tuple[str, ...]]:
+        return self.evaluator, self._learning, len(self._rounds), tuple(self.metrics)
 
     def _keep(self, env: int, found: Evaluation) -> None:
         self.loss[env] = found.loss
@@ -266,54 +239,32 @@ class EvaluationDesk:
             self.metrics[name][env] = value
 
 
-def _restored(
-    evaluator: Evaluator, learning: LearningSpec, names: tuple[str, ...], tree: Tree
-) -> EvaluationDesk:
-    return EvaluationDesk(evaluator, learning, len(tree["rounds"]), names).restored(tree)
-
-
-class _Found:
-    """A finished evaluation, taken over from an earlier process."""
-
-    def __init__(self, found: Evaluation) -> None:
-        self._found = found
-
-    def result(self) -> Evaluation:
-        """Return the evaluation."""
-        return self._found
-
-
 class _Job:
-    """One evaluation in a thread of its own, of copies of model and head."""
+    """One evaluation in a thread of its own."""
 
-    def __init__(
-        self, evaluator: Evaluator, model: nn.Module, head: nn.Module, *, metrics: bool, after: _Job | None
-    ) -> None:
-        self._work = evaluator, copy.deepcopy(model), copy.deepcopy(head), metrics
+    def __init__(self, work: Callable[[], Evaluation], after: _Job | None) -> None:
+        self._work = work
         self._found: Evaluation | None = None
         self._error: BaseException | None = None
-        previous = None if after is None else after._thread
-        self._thread: threading.Thread = threading.Thread(
-            target=self._run, args=(previous,), name="evaluation"
-        )
+        previous = () if after is None else (after._thread,)
+        self._thread: threading.Thread = threading.Thread(target=self._run, args=previous, name="evaluation")
         self._thread.start()
 
-    def result(self) -> Evaluation:
+    def __call__(self) -> Evaluation:
         """Wait for the evaluation and return it, or raise what it raised."""
         self._thread.join()
         if self._found is None and self._error is None:
-            self._run(None)  # threads do not survive a fork of the process
+            self._run()  # threads do not survive a fork of the process
         if self._error is not None:
             raise self._error
         assert self._found is not None
         return self._found
 
-    def _run(self, previous: threading.Thread | None) -> None:
-        if previous is not None:
-            previous.join()
-        evaluator, model, head, metrics = self._work
+    def _run(self, *previous: threading.Thread) -> None:
+        for thread in previous:
+            thread.join()
         try:
-            self._found = evaluator(model, head, metrics=metrics)
+            self._found = self._work()
         except Exception as error:
             self._error = error
 
@@ -321,8 +272,6 @@ class _Job:
 def _joined(predictions: list[Tensor]) -> np.ndarray:
     """Join batches of predicted rows; generated rows may differ in length and are padded."""
     if predictions[0].ndim == 2:
-        longest = max(part.shape[1] for part in predictions)
-        predictions = [
-            nn.functional.pad(part, (0, longest - part.shape[1]), value=PADDING) for part in predictions
-        ]
+        rows = [row for part in predictions for row in part]
+        return pad_sequence(rows, batch_first=True, padding_value=PADDING).numpy()
     return torch.cat(predictions).numpy()

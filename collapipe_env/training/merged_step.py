@@ -14,56 +14,45 @@ ratio of its two weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
-from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.cluster_samples import MiniBatch
 from collapipe_env.training.compute_device import full_precision, mixed_precision
+from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import LossFunction
+from collapipe_env.training.training_setup import TrainingSetup
 
 CACHED_SAMPLES = 64
 """Samples whose activations stay in a core's cache, for small models."""
 
 
-def can_merge(
-    learning: LearningSpec,
-    *,
-    local_steps: int,
-    server_mode: int,
-    lossless: bool,
-    dropout: float,
-    recompute: bool = False,
-) -> bool:
+def can_merge(setup: TrainingSetup, plan: TrainedRound) -> bool:
     """Whether :func:`merged_step` may compute a round, that is, whether the round is linear in the gradients.
 
     FedProx is no obstacle, as its pull is zero in the first local step; nor is an asynchronous pipeline, as
-    no stage lags behind in that step; nor is the server's aggregation, which sees only the mean.
-
-    Args:
-        learning: The optimiser must be ``sgd`` without momentum, and gradients must not be clipped (which
-            depends on each cluster's norm).
-        local_steps: H, must be 1.
-        server_mode: Must be ``COMMON``: a server that steps between batches changes the gradients.
-        lossless: Must be True: updates that are rounded cluster by cluster do not add up to one step.
-        dropout: Must be 0: joint passes would draw other masks.
-        recompute: Must be False: joint passes store activations.
+    no stage lags behind in that step; nor is the server's aggregation, which sees only the mean. Obstacles
+    are optimisers other than SGD without momentum; clipping, which depends on each cluster's norm; more local
+    steps than one, or none in some cluster; a server that steps between batches and so changes the gradients;
+    updates that are rounded cluster by cluster, as these do not add up to one step; dropout, as joint passes
+    would draw other masks; and recomputation, as joint passes store activations.
     """
+    learning = setup.learning
     return (
         learning.optimizer == "sgd"
         and not learning.momentum
         and not learning.gradient_clip
-        and local_steps == 1
-        and server_mode == COMMON
-        and lossless
-        and not dropout
-        and not recompute
+        and bool((plan.local_steps == 1).all())
+        and int(plan.server_mode) == COMMON
+        and setup.update_format.lossless
+        and not setup.architecture.dropout
+        and not plan.recompute.any()
     )
 
 
@@ -79,65 +68,38 @@ def joint_pass_size(samples_per_pass: int, clusters: int, device: torch.device) 
     return most if device.type != "cpu" else max(samples_per_pass, min(most, CACHED_SAMPLES))
 
 
-@dataclass(frozen=True)
-class ClusterBatch:
-    """A cluster's mini-batch.
-
-    Attributes:
-        tokens: Token ids, shape (B, q).
-        targets: Targets, shape (B, ...).
-        units: Number of predictions in each sample, shape (B,).
-        survived: True for micro-batches whose gradients arrive; at most B entries.
-    """
-
-    tokens: Tensor
-    targets: Tensor
-    units: FloatArray
-    survived: Sequence[bool]
-
-
-@dataclass(frozen=True)
-class MergedResult:
-    """Result of a merged step.
-
-    Attributes:
-        units: Number of predictions in all surviving micro-batches; 0 if none survived.
-        loss: Mean loss over them, a detached scalar.
-        updated: Clusters from which anything arrived, shape (N,).
-    """
-
-    units: float
-    loss: Tensor
-    updated: BoolArray
-
-
 def merged_step(
     model: ClusterModel,
     head: nn.Module,
     loss: LossFunction,
-    batches: Sequence[ClusterBatch],
+    batches: Sequence[MiniBatch],
+    survived: Sequence[Sequence[bool]],
     data_sizes: FloatArray,
     samples_per_pass: int,
     precision: str = "float32",
-) -> MergedResult:
+) -> tuple[FloatArray, Tensor]:
     """Accumulate ``sum_n p_n g_n`` in the model and the mean gradient over all arrivals in the head.
 
     Args:
-        model: The common model. Gradients are added to its parameters' ``grad``.
-        head: The server's module. Gradients are added in the same way.
+        model: The common model. Gradients are added to the ``grad`` of its parameters and the head's.
         loss: Mean loss of (outputs, targets).
+        survived: True for each cluster's micro-batches whose gradients arrive; at most B entries.
         data_sizes: Weights of the clusters in the average, above 0, shape (N,); clusters without arrivals are
             left out, and the other weights are scaled to sum to 1.
         samples_per_pass: Most samples in a pass, at least 1.
         precision: Precision of forward passes; see :class:`~collapipe_env.training.pipeline_step.CutModel`.
+
+    Returns:
+        Number of predictions that arrived from each cluster, shape (N,), and their mean loss, a detached
+        scalar; 0 if there are none.
     """
-    arrived = [_arrived(batch) for batch in batches]
+    arrived = [_arrived(batch.units, kept) for batch, kept in zip(batches, survived, strict=True)]
     units = np.array([batch.units[kept].sum() for batch, kept in zip(batches, arrived, strict=True)])
     updated = units > 0
     total = float(units.sum())
     mean_loss = torch.zeros((), device=batches[0].tokens.device)
     if not total:
-        return MergedResult(total, mean_loss, updated)
+        return units, mean_loss
     weights = data_sizes * updated / (data_sizes * updated).sum()
     # A unit weighs p_n / u_n in the encoder's gradient and 1 / u in the head's.
     ratios = np.divide(weights * total, units, out=np.zeros_like(units), where=updated)
@@ -157,10 +119,10 @@ def merged_step(
         torch.autograd.backward(loss_of_part * share)
         torch.autograd.backward(hidden, boundary.grad * ratio[part, None, None])
         mean_loss += loss_of_part.detach() * share
-    return MergedResult(total, mean_loss, updated)
+    return units, mean_loss
 
 
-def _arrived(batch: ClusterBatch) -> IntArray:
+def _arrived(units: FloatArray, survived: Sequence[bool]) -> IntArray:
     """Return the indices of the samples that arrive and contain any predictions."""
-    sizes = [len(part) for part in np.array_split(batch.units, len(batch.survived))]
-    return np.flatnonzero(np.repeat(batch.survived, sizes) & (batch.units > 0))
+    sizes = [len(part) for part in np.array_split(units, len(survived))]
+    return np.flatnonzero(np.repeat(survived, sizes) & (units > 0))

@@ -28,7 +28,6 @@ def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
 
     Args:
         like: Tensor whose shape and type the array must have, and whose device the new one gets.
-        place: Its name, for the error.
 
     Raises:
         StateError: If shape or type differ.
@@ -40,11 +39,7 @@ def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
 
 @torch.no_grad()
 def set_parameters(module: nn.Module, arrays: Any, place: str) -> None:
-    """Write a module's parameters, in place.
-
-    Args:
-        arrays: One for each of its ``named_parameters``, by name.
-        place: Its name, for the error.
+    """Write a module's parameters, in place, from arrays by the names of ``named_parameters``.
 
     Raises:
         StateError: If names, shapes or types differ.
@@ -73,12 +68,9 @@ def optimizer_tree(optimizer: torch.optim.Optimizer) -> Tree:
 
 
 def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> None:
-    """Give an optimiser the memory of another; each of its groups has one parameter.
+    """Give an optimiser the memory of another of its kind, a tree from :func:`optimizer_tree`.
 
-    Args:
-        optimizer: Optimiser of the same kind, over parameters of the same shapes.
-        tree: State from :func:`optimizer_tree`.
-        place: Its name, for errors.
+    Each of its groups has one parameter, of the same shape as the other's.
 
     Raises:
         StateError: If the state does not fit.
@@ -115,13 +107,8 @@ def _memory_like(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[st
     return {"momentum_buffer": parameter.detach()} if optimizer.param_groups[0]["momentum"] else {}
 
 
-def generator_bytes(generator: Generator) -> npt.NDArray[np.uint8]:
-    """Return a PyTorch generator's state."""
-    return array_of(generator.get_state())
-
-
-def set_generator_bytes(generator: Generator, state: Any, place: str) -> None:
-    """Give a PyTorch generator a state of :func:`generator_bytes`.
+def set_generator(generator: Generator, state: Any, place: str) -> None:
+    """Give a PyTorch generator a state, as an array.
 
     Raises:
         StateError: If the state does not fit.

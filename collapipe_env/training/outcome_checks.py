@@ -1,122 +1,116 @@
-"""Checks that real training can use the outcome of a round."""
+"""Rounds as they are trained: outcomes that fit the workload, with nothing left open."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from collapipe_env.ground.arrays import BoolArray, IntArray
 from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.records import Record
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
+from collapipe_env.physics.moves import STAY
 from collapipe_env.simulator.learner import RoundOutcome
+from collapipe_env.training.training_setup import TrainingSetup
 
 
-def check_outcome(
-    outcome: RoundOutcome,
-    *,
-    num_envs: int,
-    clusters: int,
-    blocks: int,
-    local_steps: int,
-    batch_size: int,
-    moments: bool,
-) -> None:
-    """Refuse an outcome that does not fit the workload.
+@dataclass(frozen=True, eq=False)
+class TrainedRound(Record):
+    """A round as it is trained, of one environment or with a leading axis of several.
 
-    Args:
-        num_envs: ``E``.
-        clusters: ``N``.
-        blocks: ``L`` of the trained model.
-        local_steps: ``H``, or the most that a cluster may take.
-        batch_size: ``B``.
-        moments: Whether moments of blocks may travel or be lost.
+    The arrays are those of :class:`~collapipe_env.simulator.learner.RoundOutcome`, with the neutral values
+    where an outcome says nothing.
+
+    Attributes:
+        survived: True for micro-batches that arrive (N, H, M_max).
+        local_steps: Local steps of the clusters (N,), 0 for those that sit out: they use no samples and make
+            no update.
+    """
+
+    blocks: IntArray
+    micro_batches: IntArray
+    survived: BoolArray
+    server_blocks: IntArray
+    server_mode: IntArray
+    staleness: IntArray
+    moments: IntArray
+    recompute: BoolArray
+    local_steps: IntArray
+
+
+def trained_round(outcome: RoundOutcome, setup: TrainingSetup, num_envs: int) -> TrainedRound:
+    """Return the rounds of E environments that an outcome describes, after checking that they fit the setup.
 
     Raises:
         AllocationError: If it does not fit; names the array, the place and the allowed values.
     """
-    shape = (num_envs, clusters)
+    shape, blocks, most = (num_envs, setup.clusters), setup.architecture.blocks, setup.most_local_steps
     if outcome.blocks.shape[:2] != shape:
         raise AllocationError(
             f"blocks {outcome.blocks.shape} must begin with (environments, clusters) = {shape}"
         )
-    if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*shape, local_steps):
+    survived = outcome.survived
+    if survived.ndim != 4 or survived.shape[:3] != (*shape, most):
         raise AllocationError(
-            f"survived has shape {outcome.survived.shape}; it must be (environments, clusters, local "
-            f"steps, micro-batches) = {(*shape, local_steps)} + (M_max,)"
+            f"survived has shape {survived.shape}; it must be (environments, clusters, local "
+            f"steps, micro-batches) = {(*shape, most)} + (M_max,)"
         )
-    shapes = {
-        "micro_batches": shape,
-        "server_blocks": shape,
-        "server_mode": shape[:1],
-        "local_steps": shape,
-        "participates": shape,
-        "recompute": shape,
-        "staleness": outcome.blocks.shape,
-        "moments": (*shape, blocks),
-    }
-    for name, expected in shapes.items():
+    found: dict[str, Any] = {"blocks": outcome.blocks, "survived": survived}
+    # Shapes, what each entry belongs to, and the neutral values.
+    for name, expected, one, neutral in (
+        ("micro_batches", shape, "cluster", None),
+        ("server_blocks", shape, "cluster", 0),
+        ("server_mode", shape[:1], "environment", COMMON),
+        ("local_steps", shape, "cluster", setup.local_steps),
+        ("participates", shape, "cluster", True),
+        ("recompute", shape, "cluster", setup.memory.recompute),
+        ("staleness", outcome.blocks.shape, "stage slot", 0),
+        ("moments", (*shape, blocks), "block", STAY),
+    ):
         given = getattr(outcome, name)
-        if given is not None and given.shape != expected:
-            ones = {"server_mode": "environment", "staleness": "stage slot", "moments": "block"}
-            one = ones.get(name, "cluster")
+        found[name] = np.full(expected, neutral) if given is None else given
+        if found[name].shape != expected:
             raise AllocationError(
                 f"{name} has shape {given.shape}; give one entry for each {one}: {expected}"
             )
-    most = min(batch_size, outcome.survived.shape[-1])
-    for name, low, high in (
-        ("micro_batches", 1, most),
-        ("local_steps", 1, local_steps),
-        ("server_blocks", 0, blocks),
-    ):
-        given = getattr(outcome, name)
-        if given is not None:
-            for e, n in np.argwhere((given < low) | (given > high)):
-                raise AllocationError(
-                    f"environment {e}, cluster {n}: {name} is {given[e, n]}; give {low} to {high}"
-                )
-    _check_server(outcome)
-    on_server = np.zeros(shape, dtype=np.int64) if outcome.server_blocks is None else outcome.server_blocks
-    plays = (
-        np.ones(shape, dtype=np.bool_)
-        if outcome.participates is None
-        else outcome.participates.astype(np.bool_)
-    )
-    left = blocks - on_server
-    wrong = ((outcome.blocks.sum(axis=-1) != left) & plays) | (outcome.blocks < 0).any(axis=-1)
-    for e, n in np.argwhere(wrong):
-        besides = f" ({on_server[e, n]} are on the server)" if on_server[e, n] else ""
-        raise AllocationError(
-            f"environment {e}, cluster {n}: blocks {outcome.blocks[e, n].tolist()} must be "
-            f"non-negative and sum to {left[e, n]}{besides}"
+    cut, on_server, mode = outcome.blocks, found["server_blocks"], found["server_mode"]
+    plays = found.pop("participates").astype(np.bool_)
+    left, modes = blocks - on_server, ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
+    uncut = ((cut.sum(axis=-1) != left) & plays) | (cut < 0).any(axis=-1)
+    total = "blocks {blocks} must be non-negative and sum to {left}"
+    faults = {
+        f"{name} is {{{name}}}; give {low} to {high}": (found[name] < low) | (found[name] > high)
+        for name, low, high in (
+            ("micro_batches", 1, min(setup.batch_size, survived.shape[-1])),
+            ("local_steps", 1, most),
+            ("server_blocks", 0, blocks),
         )
-    if outcome.staleness is not None:
-        for e, n in np.argwhere((outcome.staleness < 0).any(axis=-1)):
-            raise AllocationError(
-                f"environment {e}, cluster {n}: staleness {outcome.staleness[e, n].tolist()} must be "
-                "non-negative; 0 stands for weights that are up to date"
-            )
-    if outcome.moments is not None and (not moments or (outcome.moments >> 2).any()):
+    } | {
+        f"server_mode is {{server_mode}}; the modes are {COMMON} (one head for all), {modes}": (
+            (mode < COMMON) | (mode >= len(SERVER_MODES))
+        ),
+        f"server_blocks {{server_blocks}} need a server_mode; give one of {modes}": (
+            (mode == COMMON) & on_server.any(axis=-1)
+        ),
+        "a sequential server has one model for all clusters, but server_blocks {server_blocks} differ; make "
+        f"them equal, or use mode {COPIES} (copies)": (
+            (mode == SEQUENTIAL) & (on_server != on_server[:, :1]).any(axis=-1)
+        ),
+        total + " ({server_blocks} are on the server)": uncut & (on_server > 0),
+        total: uncut,
+        "staleness {staleness} must be non-negative; 0 stands for weights that are up to date": (
+            (found["staleness"] < 0).any(axis=-1)
+        ),
+    }
+    for text, wrong in faults.items():
+        for place in np.argwhere(wrong).tolist():
+            where = ", ".join(map("{} {}".format, ("environment", "cluster"), place))
+            here = {n: array[tuple(place[: array.ndim])].tolist() for n, array in found.items()}
+            raise AllocationError(f"{where}: {text.format(**here, left=left[tuple(place)])}")
+    if outcome.moments is not None and (setup.moment_bits is None or (outcome.moments >> 2).any()):
         raise AllocationError(
             "a learner with moment_bits takes moments of 0, 1 or 2 for every block; others take none"
         )
-
-
-def _check_server(outcome: RoundOutcome) -> None:
-    """Refuse a server's mode that there is not, or that its blocks do not fit."""
-    blocks, mode = outcome.server_blocks, outcome.server_mode
-    if mode is None:
-        mode = np.full(len(outcome.blocks), COMMON)
-    modes = ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
-    for e in np.flatnonzero((mode < COMMON) | (mode >= len(SERVER_MODES))):
-        raise AllocationError(
-            f"environment {e}: server_mode is {mode[e]}; the modes are {COMMON} (one head for all), {modes}"
-        )
-    if blocks is None:
-        return
-    for e in np.flatnonzero((mode == COMMON) & blocks.any(axis=-1)):
-        raise AllocationError(
-            f"environment {e}: server_blocks {blocks[e].tolist()} need a server_mode; give one of {modes}"
-        )
-    for e in np.flatnonzero((mode == SEQUENTIAL) & (blocks != blocks[:, :1]).any(axis=-1)):
-        raise AllocationError(
-            f"environment {e}: a sequential server has one model for all clusters, but server_blocks "
-            f"{blocks[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
-        )
+    return TrainedRound(**{**found, "local_steps": np.where(plays, found["local_steps"], 0)})

@@ -57,8 +57,6 @@ class CutModel:
         """Cut a model.
 
         Args:
-            model: The cluster's embedding and blocks.
-            loss: Mean loss of (outputs, targets).
             blocks: Blocks of each stage slot; slots with 0 are skipped.
             server_blocks: The blocks that the server runs in place of the model's last ones.
             precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
@@ -198,8 +196,8 @@ def pipeline_step(
     adds the micro-batches up in the same order. Tests execute each schedule and compare.
 
     Args:
-        model: The cluster's replica. Gradients are added to its parameters' ``grad``.
-        head: The server's module. Gradients are added in the same way.
+        model: The cluster's replica. Gradients are added to the ``grad`` of its parameters, and so for
+            ``head`` and ``server_blocks``.
         loss: Mean loss of (outputs, targets).
         tokens: Token ids of the mini-batch, shape (B, q).
         targets: Its targets, shape (B, ...).
@@ -208,22 +206,23 @@ def pipeline_step(
         samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
             have at most that many samples. The accumulated gradient is the same sum, and passes over very
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
-        server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
-            added to their parameters' ``grad``.
+        server_blocks: Encoder blocks that the server runs in place of the model's last ones.
         units: Number of predictions in each sample, shape (B,); None for one each.
-        precision: Precision of forward passes; see :class:`CutModel`.
-        recompute: Recompute activations in the backward pass; see :class:`CutModel`.
+        precision: Precision of forward passes; see :class:`CutModel`, also for ``recompute``.
 
     Returns:
         Units and mean loss of the surviving micro-batches.
     """
     cut = CutModel(model, head, loss, blocks, server_blocks, precision, recompute=recompute)
-    passes = joint_passes(arrived_parts(tokens, targets, survived, units), samples_per_pass)
-    total = sum(part.units for part in passes)
+    counts = np.ones(len(tokens)) if units is None else units
+    passes = joint_passes(survived, counts, samples_per_pass)
+    arrived = [float(sum(counts[part].sum() for part in parts)) for parts in passes]
+    total = sum(arrived)
     mean_loss = torch.zeros((), device=tokens.device)
-    for part in passes:
-        share = part.units / total
-        micro_batch = InFlight(cut, part.tokens, part.targets)
+    for parts, own in zip(passes, arrived, strict=True):
+        share = own / total
+        samples = (torch.cat([whole[part] for part in parts]) for whole in (tokens, targets))
+        micro_batch = InFlight(cut, *samples)
         for host in range(cut.hosts):
             micro_batch.forward(host)
         for host in reversed(range(cut.hosts)):
@@ -232,58 +231,20 @@ def pipeline_step(
     return StepResult(total, mean_loss)
 
 
-@dataclass(frozen=True)
-class BatchPart:
-    """Some samples of a mini-batch: a micro-batch, or several.
+def joint_passes(survived: Sequence[bool], units: FloatArray, most: int) -> list[list[slice]]:
+    """Return the micro-batches of a mini-batch that arrive and contain any predictions, pass by pass.
 
-    Attributes:
-        tokens: Token ids, shape (samples, q).
-        targets: Targets, shape (samples, ...).
-        units: Number of predictions in them, more than 0.
+    Neighbours share a pass while together they have at most ``most`` samples.
     """
-
-    tokens: Tensor
-    targets: Tensor
-    units: float
-
-
-def arrived_parts(
-    tokens: Tensor, targets: Tensor, survived: Sequence[bool], units: FloatArray | None = None
-) -> list[BatchPart]:
-    """Cut a mini-batch into micro-batches and return those that arrive and contain any predictions.
-
-    Arguments are those of :func:`pipeline_step`.
-    """
-    count = len(survived)
-    counts = np.ones(len(tokens)) if units is None else np.asarray(units, dtype=np.float64)
-    parts = zip(
-        tokens.tensor_split(count),
-        targets.tensor_split(count),
-        (float(part.sum()) for part in np.array_split(counts, count)),
-        strict=True,
-    )
-    return [BatchPart(*part) for part, arrives in zip(parts, survived, strict=True) if arrives and part[-1]]
-
-
-def joint_passes(parts: Sequence[BatchPart], most: int) -> list[BatchPart]:
-    """Join neighbouring parts while they stay within ``most`` samples."""
-    groups: list[list[BatchPart]] = []
-    held = 0
-    for part in parts:
-        size = len(part.tokens)
-        if groups and held + size <= most:
-            groups[-1].append(part)
-            held += size
-        else:
-            groups.append([part])
-            held = size
-    return [
-        group[0]
-        if len(group) == 1
-        else BatchPart(
-            torch.cat([part.tokens for part in group]),
-            torch.cat([part.targets for part in group]),
-            sum(part.units for part in group),
-        )
-        for group in groups
-    ]
+    passes: list[list[slice]] = []
+    held = stop = 0
+    for arrives, part in zip(survived, np.array_split(units, len(survived)), strict=True):
+        start, stop = stop, stop + len(part)
+        if not arrives or not part.any():
+            continue
+        if not passes or held + len(part) > most:
+            passes.append([])
+            held = 0
+        passes[-1].append(slice(start, stop))
+        held += len(part)
+    return passes

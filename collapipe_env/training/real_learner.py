@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,11 +14,10 @@ import torch
 from collapipe_env.ground.arrays import BoolArray, IntArray
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.forking import one_thread_after_fork
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_saving import save_checkpoint
-from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.block_prices import training_memory
@@ -29,7 +29,7 @@ from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
-from collapipe_env.training.outcome_checks import check_outcome
+from collapipe_env.training.outcome_checks import trained_round
 from collapipe_env.training.training_setup import TrainingSetup
 
 if TYPE_CHECKING:
@@ -50,11 +50,8 @@ class TorchLearner:
     except in processes forked after the first reset: these use one thread
     (:mod:`collapipe_env.ground.forking`). The same seeds give bit-identical losses on a CPU for the same
     number of threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward
-    pass, so last digits may differ there.
-
-    Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
-    reports in between repeat the last one. With ``evaluation: background`` each is reported one evaluation
-    later: see :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`.
+    pass, so last digits may differ there. Its evaluations are those of
+    :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`; reports in between repeat the last.
     """
 
     def __init__(
@@ -80,44 +77,44 @@ class TorchLearner:
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
+        The other arguments are those of :class:`~collapipe_env.training.training_setup.TrainingSetup`.
+
         Args:
-            architecture: Embedding and encoder that are trained.
             outputs: Outputs V_out of the server's head.
             decoder_blocks: Decoder blocks on the server.
-            learning: Data, optimisers and evaluation.
-            clusters: Clusters N.
-            batch_size: Samples per cluster and local step, B.
-            local_steps: Local steps per round, H.
             num_envs: Environments E.
             update_format: Format of model updates on the air; None for plain single precision.
             schedule_steps: Local steps that the step-size schedule spans, unless ``learning.schedule_steps``
                 sets them.
             device: PyTorch device to train on, by name; None takes ``learning.device``. It is looked up at
                 the first reset, so a process may be forked before that.
-            moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if outcomes
-                never move or lose moments.
-            head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
-                averaged at the end of the round, or ``common``, one that steps with the mean gradient.
-            memory: Format of the numbers that the clusters train. With 16 bits, embedding and blocks are
-                modules in bfloat16; the server's head stays in single precision.
             most_local_steps: Most local steps in an outcome; None for H.
-            own_steps: Whether clusters may sit out or take different numbers of local steps.
 
         Raises:
             ScenarioError: If the task does not exist.
         """
-        self.architecture = architecture
-        self.num_envs = num_envs
-        self._task = get_task(task)
-        self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
-        self._learning = learning
-        self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
+        self.architecture, self.num_envs = architecture, num_envs
         self.update_format = update_format or UpdateFormat()
-        self._schedule_steps = learning.schedule_steps or schedule_steps
-        self._moment_bits = moment_bits
+        self._task, self._learning = get_task(task), learning
+        self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
         self._device_name = learning.device if device is None else device
-        self._head, self._memory = head, memory
-        self._most_local_steps, self._own_steps = most_local_steps or local_steps, own_steps
+        self._setup = partial(
+            TrainingSetup,
+            architecture=architecture,
+            task=self._task,
+            task_spec=self._task_spec,
+            learning=learning,
+            clusters=clusters,
+            batch_size=batch_size,
+            local_steps=local_steps,
+            most_local_steps=most_local_steps or local_steps,
+            update_format=self.update_format,
+            schedule_steps=learning.schedule_steps or schedule_steps,
+            moment_bits=moment_bits,
+            head=head,
+            memory=memory,
+            own_steps=own_steps,
+        )
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
@@ -129,8 +126,6 @@ class TorchLearner:
         """Return the learner of a scenario; it trains the proxy, or the priced architecture without one.
 
         Args:
-            num_envs: Environments E.
-            device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
             moment_bits: Bits of moments that travel with their blocks; None takes the value that the
                 scenario's processes need.
         """
@@ -192,52 +187,30 @@ class TorchLearner:
             AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
             RuntimeError: If an environment was never reset.
         """
-        check_outcome(
-            outcome,
-            num_envs=self.num_envs,
-            clusters=self._clusters,
-            blocks=self.architecture.blocks,
-            local_steps=self._most_local_steps,
-            batch_size=self._batch_size,
-            moments=self._moment_bits is not None,
-        )
-        for e, run in enumerate(self._runs):
-            if run is None:
-                raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
+        runs = [self._run(e, "train_round") for e in range(self.num_envs)]
         assert self._prepared is not None
-        desk = self._prepared[1]
-        for e, run in enumerate(self._runs):
-            assert run is not None
-            self._train_loss[e] = run.train_round(
-                outcome.blocks[e],
-                outcome.micro_batches[e],
-                outcome.survived[e],
-                None if outcome.server_blocks is None else outcome.server_blocks[e],
-                COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
-                None if outcome.staleness is None else outcome.staleness[e],
-                None if outcome.moments is None else outcome.moments[e],
-                None if outcome.recompute is None else outcome.recompute[e],
-                self._steps_of(outcome, e),
-            )
+        setup, desk = self._prepared
+        plans = trained_round(outcome, setup, self.num_envs)
+        for e, run in enumerate(runs):
+            self._train_loss[e] = run.train_round(plans[e])
             desk.end_round(e, *run.common_model)
         return self._report(desk)
 
-    def _steps_of(self, outcome: RoundOutcome, env: int) -> IntArray | None:
-        """Return an environment's local steps (N,), 0 for clusters that sit out; None if all take ``H``."""
-        if outcome.local_steps is None and outcome.participates is None:
-            return None
-        steps = np.full(self._clusters, self._local_steps)
-        if outcome.local_steps is not None:
-            steps = outcome.local_steps[env]
-        return steps if outcome.participates is None else np.where(outcome.participates[env], steps, 0)
+    def _run(self, env: int, before: str) -> Federation:
+        """Return an environment's training run.
+
+        Raises:
+            RuntimeError: If the environment was never reset.
+        """
+        run = self._runs[env]
+        if run is None:
+            raise RuntimeError(f"environment {env} has no training run; call reset before {before}")
+        return run
 
     def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
-        """Let the trained model of an environment continue the beginnings of held-out documents.
+        """Let the trained model of an environment continue the beginnings of ``count`` held-out documents.
 
         Nothing of the training changes.
-
-        Args:
-            count: Documents.
 
         Returns:
             For each, ``prompt``, ``document`` (its own continuation), ``greedy`` and ``top_p``.
@@ -246,27 +219,19 @@ class TorchLearner:
             ScenarioError: If the task writes no text.
             RuntimeError: If the environment was never reset.
         """
-        run = self._runs[env]
-        if run is None or self._prepared is None:
-            raise RuntimeError(f"environment {env} has no training run; call reset before written_samples")
-        return self._prepared[1].written(*run.common_model, count)
+        run = self._run(env, "written_samples")
+        assert self._prepared is not None
+        return self._prepared[1].evaluator.written(*run.common_model, count)
 
     def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
-        """Write an environment's language model as a folder in Hugging Face format, with its tokeniser.
-
-        Args:
-            folder: Folder to create.
+        """Write an environment's language model as a new folder in Hugging Face format, with its tokeniser.
 
         Raises:
             CheckpointError: If the model is of no style of language models, or the folder cannot be written.
             RuntimeError: If the environment was never reset.
         """
-        run = self._runs[env]
-        if run is None:
-            raise RuntimeError(f"environment {env} has no training run; call reset before saving")
-        model, head = run.common_model
-        if self._memory.train_bits == 16:
-            model = copy.deepcopy(model).float()
+        model, head = self._run(env, "saving").common_model
+        model = copy.deepcopy(model).float() if model.embedding.weight.dtype == torch.bfloat16 else model
         checkpoint = self._task_spec.checkpoint
         if checkpoint is not None:
             save_checkpoint(folder, model, head, source=checkpoint)
@@ -310,9 +275,7 @@ class TorchLearner:
                 "was taken"
             )
         names = [str(e) for e in range(self.num_envs)]
-        require_alike(
-            tree["runs"], dict.fromkeys(names), "learner/runs", frozenset(f"learner/runs/{e}" for e in names)
-        )
+        require_names(tree["runs"], names, "learner/runs")
         runs = [
             None if tree["runs"][e] is None else Federation.from_state(setup, tree["runs"][e]) for e in names
         ]
@@ -336,30 +299,15 @@ class TorchLearner:
         one_thread_after_fork()
         device = resolve_device(self._device_name)
         data = self._task.load(self._task_spec)
-        setup = TrainingSetup(
-            architecture=self.architecture,
-            task=self._task,
-            task_spec=self._task_spec,
-            learning=self._learning,
-            clusters=self._clusters,
-            batch_size=self._batch_size,
-            local_steps=self._local_steps,
+        tokens, targets = torch.tensor(data.train.tokens), torch.tensor(data.train.targets)
+        setup = self._setup(
             strata=data.strata,
             lengths=data.lengths,
-            train=(
-                torch.tensor(data.train.tokens, device=device),
-                torch.tensor(data.train.targets, device=device),
-            ),
+            train=(tokens.to(device), targets.to(device)),
             # They stay on the CPU, where they are summed, so that nothing waits for a GPU.
-            units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
+            units=self._task.units(targets).double().numpy(),
             hidden=data.hidden,
-            update_format=self.update_format,
-            schedule_steps=self._schedule_steps,
-            moment_bits=self._moment_bits,
-            head=self._head,
-            memory=self._memory,
             pack=data.pack,
-            own_steps=self._own_steps,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)

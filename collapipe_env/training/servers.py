@@ -15,13 +15,7 @@ from collapipe_env.training.flat_parameters import FlatParameters, parameter_cou
 
 
 class Trained:
-    """A module of the server with its flat vectors and its optimiser.
-
-    Attributes:
-        module: The module.
-        flat: Its parameters and gradients.
-        optimizer: Their optimiser.
-    """
+    """A module of the server with its flat vectors and its optimiser."""
 
     def __init__(
         self,
@@ -30,34 +24,26 @@ class Trained:
         learning_rate: float,
         rounding: torch.Generator | None = None,
     ) -> None:
-        """Lay the parameters out flat.
+        """Lay the parameters out flat: they become views of one vector.
 
         Args:
-            module: The module; its parameters become views of the flat vector.
-            learning: Kind of optimiser, momentum and weight decay.
-            learning_rate: Step size.
             rounding: Draws the rounding of steps in bfloat16; None for modules in single precision.
         """
         values = torch.empty(parameter_count(module)).to(next(module.parameters()))
         self.module = module
         self.flat = FlatParameters(module, values, torch.zeros_like(values))
-        self.optimizer = self.flat.optimizer(
-            learning.optimizer, learning_rate, learning.weight_decay, learning.momentum, rounding=rounding
-        )
+        self.optimizer = self.flat.optimizer(learning, learning_rate, rounding=rounding)
 
 
 class Server:
     """The server's side of a round; methods are called in this order.
 
-    By itself it runs no encoder blocks and keeps no optimisers but the common head's.
+    By itself it has one head, which steps after each batch, runs no encoder blocks and keeps no optimisers
+    but the head's.
     """
 
     def __init__(self, head: Trained) -> None:
-        """Remember the common head.
-
-        Args:
-            head: The common head, which all kinds of servers share.
-        """
+        """Remember the common head, which all kinds of servers share."""
         self._head = head
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
@@ -68,20 +54,32 @@ class Server:
             server_blocks: Last blocks that the server runs, shape (N,).
         """
 
+    def parts(self) -> Sequence[Trained]:
+        """Return all that the server trains in the current round."""
+        return [self._head]
+
+    def parts_for(self, cluster: int) -> Sequence[Trained]:  # noqa: ARG002 - one for all
+        """Return what a cluster's batches train: encoder blocks in their order, and a head."""
+        return self.parts()
+
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         """Return the optimisers of the server's modules in the current round."""
-        return [self._head.optimizer]
+        return [part.optimizer for part in self.parts()]
 
     def begin_step(self) -> None:
         """Start a local step."""
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
         """Return the encoder blocks and the head for a cluster's next batch, their gradients zeroed."""
-        raise NotImplementedError
+        *blocks, head = self.parts_for(cluster)
+        for part in (*blocks, head):
+            part.flat.gradients.zero_()
+        return [block.module for block in blocks], head.module
 
-    def after_batch(self, cluster: int, units: float) -> None:
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
         """Use the gradients of a batch from which ``units`` > 0 units arrived."""
-        raise NotImplementedError
+        for part in self.parts_for(cluster):
+            part.optimizer.step()
 
     def end_step(self) -> None:
         """End a local step."""
@@ -103,11 +101,7 @@ class Server:
         """
 
     def forget(self, blocks: Sequence[int]) -> None:
-        """Let the moments of encoder blocks start again from zero, where this server keeps any.
-
-        Args:
-            blocks: Indices of the blocks.
-        """
+        """Let the moments of encoder blocks start again from zero, where this server keeps any."""
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return, by name, the optimisers that this server keeps from round to round."""
@@ -126,10 +120,7 @@ class Server:
 
 
 class CommonServer(Server):
-    """One head for all clusters; in each local step it steps with the mean gradient over all arrivals.
-
-    It runs no encoder blocks.
-    """
+    """One head for all clusters; in each local step it steps with the mean gradient over all arrivals."""
 
     def __init__(self, head: Trained) -> None:
         super().__init__(head)
@@ -141,12 +132,7 @@ class CommonServer(Server):
         self._gradient.zero_()
         self._arrived = 0.0
 
-    def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
-        """Return no blocks and the common head."""
-        self._head.flat.gradients.zero_()
-        return (), self._head.module
-
-    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - one for all
         """Add the gradients up, weighted by units."""
         self._gradient.add_(self._head.flat.gradients, alpha=units)
         self._arrived += units
@@ -169,10 +155,8 @@ class CopiesServer(Server):
 
     def __init__(self, head: Trained, clusters: int, learning: LearningSpec) -> None:
         super().__init__(head)
-        self._copies = [
-            Trained(copy.deepcopy(head.module), learning, learning.server_learning_rate)
-            for _ in range(clusters)
-        ]
+        rate = learning.server_learning_rate
+        self._copies = [Trained(copy.deepcopy(head.module), learning, rate) for _ in range(clusters)]
         self._blocks: list[list[nn.Module]] = []
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
@@ -184,18 +168,17 @@ class CopiesServer(Server):
             for model, count in zip(models, server_blocks.tolist(), strict=True)
         ]
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return the copies' optimisers."""
-        return [replica.optimizer for replica in self._copies]
+    def parts(self) -> Sequence[Trained]:
+        """Return the copies."""
+        return self._copies
+
+    def parts_for(self, cluster: int) -> Sequence[Trained]:
+        """Return the cluster's copy."""
+        return [self._copies[cluster]]
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
         """Return the cluster's own blocks and its copy of the head."""
-        self._copies[cluster].flat.gradients.zero_()
-        return self._blocks[cluster], self._copies[cluster].module
-
-    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
-        """Step the cluster's copy."""
-        self._copies[cluster].optimizer.step()
+        return self._blocks[cluster], super().serve(cluster)[1]
 
     def head_after(self, weights: Tensor) -> Tensor:
         """Return the average of the copies."""
@@ -230,26 +213,15 @@ class SequentialServer(Server):
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Fetch the blocks from the common model; ``server_blocks`` are equal for all clusters."""
         blocks = models[0].blocks
-        self._active = {}
-        for index in range(len(blocks) - int(server_blocks[0]), len(blocks)):
-            self.know([str(index)], models)
-            self._active[index] = self._known[index]
-            _copy_parameters(blocks[index], self._known[index].module)
+        active = range(len(blocks) - int(server_blocks[0]), len(blocks))
+        self.know(map(str, active), models)
+        self._active = {index: self._known[index] for index in active}
+        for index, block in self._active.items():
+            _copy_parameters(blocks[index], block.module)
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return the optimisers of the head and of the blocks that the server runs."""
-        return [part.optimizer for part in self._parts()]
-
-    def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
-        """Return the server's blocks and head."""
-        for part in self._parts():
-            part.flat.gradients.zero_()
-        return [block.module for block in self._active.values()], self._head.module
-
-    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
-        """Step the server's blocks and head."""
-        for part in self._parts():
-            part.optimizer.step()
+    def parts(self) -> Sequence[Trained]:
+        """Return the blocks that the server runs, and the head."""
+        return [*self._active.values(), self._head]
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
         """Copy the server's blocks into every cluster's model."""
@@ -259,9 +231,8 @@ class SequentialServer(Server):
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Forget the moments of those blocks that the server has run."""
-        for index in blocks:
-            if index in self._known:
-                self._known[index].optimizer.state.clear()
+        for index in self._known.keys() & set(blocks):
+            self._known[index].optimizer.state.clear()
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the optimisers of all blocks that the server has ever run, by block index."""
@@ -269,17 +240,12 @@ class SequentialServer(Server):
 
     def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
         """Copy blocks that the server has never run; :meth:`begin_round` fills them."""
-        blocks = models[0].blocks
-        names = list(names)
+        blocks, names = models[0].blocks, list(names)
         _require_among(names, map(str, range(len(blocks))))
         for index in map(int, names):
             if index not in self._known:
-                block = copy.deepcopy(blocks[index])
-                rate = self._learning.learning_rate
+                block, rate = copy.deepcopy(blocks[index]), self._learning.learning_rate
                 self._known[index] = Trained(block, self._learning, rate, self._rounding)
-
-    def _parts(self) -> list[Trained]:
-        return [*self._active.values(), self._head]
 
 
 def _require_among(names: Iterable[str], valid: Iterable[str]) -> None:

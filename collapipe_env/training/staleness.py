@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from collapipe_env.training.compact_adam import CompactAdamW
 from collapipe_env.training.flat_parameters import FlatParameters
-
-
-@dataclass(frozen=True)
-class _Version:
-    """The weights after some local step and the optimiser's next step from them, if it can be predicted."""
-
-    values: Tensor
-    step: Tensor | None
 
 
 class WeightVersions:
@@ -60,14 +51,15 @@ class WeightVersions:
         """Begin a round with version 0.
 
         Args:
-            flat: The cluster's true weights.
-            optimizer: Their optimiser.
             gaps: Places in the flat vector and their version gap s >= 0; places may be left out.
             predict: Predict weights instead of using stale ones.
         """
         self._flat, self._optimizer, self._gaps, self._predict = flat, optimizer, gaps, predict
         self._mini_batch = 0
-        self._versions: deque[_Version] = deque(maxlen=1 + max((gap for _, gap in gaps), default=0))
+        # Weights, and the optimiser's next step from them, if it can be predicted.
+        self._versions: deque[tuple[Tensor, Tensor | None]] = deque(
+            maxlen=1 + max((gap for _, gap in gaps), default=0)
+        )
         self._append(next_step(optimizer, applied=False) if predict else None)
 
     def fill(self, values: Tensor) -> None:
@@ -78,12 +70,12 @@ class WeightVersions:
         """
         for places, gap in self._gaps:
             lag = min(gap, self._mini_batch)
-            version = self._versions[-1 - lag]
+            weights, step = self._versions[-1 - lag]
             for place in places:
-                if lag and version.step is not None:
-                    torch.sub(version.values[place], version.step[place], alpha=lag, out=values[place])
+                if lag and step is not None:
+                    torch.sub(weights[place], step[place], alpha=lag, out=values[place])
                 else:
-                    values[place].copy_(version.values[place])
+                    values[place].copy_(weights[place])
 
     def record(self, updated: bool) -> None:
         """Keep the version after a mini-batch.
@@ -98,7 +90,7 @@ class WeightVersions:
             self._versions.append(self._versions[-1])
 
     def _append(self, step: Tensor | None) -> None:
-        self._versions.append(_Version(self._flat.values.detach().clone(), step))
+        self._versions.append((self._flat.values.detach().clone(), step))
 
 
 @torch.no_grad()

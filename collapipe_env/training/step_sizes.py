@@ -54,21 +54,12 @@ class StepSizes:
     """
 
     def __init__(self, learning: LearningSpec, steps: int) -> None:
-        """Begin before the first local step.
-
-        Args:
-            learning: Schedule and warm-up.
-            steps: Local steps that the schedule spans.
-        """
+        """Begin before the first local step of a schedule that spans ``steps``."""
         self._learning, self._steps = learning, steps
         self.step = 0
 
     def next_step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Set the local step's step sizes.
-
-        Args:
-            optimizers: All optimisers that the step uses; a new one must have its full step size.
-        """
+        """Set the step sizes of all optimisers of a local step; a new one must have its full step size."""
         factor = self.next_factor()
         for optimizer in optimizers:
             for group in optimizer.param_groups:

@@ -25,12 +25,10 @@ class TrainingSetup:
 
     Attributes:
         architecture: The trained embedding and encoder.
-        task: The task.
-        task_spec: Settings of the task's data and head.
-        learning: Partition and optimisers.
         clusters: Clusters N.
         batch_size: Samples per cluster and local step, B.
         local_steps: Local steps per round, H.
+        most_local_steps: Most local steps that a cluster may take.
         strata: Class of every training sample, or document.
         lengths: Real tokens of every training sample, or document.
         train: Tokens and targets to train on.
@@ -54,6 +52,7 @@ class TrainingSetup:
     clusters: int
     batch_size: int
     local_steps: int
+    most_local_steps: int
     strata: IntArray
     lengths: IntArray
     train: tuple[Tensor, Tensor]
@@ -68,11 +67,7 @@ class TrainingSetup:
     own_steps: bool = False
 
     def head_copies(self, local_steps: int) -> bool:
-        """Whether each cluster has a head of its own within a round; with one local step none needs it.
-
-        Args:
-            local_steps: Most local steps that a cluster takes in the round.
-        """
+        """Whether each cluster has its own head in a round of so many local steps; with one none needs it."""
         return self.head == "copies" and local_steps > 1
 
     @cached_property

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional
 
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, worthwhile_entries
@@ -88,8 +89,7 @@ def encode(part: Tensor, weight_bits: int, generator: Generator, indices: Tensor
         return Message(part.shape[-1], (chosen / scale).half(), scale, indices)
     senders, entries = chosen.shape
     groups = -(-entries // SCALED_TOGETHER)
-    padded = chosen.new_zeros(senders, groups * SCALED_TOGETHER)
-    padded[:, :entries] = chosen
+    padded = functional.pad(chosen, (0, groups * SCALED_TOGETHER - entries))
     padded = padded.view(senders, groups, SCALED_TOGETHER)
     scale = (padded.abs().amax(dim=-1) / LARGEST_INTEGER).float().to(part)
     steps = torch.where(scale[..., None] > 0, padded / scale[..., None], 0.0)
@@ -113,7 +113,6 @@ class UpdateCompressor:
         """Begin with empty memories.
 
         Args:
-            update_format: Format of updates on the air.
             parts: Places of each part in an update; empty for a part that is not trained.
             generator: Draws stochastic rounding.
         """
@@ -184,8 +183,6 @@ def _gather(rows: Tensor, chosen: list[int], places: Sequence[slice]) -> Tensor:
 
 def _scatter(rows: Tensor, chosen: list[int], places: Sequence[slice], values: Tensor) -> None:
     everyone = len(chosen) == len(rows)
-    start = 0
-    for place in places:
-        size = place.stop - place.start
-        rows[slice(None) if everyone else chosen, place] = values[:, start : start + size]
-        start += size
+    sizes = [place.stop - place.start for place in places]
+    for place, part in zip(places, torch.split(values, sizes, dim=-1), strict=True):
+        rows[slice(None) if everyone else chosen, place] = part

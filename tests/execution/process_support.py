@@ -13,7 +13,8 @@ from executed_support import Changed
 
 from collapipe_env.cli.main import main
 from collapipe_env.execution.setting import TrainingSetting
-from collapipe_env.physics.moves import LOST, STAY
+from collapipe_env.physics.moves import LOST
+from collapipe_env.training.outcome_checks import trained_round
 
 
 class WithSpare(Changed):
@@ -36,8 +37,8 @@ class Twin:
     """
 
     def __init__(self, scenario, rounds):
-        self.run = TrainingSetting.of(scenario, rounds.new_generator).federation()
-        self._blocks = len(self.run.common_model[0].blocks)
+        self._setting = TrainingSetting.of(scenario, rounds.new_generator)
+        self.run = self._setting.federation()
 
     def play(self, planned, result):
         """Train a round of the execution.
@@ -46,24 +47,14 @@ class Twin:
             planned: What was planned.
             result: The server's report, with its recoveries.
         """
-        outcome = planned.outcome
-        clusters = outcome.blocks.shape[1]
-        moments = np.full((clusters, self._blocks), STAY)
-        if outcome.moments is not None:
-            moments = outcome.moments[0].copy()
-        survived = outcome.survived[0].copy()
+        plan = trained_round(planned.outcome, self._setting.setup, 1)[0]
+        moments, survived = plan.moments.copy(), plan.survived.copy()
         for n, recoveries in enumerate(result["recoveries"]):
             for one in recoveries:
                 moments[n, one["reset"]] = LOST
                 if one["dropped"]:
                     survived[n] = False
-        self.run.train_round(
-            outcome.blocks[0],
-            outcome.micro_batches[0],
-            survived,
-            moments=moments,
-            recompute=None if outcome.recompute is None else outcome.recompute[0],
-        )
+        self.run.train_round(replace(plan, moments=moments, survived=survived))
 
     def weights(self):
         """Weights by the names that the launcher has for them."""

@@ -92,7 +92,7 @@ class PlainTraining:
 
     def __init__(self, twin):
         run = twin._runs[0]
-        self.run, self.learning, self.kind_of_head = run, twin._learning, twin._head
+        self.run, self.learning, self.kind_of_head = run, twin._learning, twin._prepared[0].head
         self.model, self.head_module = copy.deepcopy(run._models[0]), copy.deepcopy(run._head.module)
         self.common = {k: v.detach().clone() for k, v in self.model.named_parameters()}
         self.head = {k: v.detach().clone() for k, v in self.head_module.named_parameters()}
@@ -152,7 +152,7 @@ class PlainTraining:
             for n in range(N):
                 if steps[n] <= h:
                     continue
-                tokens, targets, _ = self.run._next_batch(self.run._streams[n])
+                tokens, targets, _ = self.run._next_batch(self.run.streams[n])
                 M = micro_batches[n]
                 parts = torch.arange(len(tokens)).tensor_split(M)
                 kept = torch.cat([p for p, alive in zip(parts, survived[n, h, :M], strict=True) if alive] or
@@ -180,7 +180,7 @@ class PlainTraining:
             if total:
                 mean = {k: sum(c * g[k] for c, g in head_gradients) / total for k in self.head}
                 self.head_optimizer.step(self.head, mean)
-        weights = np.array([len(stream._indices) for stream in self.run._streams]) * updated
+        weights = np.array([len(stream._indices) for stream in self.run.streams]) * updated
         if weights.any():
             weights = weights / weights.sum()
             self.common = {

@@ -9,6 +9,7 @@ from federation_support import make
 from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
 from collapipe_env.learners.factory import make_learner
+from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.moves import LOST, STAY, TRAVEL
 from collapipe_env.scenario import load_scenario
 from collapipe_env.training.federation import Federation
@@ -79,7 +80,8 @@ def test_sixteen_bits_round_what_travels_and_nothing_else():
     learner, run = run_of(16)
     play(learner, None, None)
     before = [[{k: v.clone() for k, v in part.items()} for part in memory(run, 0, k)] for k in range(BLOCKS)]
-    run._moments.change_hands(np.array([[TRAVEL, STAY, STAY, STAY]] + [[STAY] * BLOCKS] * (N - 1)))
+    moments = np.array([[TRAVEL, STAY, STAY, STAY]] + [[STAY] * BLOCKS] * (N - 1))
+    run.open_round(np.zeros(N, int), COMMON, 1, moments)
     for part, old in zip(memory(run, 0, 0), before[0], strict=True):
         for name in ("exp_avg", "exp_avg_sq"):
             assert torch.equal(part[name], old[name].bfloat16().float())
@@ -100,5 +102,5 @@ def test_a_saved_run_goes_on_with_each_block_as_old_as_it_is():
 
 def test_a_scenario_tells_the_learner_its_bits():
     scenario = load_scenario({"base": "small", "dynamics": {"processes": {"migration": {"moment_bits": 16}}}})
-    assert make_learner("real", scenario, 1)._moment_bits == 16
-    assert make_learner("real", load_scenario("small"), 1)._moment_bits is None
+    assert make_learner("real", scenario, 1)._setup.keywords["moment_bits"] == 16
+    assert make_learner("real", load_scenario("small"), 1)._setup.keywords["moment_bits"] is None

@@ -23,17 +23,13 @@ from variants_support import mostly_slow
 
 from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.rms_norm import rms_norm
+from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.training import compact_adam
 from collapipe_env.training.compact_adam import CompactAdamW, rounded_like
-from collapipe_env.training.eight_bit_moments import (
-    decode_signed,
-    decode_unsigned,
-    encode_signed,
-    encode_unsigned,
-)
+from collapipe_env.training.eight_bit_moments import decode, encode
 from collapipe_env.training.pipeline_step import CutModel, InFlight
 from collapipe_env.training.staleness import next_step
 
@@ -53,10 +49,9 @@ def test_eight_bits_are_unbiased_and_nearly_as_precise_for_small_moments(signed)
     largest = torch.tensor([3.0, 1e-9, 0.0, 2e4]).repeat_interleave(256)[:900]
     values = largest * 10 ** (torch.rand(900, generator=generator()) * -5)
     values = values**2 if not signed else values * torch.randn(900, generator=generator(1)).sign()
-    encode, decode = (encode_signed, decode_signed) if signed else (encode_unsigned, decode_unsigned)
-    rounding = generator(2)
-    found = torch.stack([decode(*encode(values, rounding)) for _ in range(400)])
-    codes, scales = encode(values, rounding)
+    kind, rounding = torch.int8 if signed else torch.uint8, generator(2)
+    found = torch.stack([decode(*encode(values, kind, rounding)) for _ in range(400)])
+    codes, scales = encode(values, kind, rounding)
     assert (codes.element_size(), scales.shape) == (1, (4,))
     groups = torch.nn.functional.pad(values.abs(), (0, 124)).view(4, 256).amax(-1)
     torch.testing.assert_close(scales, groups)
@@ -75,7 +70,7 @@ def test_eight_bits_are_unbiased_and_nearly_as_precise_for_small_moments(signed)
 def test_second_moments_never_vanish():
     values = torch.full((256,), 1e-30)
     values[0] = 1.0
-    found = decode_unsigned(*encode_unsigned(values, generator()))
+    found = decode(*encode(values, torch.uint8, generator()))
     assert (found > 0.0).all()
     linear = (values * 255).round() / 255
     assert (linear[1:] == 0.0).all()  # what plain eight bits would have made of them
@@ -284,7 +279,7 @@ def test_moments_of_blocks_that_move():
     before = copy.deepcopy(run._optimizers[0].state_dict()["state"])
     lost = np.zeros((N, BLOCKS), dtype=np.int64)
     lost[0, 1], lost[0, 2] = 2, 1
-    run._moments.change_hands(lost)
+    run.open_round(np.zeros(N, int), COMMON, 2, lost)
     after = run._optimizers[0].state_dict()["state"]
     gone = set(before) - set(after)
     assert len(gone) == 2  # a block's matrices, and its vectors

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federation_support import make, parts_of, train
+from federation_support import make, parts_of, plan_of, train
 from learner_support import N
 
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
@@ -140,7 +140,8 @@ def test_a_lone_cluster_trains_the_same_in_few_long_rounds_and_many_short_ones()
         learner, _ = make(local_steps, **options)
         run = Federation(replace(learner._runs[0]._setup, clusters=1), np.random.default_rng(3))
         for _ in range(rounds):
-            run.train_round(np.array([[4]]), np.array([2]), np.ones((1, local_steps, 2), dtype=bool))
+            survived = np.ones((1, local_steps, 2), dtype=bool)
+            run.train_round(plan_of(run, np.array([[4]]), survived, [2]))
         assert run.rounds == rounds
         models.append(torch.cat([run._parameters[0], run._head.flat.values]))
     torch.testing.assert_close(*models, rtol=0, atol=1e-9)
@@ -164,7 +165,7 @@ def test_predictions_of_stale_weights_use_the_present_step_size(optimizer, momen
     learner, run = make(optimizer=optimizer, momentum=momentum, schedule="cosine", schedule_steps=4)
     train(learner, 1)
     full = next_step(run._optimizers[0], applied=True)
-    run._step_sizes.next_step(run._optimizers)
+    run.step_sizes.next_step(run._optimizers)
     factor = run._optimizers[0].param_groups[0]["lr"] / 0.01
     assert factor == pytest.approx((1 + 0.5**0.5) / 2)
     torch.testing.assert_close(next_step(run._optimizers[0], applied=True), factor * full)

@@ -50,13 +50,13 @@ def test_no_row_holds_documents_of_two_clusters(name):
     expected = partition(name, data.strata, data.lengths, N, 0.5, rng)
     every = data.decode(list_of_documents(data.train.targets))
     seen = []
-    for part, stream in zip(expected, run._streams, strict=True):
-        rows = run._samples.targets.numpy()[stream._indices]
+    for part, stream in zip(expected, run.streams, strict=True):
+        rows = run.samples.targets.numpy()[stream._indices]
         texts = data.decode(list_of_documents(rows))
         assert texts == [every[i] for i in part]  # whole documents, in their order, and no others
         seen += texts
     assert sorted(seen) == sorted(every)
-    assert run._data_sizes.tolist() == [len(stream._indices) for stream in run._streams]
+    assert run._data_sizes.tolist() == [len(stream._indices) for stream in run.streams]
 
 
 def list_of_documents(targets):

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from federation_support import CUT, alive, make
+from federation_support import CUT, alive, make, plan_of
 from learner_support import N, single_outcome, small_learner
 from state_damage_support import damaged
 from variants_support import mostly_slow
@@ -60,12 +60,10 @@ def ways(run):
 
 def round_of(run, mode=COMMON, server_blocks=0, staleness=False, lost=()):
     """Train one round in which all clusters run all blocks but those of the server."""
-    steps = run._setup.local_steps
-    survived = alive(steps, tuple(n not in lost for n in range(N)))
+    survived = alive(run._setup.local_steps, tuple(n not in lost for n in range(N)))
     blocks = np.array(CUT) if not server_blocks else np.array([[TOTAL - server_blocks]] * N)
     gaps = np.tile(np.arange(blocks.shape[1])[::-1], (N, 1)) if staleness else None
-    on_server = np.full(N, server_blocks)
-    return run.train_round(blocks, np.array([2, 3, 1]), survived, on_server, mode, gaps)
+    return run.train_round(plan_of(run, blocks, survived, on_server=server_blocks, mode=mode, staleness=gaps))
 
 
 def assert_go_on(run, others, **options):

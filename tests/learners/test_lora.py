@@ -83,7 +83,7 @@ def play(learner, rounds=3, **options):
     servers = {"server_blocks": (options["on_server"],) * N, "mode": options["mode"]} if options else {}
     reports = []
     for t in range(rounds):
-        survived = np.random.default_rng(t).random((N, learner._local_steps, B)) < 0.8
+        survived = np.random.default_rng(t).random((N, learner._prepared[0].local_steps, B)) < 0.8
         reports.append(learner.train_round(single_outcome(blocks, survived, **servers)))
     return reports
 

@@ -1,5 +1,7 @@
 """The shortcut of plain SGD against the loop that it replaces."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,11 @@ from torch.nn import functional
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.allocation import COMMON, COPIES
+from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training import federation
-from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
+from collapipe_env.training.cluster_samples import MiniBatch
+from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
 
 CUTS = [[1, 0, 3], [2, 2, 0], [4, 0, 0]]
 MICRO_BATCHES = (2, 3, 6)
@@ -88,14 +92,15 @@ def test_gradients_of_units_by_hand(float64, samples_per_pass):
     generator = torch.Generator().manual_seed(2)
     model, head = ClusterModel(Architecture(BLOCKS, 8, 12, 2, 6, 50), generator), Tagger(generator)
     shares, batches = np.array([5.0, 1.0, 3.0]), []
-    for survived in ([True, False, True], [True], [False, False]):
+    survived = ([True, False, True], [True], [False, False])
+    for _ in survived:
         tokens = torch.randint(2, 50, (6, 6), generator=generator)
         targets = torch.randint(0, 3, (6, 6), generator=generator)
         targets[torch.rand(6, 6, generator=generator) < 0.4] = -100
         targets[4] = -100  # a sample that asks for nothing
         units = (targets != -100).sum(dim=-1).double().numpy()
-        batches.append(ClusterBatch(tokens, targets, units, survived))
-    result = merged_step(model, head, tag_loss, batches, shares, samples_per_pass)
+        batches.append(MiniBatch(tokens, targets, units))
+    units, mean_loss = merged_step(model, head, tag_loss, batches, survived, shares, samples_per_pass)
 
     kept = [[0, 1, 4, 5], [0, 1, 2, 3, 4, 5], []]
     counts = [batch.units[rows].sum() for batch, rows in zip(batches, kept, strict=True)]
@@ -117,9 +122,9 @@ def test_gradients_of_units_by_hand(float64, samples_per_pass):
     for parameter, expected in zip(model.parameters(), encoder, strict=True):
         torch.testing.assert_close(parameter.grad, expected, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(head.weight.grad, server, rtol=1e-9, atol=1e-12)
-    assert result.units == len(losses) == sum(counts)
-    assert float(result.loss) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-12)
-    assert result.updated.tolist() == [True, True, False]
+    assert units.sum() == len(losses) == sum(counts)
+    assert float(mean_loss) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-12)
+    assert (units > 0).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,19 @@ def test_joint_passes_are_as_large_as_the_device_likes(samples_per_pass, on_cpu,
         assert joint_pass_size(samples_per_pass, 4, torch.device(name)) == expected
 
 
-CONDITIONS = {"local_steps": 1, "server_mode": COMMON, "lossless": True, "dropout": 0.0}
+def merges(local_steps=1, server_mode=COMMON, weight_bits=32, dropout=0.0, recompute=False, **learning):
+    """Whether a round of plain SGD may be merged, but for these changes."""
+    setup = SimpleNamespace(
+        learning=LearningSpec(**{"optimizer": "sgd", **learning}),
+        update_format=UpdateFormat(weight_bits),
+        architecture=Architecture(BLOCKS, 8, 12, 2, 6, 50, dropout=dropout),
+    )
+    plan = SimpleNamespace(
+        local_steps=np.array([1, local_steps]),
+        server_mode=np.array(server_mode),
+        recompute=np.array([False, recompute]),
+    )
+    return can_merge(setup, plan)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +158,13 @@ CONDITIONS = {"local_steps": 1, "server_mode": COMMON, "lossless": True, "dropou
         {"gradient_clip": 1.0},
         {"local_steps": 2},
         {"server_mode": COPIES},
-        {"lossless": False},
+        {"local_steps": 0},
+        {"weight_bits": 8},
         {"dropout": 0.1},
+        {"recompute": True},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=lambda change: "-".join(map(str, *change.items())),
 )
 def test_anything_else_is_computed_by_the_loop(change):
-    assert can_merge(LearningSpec(optimizer="sgd"), **CONDITIONS)
-    conditions = {name: change.get(name, value) for name, value in CONDITIONS.items()}
-    learning = {name: value for name, value in change.items() if name not in CONDITIONS}
-    assert not can_merge(LearningSpec(**{"optimizer": "sgd", **learning}), **conditions)
+    assert merges()
+    assert not merges(**change)

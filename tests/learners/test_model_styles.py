@@ -12,6 +12,7 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.dropout import private_randomness
 from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 
 STYLES = ("pre-ln", "transformer", "bert")
@@ -231,6 +232,6 @@ def test_flat_vectors_hold_only_what_is_trained():
     assert flat.slices([block]) == [slice(0, 192)]
     model(some_tokens())[..., 0].sum().backward()
     before, weights = flat.values.clone(), added.detach().clone()
-    flat.optimizer("sgd", 0.1, 0.0).step()
+    flat.optimizer(LearningSpec(optimizer="sgd", weight_decay=0.0, momentum=0.0), 0.1).step()
     torch.testing.assert_close(flat.values, before - 0.1 * flat.gradients)
     assert not torch.equal(added, weights)

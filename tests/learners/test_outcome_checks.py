@@ -1,6 +1,7 @@
 """Outcomes that do not fit a learner are refused, with the array, the place and the allowed values."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,11 +9,15 @@ import pytest
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners import RoundOutcome
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.physics.training_memory import FULL_PRECISION
 from collapipe_env.simulator.learner import Arrivals
-from collapipe_env.training.outcome_checks import check_outcome
+from collapipe_env.training.outcome_checks import trained_round
 
 BLOCKS, N, H, B = 4, 3, 2, 8
-SIZES = {"num_envs": 1, "clusters": N, "blocks": BLOCKS, "local_steps": H, "batch_size": B}
+SETUP = SimpleNamespace(
+    clusters=N, architecture=SimpleNamespace(blocks=BLOCKS), local_steps=H, most_local_steps=H, batch_size=B,
+    moment_bits=32, memory=FULL_PRECISION,
+)  # fmt: skip
 COUNTS = np.array([[2, 3, 1]])
 
 
@@ -41,8 +46,12 @@ def served(*counts, mode):
         {"staleness": np.array([[(1, 0, 0)] * N]), "moments": np.full((1, N, BLOCKS), 3)},
     ],
 )  # fmt: skip
-def test_outcomes_that_fit(changes):
-    check_outcome(replace(FITS, **changes), **SIZES, moments=True)
+def test_outcomes_that_fit_leave_nothing_open(changes):
+    found = trained_round(replace(FITS, **changes), SETUP, 1)
+    plays = changes.get("participates", np.ones((1, N))) > 0
+    np.testing.assert_array_equal(found.local_steps, np.where(plays, changes.get("local_steps", H), 0))
+    for name in ("server_blocks", "staleness", "moments", "recompute"):
+        np.testing.assert_array_equal(getattr(found, name), changes.get(name, 0))
 
 
 @pytest.mark.parametrize(
@@ -75,10 +84,11 @@ def test_outcomes_that_fit(changes):
 )  # fmt: skip
 def test_outcomes_that_do_not_fit(changes, message):
     with pytest.raises(AllocationError, match=message):
-        check_outcome(replace(FITS, **changes), **SIZES, moments=True)
+        trained_round(replace(FITS, **changes), SETUP, 1)
 
 
 def test_moments_that_cannot_move():
     moments = np.zeros((1, N, BLOCKS), int)
+    setup = SimpleNamespace(**{**vars(SETUP), "moment_bits": None})
     with pytest.raises(AllocationError, match="others take none"):
-        check_outcome(replace(FITS, moments=moments), **SIZES, moments=False)
+        trained_round(replace(FITS, moments=moments), setup, 1)

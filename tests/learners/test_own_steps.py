@@ -73,7 +73,7 @@ def test_four_local_steps_are_four_steps_of_pytorch():
         )
     ]
     for _ in range(4):
-        tokens, targets, _ = run._next_batch(run._streams[1])
+        tokens, targets, _ = run._next_batch(run.streams[1])
         for optimizer in optimizers:
             optimizer.zero_grad()
         outputs = head(model(tokens), tokens != PADDING)
@@ -94,14 +94,14 @@ def test_schedules_count_local_steps_and_states_go_on():
     for steps in rounds[:3]:
         learner.train_round(own_outcome(steps))
     run = learner._runs[0]
-    assert run._step_sizes.step == 3
+    assert run.step_sizes.step == 3
     rate = learner._learning.learning_rate * step_factor("linear", 2, 2, 12)
     assert run._optimizers[0].param_groups[0]["lr"] == pytest.approx(rate)
     other.set_state(learner.get_state())
     for _ in range(2):
         first, second = (one.train_round(own_outcome(rounds[3])) for one in (learner, other))
         np.testing.assert_array_equal(first.train_loss, second.train_loss)
-    assert other._runs[0]._step_sizes.step == 11
+    assert other._runs[0].step_sizes.step == 11
 
 
 SKEWED = load_scenario("small").with_overrides(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federation_support import plan_of
 from hf_support import architecture
 from learner_support import BLOCKS, B, N, small_learner
 from torch.nn import functional
@@ -53,14 +54,9 @@ def run_of(family="qwen2", *, tied=True, local_steps=1, update_format=None, head
 
 
 def play(learner, on_server=0, mode=COMMON):
-    survived = np.ones((N, learner._local_steps, B), dtype=bool)
-    learner._runs[0].train_round(
-        np.array([(BLOCKS - on_server, 0)] * N),
-        np.array((2, 3, 1)),
-        survived,
-        np.full(N, on_server),
-        mode,
-    )
+    run, survived = learner._runs[0], np.ones((N, learner._prepared[0].local_steps, B), dtype=bool)
+    blocks = np.array([(BLOCKS - on_server, 0)] * N)
+    run.train_round(plan_of(run, blocks, survived, on_server=on_server, mode=mode))
 
 
 def table_and_matrix(run):
@@ -78,7 +74,7 @@ def test_one_step_is_that_of_one_matrix_at_both_ends(family, merged):
     _, twin = run_of(family)
     model, head = twin.common_model
     head.weight = model.embedding.weight
-    batches = [twin._next_batch(stream) for stream in twin._streams]
+    batches = [twin._next_batch(stream) for stream in twin.streams]
     losses = [
         functional.cross_entropy(head(model(tokens)).flatten(end_dim=1), targets.flatten())
         for tokens, targets, _ in batches

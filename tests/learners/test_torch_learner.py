@@ -14,7 +14,7 @@ from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Arrivals
-from collapipe_env.training.sample_stream import SampleStream
+from collapipe_env.training.cluster_samples import SampleStream
 
 H = 2
 
@@ -125,7 +125,7 @@ def test_sample_stream_shows_every_sample_once_per_pass():
 def test_token_dropout_hides_its_share_of_real_tokens_only():
     def batches(probability):
         run = small_learner(H, token_dropout=probability)._runs[0]
-        return torch.cat([run._next_batch(run._streams[0])[0] for _ in range(40)])
+        return torch.cat([run._next_batch(run.streams[0])[0] for _ in range(40)])
 
     plain, hidden = batches(0.0), batches(0.4)
     real = plain != PADDING
