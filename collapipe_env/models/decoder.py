@@ -3,73 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.embeddings import sinusoids
-from collapipe_env.models.encoder_blocks import BERT_EPSILON
+from collapipe_env.models.encoder_blocks import ResidualBlock
 from collapipe_env.models.tokenization import PADDING
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of an attention, each of shape (samples, heads, positions, d / heads)."""
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(ResidualBlock):
     """One Transformer decoder block with 8 d^2 + 2 d d_ff + 15 d + d_ff parameters, whatever its style.
 
-    Causal self-attention, attention to the memory, feed-forward layer; all maps have biases, and each branch
-    has a layer norm: before it with style ``pre-ln``, otherwise after its sum with the branch's input. The
-    forward pass takes 2 q (8 d^2 + 2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
+    Causal self-attention, attention to the memory, feed-forward layer. The forward pass takes 2 q (8 d^2 +
+    2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
     """
 
     def __init__(self, architecture: Architecture, blocks: int, generator: Generator) -> None:
-        """Draw the weights.
-
-        Args:
-            architecture: Width, heads, style and dropout.
-            blocks: Number of decoder blocks L_dec.
-            generator: Only source of randomness.
-        """
-        super().__init__()
-        d, f, style = architecture.width, architecture.feedforward, architecture.style
-        self.heads, self.dropout = architecture.heads, architecture.dropout
-        self.norm_first = style == "pre-ln"
-        self.activation: Callable[[Tensor], Tensor] = (
-            functional.relu if style == "transformer" else functional.gelu
+        d, f = architecture.width, architecture.feedforward
+        maps = (
+            {"qkv": (3 * d, d), "out": (d, d)},
+            {"query": (d, d), "memory": (2 * d, d), "cross": (d, d)},
+            {"up": (f, d), "down": (d, f)},
         )
-        self.epsilon = BERT_EPSILON if style == "bert" else 1e-5
-
-        def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
-            if self.norm_first:
-                # The three branches start small so that the residual stream keeps the scale of its input.
-                deviation = (1 / math.sqrt(3 * blocks) if ends_branch else 1.0) / math.sqrt(columns)
-                return nn.Parameter(torch.randn(rows, columns, generator=generator) * deviation)
-            bound = math.sqrt(6 / (rows + columns))  # Xavier, as in the original Transformer
-            return nn.Parameter((2 * torch.rand(rows, columns, generator=generator) - 1) * bound)
-
-        def bias(rows: int) -> nn.Parameter:
-            return nn.Parameter(torch.zeros(rows))
-
-        self.norm1_gain, self.norm1_bias = nn.Parameter(torch.ones(d)), bias(d)
-        self.qkv_weight, self.qkv_bias = matrix(3 * d, d), bias(3 * d)
-        self.out_weight, self.out_bias = matrix(d, d, ends_branch=True), bias(d)
-        self.norm2_gain, self.norm2_bias = nn.Parameter(torch.ones(d)), bias(d)
-        self.query_weight, self.query_bias = matrix(d, d), bias(d)
-        self.memory_weight, self.memory_bias = matrix(2 * d, d), bias(2 * d)
-        self.cross_weight, self.cross_bias = matrix(d, d, ends_branch=True), bias(d)
-        self.norm3_gain, self.norm3_bias = nn.Parameter(torch.ones(d)), bias(d)
-        self.up_weight, self.up_bias = matrix(f, d), bias(f)
-        self.down_weight, self.down_bias = matrix(d, f, ends_branch=True), bias(d)
+        drawn_as: Style = "pre-ln" if architecture.style == "pre-ln" else "transformer"
+        super().__init__(architecture, drawn_as, blocks, maps, generator)
 
     def remember(self, memory: Tensor) -> KeyValue:
         """Return the keys and values of a memory (samples, q, d); they serve all target positions."""
-        keys, values = self._heads(functional.linear(memory, self.memory_weight, self.memory_bias), 2)
+        keys, values = self._heads(self.linear("memory", memory), 2)
         return keys, values
 
     def forward(
@@ -86,52 +55,22 @@ class DecoderBlock(nn.Module):
         Returns:
             The block's output, and keys and values of all positions so far.
         """
-        present: list[KeyValue] = []
+        present: list[Tensor] = []
 
         def attend_to_self(h: Tensor) -> Tensor:
-            query, key, value = self._heads(functional.linear(h, self.qkv_weight, self.qkv_bias), 3)
+            query, *own = self._heads(self.linear("qkv", h), 3)
             if past is not None:
-                key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
-            present.append((key, value))
-            h = self._attention(query, (key, value), None, causal=past is None)
-            return functional.linear(h, self.out_weight, self.out_bias)
+                own = [torch.cat(both, dim=2) for both in zip(past, own, strict=True)]
+            present.extend(own)
+            return self.linear("out", self._attention(query, *own, None, causal=past is None))
 
         def attend_to_memory(h: Tensor) -> Tensor:
-            (query,) = self._heads(functional.linear(h, self.query_weight, self.query_bias), 1)
-            h = self._attention(query, memory, memory_mask)
-            return functional.linear(h, self.cross_weight, self.cross_bias)
+            (query,) = self._heads(self.linear("query", h), 1)
+            return self.linear("cross", self._attention(query, *memory, memory_mask))
 
-        def transform(h: Tensor) -> Tensor:
-            h = self.activation(functional.linear(h, self.up_weight, self.up_bias))
-            return functional.linear(h, self.down_weight, self.down_bias)
-
-        x = self._residual(x, attend_to_self, self.norm1_gain, self.norm1_bias)
-        x = self._residual(x, attend_to_memory, self.norm2_gain, self.norm2_bias)
-        x = self._residual(x, transform, self.norm3_gain, self.norm3_bias)
-        return x, present[0]
-
-    def _residual(self, x: Tensor, branch: Callable[[Tensor], Tensor], gain: Tensor, bias: Tensor) -> Tensor:
-        """Add a branch, with its norm before or after it."""
-        if self.norm_first:
-            h = functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
-            return x + drop(branch(h), self.dropout, self.training)
-        x = x + drop(branch(x), self.dropout, self.training)
-        return functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
-
-    def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""
-        samples, n, columns = x.shape
-        by_head = x.view(samples, n, parts, self.heads, columns // parts // self.heads)
-        return by_head.permute(2, 0, 3, 1, 4).unbind(0)
-
-    def _attention(
-        self, query: Tensor, memory: KeyValue, mask: Tensor | None, *, causal: bool = False
-    ) -> Tensor:
-        """Scaled dot-product attention of all heads, joined: shape (samples, n, d)."""
-        h = functional.scaled_dot_product_attention(
-            query, *memory, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0, is_causal=causal
-        )
-        return h.transpose(1, 2).flatten(start_dim=2)
+        x = self._residual(x, 1, attend_to_self)
+        x = self._residual(x, 2, attend_to_memory)
+        return self._residual(x, 3, self._transform), (present[0], present[1])
 
 
 class Decoder(nn.Module):
