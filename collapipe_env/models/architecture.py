@@ -23,6 +23,10 @@ Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
 CAUSAL_STYLES: tuple[Style, ...] = ("gpt2", "llama")
 """Styles of language models, whose blocks read only earlier tokens, whatever the task."""
 
+LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
+"""Turns within the original length below which Llama 3 fully stretches a rotation, and above which it does
+not."""
+
 
 @dataclass(frozen=True)
 class Architecture:

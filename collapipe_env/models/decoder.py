@@ -62,11 +62,11 @@ class DecoderBlock(ResidualBlock):
             if past is not None:
                 own = [torch.cat(both, dim=2) for both in zip(past, own, strict=True)]
             present.extend(own)
-            return self.linear("out", self._attention(query, *own, None, causal=past is None))
+            return self.linear("out", self._attention(query, *own, causal=past is None))
 
         def attend_to_memory(h: Tensor) -> Tensor:
             (query,) = self._heads(self.linear("query", h), 1)
-            return self.linear("cross", self._attention(query, *memory, memory_mask))
+            return self.linear("cross", self._attention(query, *memory, mask=memory_mask))
 
         x = self._residual(x, 1, attend_to_self)
         x = self._residual(x, 2, attend_to_memory)

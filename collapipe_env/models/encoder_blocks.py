@@ -84,7 +84,7 @@ class ResidualBlock(AdaptedMaps):
         return by_head.permute(2, 0, 3, 1, 4).unbind(0)
 
     def _attention(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool = False
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Scaled dot-product attention of all heads, joined: shape (samples, n, d)."""
         p = self.dropout if self.training else 0.0
@@ -121,7 +121,7 @@ class EncoderBlock(ResidualBlock):
         def attend(h: Tensor) -> Tensor:
             heads = self._heads(self.linear("qkv", h), 3)
             mask = None if self.causal else attention_mask
-            return self.linear("out", self._attention(*heads, mask, causal=self.causal))
+            return self.linear("out", self._attention(*heads, mask=mask, causal=self.causal))
 
         return self._residual(self._residual(x, 1, attend), 2, self._transform)
 

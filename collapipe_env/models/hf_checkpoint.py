@@ -158,7 +158,7 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(shards.values())):
         shard = folder / name
-        if shard.parent != folder or shard.suffix != ".safetensors" or not _is_file(shard):
+        if shard.parent != folder or shard.suffix != ".safetensors" or not os.path.isfile(shard):
             raise CheckpointError(
                 f"{file} names the file {shown(name)}, but there is no such weight file in the folder; "
                 f"{FETCH_ANEW}"
@@ -176,13 +176,6 @@ def _unwrapped(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
         if ".base_layer." in name or ".lora_" in name:
             raise CheckpointError(f"{file} holds the tensor {shown(name)} of an adapter; {MERGE}")
     return tensors
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:

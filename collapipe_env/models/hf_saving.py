@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, ENTRIES, checkpoint_folder, read_settings
 from collapipe_env.models.hf_places import HEAD, STEMS, place_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
-from collapipe_env.models.rotary import HIGH_FREQUENCY, LOW_FREQUENCY
 
 TEXTS = (".json", ".txt", ".md", ".jinja", ".model", "")
 """Endings of files that are copied beside the weights: texts, and tokenisers of SentencePiece."""

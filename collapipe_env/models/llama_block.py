@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,11 +10,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.architecture import HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.encoder_blocks import DEVIATION
 from collapipe_env.models.lora import AdaptedMaps
-from collapipe_env.models.rotary import rotary_tables, rotate
 from collapipe_env.scenario.style_fields import require_heads
 
 
@@ -139,3 +139,38 @@ class _HalfNorm(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             of_gain = (gradient * ratio).flatten(0, -2).sum(dim=0).to(gain.dtype)
         return of_x.to(x.dtype), of_gain, None
+
+
+def rotary_tables(architecture: Architecture) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of every position's angles, each of shape (q, d / heads / 2).
+
+    Pair i of a head turns by ``theta^(-2 i heads / d)`` per position (Su et al., 2021, arXiv 2104.09864).
+    Llama 3 divides slow rotations by ``rope_factor``: fully if they turn less than once within the original
+    length, not at all above four turns, and in between linearly in the number of turns (Dubey et al., 2024,
+    arXiv 2407.21783).
+
+    Heads have an even width.
+    """
+    head_width = architecture.width // architecture.heads
+    exponents = torch.arange(0, head_width, 2, dtype=torch.float64) / head_width
+    frequencies = architecture.rope_theta**-exponents
+    turns = architecture.rope_original_length * frequencies / (2.0 * math.pi)
+    kept = ((turns - LOW_FREQUENCY) / (HIGH_FREQUENCY - LOW_FREQUENCY)).clamp(0.0, 1.0)
+    frequencies = frequencies * (kept + (1.0 - kept) / architecture.rope_factor)
+    positions = torch.arange(architecture.sequence_length, dtype=torch.float64)
+    angles = positions[:, None] * frequencies
+    kind = torch.get_default_dtype()
+    return angles.cos().to(kind), angles.sin().to(kind)
+
+
+def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Turn the pairs of every head, number i of its first half with number i of its second.
+
+    Args:
+        x: Queries or keys, shape (samples, positions, heads, d / heads); the result has its shape and type.
+        cosines: From :func:`rotary_tables`, as the sines, cut to these positions.
+    """
+    first, second = x.chunk(2, dim=-1)
+    cosines, sines = cosines[:, None], sines[:, None]
+    turned = torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1)
+    return turned.to(x.dtype)  # under mixed precision the tables are wider

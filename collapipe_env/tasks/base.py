@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BERT_TOKEN_TYPES = 2
 """Token types of BERT, one for each sentence of a pair: the default for a proxy in BERT's style."""
 
+NO_TARGET = -100
+"""Target of a position that predicts nothing; no token or tag has it, whatever their number."""
+
 
 @dataclass(frozen=True)
 class TaskSpec:

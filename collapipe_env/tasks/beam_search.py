@@ -8,8 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from collapipe_env.models.tokenization import PADDING, UNKNOWN
-from collapipe_env.tasks.translation_tokenizer import BEGIN, END
+from collapipe_env.models.tokenization import BEGIN, END, PADDING, UNKNOWN
 
 NEVER_WRITTEN = (PADDING, UNKNOWN, BEGIN)
 """Ids that stand for no text; no search may choose them."""

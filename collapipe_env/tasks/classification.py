@@ -7,26 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Generator, Tensor, nn
-from torch.nn import functional
+from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
-from collapipe_env.models.tokenization import PADDING, encode, train_tokenizer
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.tokenization import encode, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.file_stamps import once
-from collapipe_env.tasks.heads import PooledLinear
+from collapipe_env.tasks.heads import ChoosingTask, PooledLinear
 from collapipe_env.tasks.labelled_texts import LabelledTexts, load_splits
 from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
-from collapipe_env.tasks.preparation import read_once, refuse_decoder, require_outputs, shared
+from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
 
 EMBEDDED = SHIPPED / "reviews"
 """Folder of the review sentences that the package ships."""
 
 
-class Classification:
+class Classification(ChoosingTask):
     """Sentences of one class each; cross-entropy, accuracy and Matthews correlation."""
 
     name = "classification"
@@ -64,19 +61,6 @@ class Classification:
         """Return the pooled linear head."""
         refuse_decoder(spec, self.name)
         return PooledLinear(spec.architecture.width, spec.outputs, generator)
-
-    def units(self, targets: Tensor) -> Tensor:
-        """Return ones: every sample has one prediction."""
-        return torch.ones(len(targets), dtype=torch.float32, device=targets.device)
-
-    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean cross-entropy in nats."""
-        return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
-
-    def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:  # noqa: ARG002
-        """Return the most likely class of each sample."""
-        scores: Tensor = head(hidden, mask)
-        return scores.argmax(dim=-1)
 
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
         """Return the accuracy and the Matthews correlation."""
@@ -127,12 +111,10 @@ def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # 
 
     def split(part: LabelledTexts) -> Split:
         targets = np.array([numbers[label] for label in part.labels], dtype=np.int64)
-        return Split(shared(encode(tokenizer, part.texts, length)), shared(targets))
+        return Split(encode(tokenizer, part.texts, length), targets)
 
-    train, dev, test = (split(part) for part in parts)
-    lengths = shared((train.tokens != PADDING).sum(axis=-1))
-    hidden = special_ids(tokenizer).hidden
-    return TaskData(train, dev, test, train.targets, lengths, classes, hidden=hidden)
+    strata = np.array([numbers[label] for label in parts[0].labels], dtype=np.int64)
+    return prepared(parts, split, tokenizer, strata, classes=classes)
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:

@@ -11,22 +11,23 @@ from torch.nn import functional
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.decoder import CachedDecoding, Decoder
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
-from collapipe_env.models.tokenization import PADDING, encode
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.tokenization import (
+    BEGIN,
+    PADDING,
+    REVERSIBLE,
+    decode,
+    encode,
+    encode_sources,
+    encode_targets,
+    train_tokenizer,
+)
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
-from collapipe_env.tasks.file_stamps import once
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
 from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
-from collapipe_env.tasks.preparation import length_strata, read_once, shared
-from collapipe_env.tasks.translation_tokenizer import (
-    BEGIN,
-    decode,
-    encode_sources,
-    encode_targets,
-    train_subwords,
-)
+from collapipe_env.tasks.preparation import once, prepared, read_once
 
 EMBEDDED = SHIPPED / "messages"
 """Folder of the message pairs that the package ships."""
@@ -143,16 +144,13 @@ def _load(
 ) -> TaskData:
     parts = read_once(load_parallel, dataset, EMBEDDED, languages)
     if checkpoint is None:
-        source, encode_source = train_subwords(parts[0].sources, vocabulary), encode_sources
+        source, encoded = train_tokenizer(parts[0].sources, vocabulary, REVERSIBLE), encode_sources
     else:
-        source, encode_source = checkpoint_tokenizer(checkpoint, sequence_length), encode
-    target = train_subwords(parts[0].targets, outputs)
+        source, encoded = checkpoint_tokenizer(checkpoint, sequence_length), encode
+    target = train_tokenizer(parts[0].targets, outputs, REVERSIBLE)
 
     def split(pairs: Pairs) -> Split:
-        tokens = shared(encode_source(source, pairs.sources, sequence_length))
-        return Split(tokens, shared(encode_targets(target, pairs.targets, sequence_length)), pairs.targets)
+        tokens = encoded(source, pairs.sources, sequence_length)
+        return Split(tokens, encode_targets(target, pairs.targets, sequence_length), pairs.targets)
 
-    train, dev, test = (split(pairs) for pairs in parts)
-    lengths = shared((train.tokens != PADDING).sum(axis=1))
-    written, hidden = functools.partial(decode, target), special_ids(source).hidden
-    return TaskData(train, dev, test, shared(length_strata(lengths)), lengths, (), written, hidden)
+    return prepared(parts, split, source, decode=functools.partial(decode, target))

@@ -11,10 +11,10 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario import load_scenario
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.base import task_spec, trained_architecture
-from collapipe_env.tasks.byte_tokens import END, NO_TARGET
+from collapipe_env.tasks.base import NO_TARGET, task_spec, trained_architecture
 from collapipe_env.tasks.documents import load_documents
-from collapipe_env.tasks.language_modelling import EMBEDDED, VocabularyHead
+from collapipe_env.tasks.language_modelling import EMBEDDED
+from collapipe_env.tasks.language_tokens import END
 
 STYLES = ("pre-ln", "transformer", "bert")
 LENGTH, VOCABULARY = 12, 300
@@ -109,7 +109,10 @@ def test_metrics_by_their_definitions(data):
 @pytest.mark.parametrize("style", STYLES)
 def test_no_position_sees_a_later_one(style):
     sizes = spec(style).architecture
-    model, head = ClusterModel(sizes, torch.Generator()), VocabularyHead(sizes, torch.Generator())
+    model, head = (
+        ClusterModel(sizes, torch.Generator()),
+        TASK.build_head(TaskSpec(sizes, 0), torch.Generator()),
+    )
     tokens = torch.randint(3, VOCABULARY, (1, LENGTH), generator=torch.Generator().manual_seed(1))
     before = head(model(tokens), tokens != 0)
     for place in (3, LENGTH - 1):
@@ -170,7 +173,7 @@ def test_the_head_is_priced_at_every_position():
     sizes = Architecture(
         1, work.width, work.feedforward, work.heads, work.sequence_length, work.vocabulary, causal=True
     )
-    head = VocabularyHead(sizes, torch.Generator())
+    head = TASK.build_head(TaskSpec(sizes, 0), torch.Generator())
     with FlopCounterMode(display=False) as counter:
         head(torch.ones(3, work.sequence_length, work.width), None)
     assert counter.get_total_flops() == 3 * workload_costs(scenario).decoder_forward_flops
