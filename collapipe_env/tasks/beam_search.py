@@ -32,13 +32,8 @@ class Stepper(Protocol):
         ...
 
 
-def length_penalty(length: int, exponent: float = LENGTH_EXPONENT) -> float:
-    """Return the divisor of a sequence's log-probability, ``((5 + length) / 6) ** exponent``.
-
-    Args:
-        length: Tokens of the sequence, its end included.
-        exponent: 0 compares log-probabilities themselves, 1 nearly their means.
-    """
+def length_penalty(length: int, exponent: float) -> float:
+    """Return the divisor of a log-probability; ``length`` includes the end, and exponent 0 divides by 1."""
     return float(((5 + length) / 6) ** exponent)
 
 

@@ -106,7 +106,8 @@ def tables_at(
     """Return the table of each part of a data set; a sole one is for training.
 
     Args:
-        path: A file, a folder (see :func:`~collapipe_env.tasks.table_files.read_tables`) or a name of the hub.
+        path: A file, a folder as for :func:`~collapipe_env.tasks.table_files.read_tables`, or a name of the
+            hub.
         advice: Advice on a path where nothing is, for the error.
         endings: Endings of the folder's tables.
         pairs: As for :func:`hub_tables`.

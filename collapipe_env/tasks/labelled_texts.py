@@ -63,8 +63,8 @@ def load_splits(
         path: The file or the folder, or the name of a data set of the Hugging Face hub.
         text: Header name or 0-based index of the text column, or several joined by plus signs (``"1+2"``,
             ``"title+body"``), whose cells are then joined by spaces; None detects one column.
-        label: Header name or 0-based index of the label column; None takes the only column that is declared to
-            hold classes, otherwise detects it.
+        label: Header name or 0-based index of the label column; None takes the only column that is declared
+            to hold classes, otherwise detects it.
 
     Raises:
         DataError: If a table is missing or malformed, the training part has one class only or too few
