@@ -16,22 +16,12 @@ from collapipe_env.models.tokenization import PADDING
 
 
 def build_block(architecture: Architecture, generator: Generator) -> EncoderBlock | LlamaBlock:
-    """Return a block of an architecture's style.
-
-    Raises:
-        ScenarioError: If style ``llama`` has heads of an odd width.
-    """
+    """Return a block of an architecture's style; its constructor says what it refuses."""
     return (LlamaBlock if architecture.style == "llama" else EncoderBlock)(architecture, generator)
 
 
 class ClusterModel(nn.Module):
-    """A cluster's replica of the federated part: the embedding on its CU and the blocks on its devices.
-
-    Attributes:
-        architecture: Sizes and style.
-        embedding: The embedding, which the control unit runs.
-        blocks: The L blocks.
-    """
+    """A cluster's replica of the federated part: the embedding on its CU and the blocks on its devices."""
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
         """Draw the weights: the embedding's, then block after block.

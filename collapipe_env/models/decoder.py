@@ -88,13 +88,7 @@ class Decoder(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, blocks: int, outputs: int, generator: Generator) -> None:
-        """Draw the weights.
-
-        Args:
-            architecture: Sizes of the encoder, which the decoder shares, style and dropout.
-            blocks: Decoder blocks L_dec, at least 1.
-            outputs: Target vocabulary V_out.
-            generator: Only source of randomness.
+        """Draw the weights of L_dec blocks, at least 1, with the encoder's sizes, style and dropout.
 
         Raises:
             ScenarioError: If the style is a language model's, which has no decoder that reads an encoder.
@@ -120,8 +114,7 @@ class Decoder(nn.Module):
         """Score the next token at every position of the targets (teacher forcing).
 
         Args:
-            hidden: Encoder outputs, shape (samples, q, d).
-            mask: True at real source tokens, shape (samples, q).
+            hidden: As for :meth:`remember`, as the mask.
             targets: Target ids, beginning with the begin token and padded at the end, shape (samples, n + 1),
                 n at most q.
 
@@ -141,7 +134,12 @@ class Decoder(nn.Module):
         return self._score(x.flatten(end_dim=1) if asked is None else x[asked])
 
     def remember(self, hidden: Tensor, mask: Tensor) -> tuple[list[KeyValue], Tensor]:
-        """Return each block's keys and values of the encoder outputs, and their additive mask."""
+        """Return each block's keys and values of the encoder outputs, and their additive mask.
+
+        Args:
+            hidden: Encoder outputs, shape (samples, q, d).
+            mask: True at real source tokens, shape (samples, q).
+        """
         if self.norm_first:
             hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.memory_gain, self.memory_bias)
         memory_mask = torch.zeros(mask.shape, dtype=hidden.dtype, device=mask.device)
@@ -155,8 +153,7 @@ class Decoder(nn.Module):
 
         Args:
             tokens: Ids, shape (samples,).
-            memories: As :meth:`remember` returned them.
-            memory_mask: As :meth:`remember` returned it.
+            memories: As :meth:`remember` returned them; so for their mask.
             past: Each block's keys and values of the tokens before; empty at the first token.
 
         Returns:
@@ -187,16 +184,10 @@ class Decoder(nn.Module):
 class CachedDecoding:
     """Decodes a batch token by token, and keeps the keys and values of the tokens that it has read.
 
-    It is a :class:`~collapipe_env.tasks.beam_search.Stepper`.
+    It is a :class:`~collapipe_env.tasks.beam_search.Stepper`, made from what :meth:`Decoder.remember` takes.
     """
 
     def __init__(self, decoder: Decoder, hidden: Tensor, mask: Tensor) -> None:
-        """Read the source.
-
-        Args:
-            hidden: Encoder outputs, shape (samples, q, d).
-            mask: True at real source tokens, shape (samples, q).
-        """
         self._decoder = decoder
         self._memories, self._mask = decoder.remember(hidden, mask)
         self._past: list[KeyValue] = []

@@ -53,7 +53,6 @@ class ResidualBlock(AdaptedMaps):
             drawn_as: Style whose initial weights the maps get.
             blocks: Blocks that the residual stream runs through.
             branches: Rows and columns of each branch's maps by their names; the last map ends the branch.
-            generator: Only source of randomness.
         """
         super().__init__()
         d, style = architecture.width, architecture.style
@@ -113,7 +112,6 @@ class EncoderBlock(ResidualBlock):
         """Map activations (samples, q, d) to activations of the same shape.
 
         Args:
-            x: The block's input.
             attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q). A causal block
                 does not need it: padding follows the real tokens, which see nothing after them.
         """

@@ -87,7 +87,13 @@ def save_checkpoint(
         if origin is not None:
             _copy_texts(origin, partial)
         if tokenizer is not None and end is not None:
-            _write_tokenizer(partial, tokenizer, end)
+            tokenizer.save(str(partial / "tokenizer.json"))
+            options = {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": tokenizer.id_to_token(end),
+                "clean_up_tokenization_spaces": False,
+            }
+            _write_json(partial / "tokenizer_config.json", options)
         # Without its configuration a folder is no checkpoint.
         for file in sorted(partial.iterdir(), key=lambda file: file.name == CONFIG):
             file.rename(path / file.name)
@@ -137,17 +143,6 @@ def _copy_texts(origin: Path, path: Path) -> None:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
-    """Write a tokeniser in the form that ``transformers`` reads."""
-    options = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": tokenizer.id_to_token(end),
-        "clean_up_tokenization_spaces": False,
-    }
-    tokenizer.save(str(path / "tokenizer.json"))
-    _write_json(path / "tokenizer_config.json", options)
 
 
 def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Tensor]]:

@@ -63,11 +63,9 @@ class LlamaBlock(AdaptedMaps):
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:  # noqa: ARG002 - see below
-        """Map activations (samples, n, d) of whole sequences to activations of the same shape.
+        """Map activations (samples, n, d) of whole sequences, n <= q, to activations of the same shape.
 
-        Args:
-            x: The block's input; its n rows are positions 0 to n - 1, at most q of them.
-            attention_mask: Not read: padding follows all real tokens, so none of them attends to it.
+        The mask is not read: padding follows all real tokens, so none of them attends to it.
         """
         x = x + self._attend(rms_norm(x, self.norm1_gain, self.epsilon))
         return x + self._transform(rms_norm(x, self.norm2_gain, self.epsilon))
@@ -100,13 +98,7 @@ class LlamaBlock(AdaptedMaps):
 
 
 def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
-    """Return ``gain x / sqrt(mean(x^2) + epsilon)`` over the last axis, in the type of ``x``.
-
-    Args:
-        x: The input, shape (..., d).
-        gain: Gain, shape (d,).
-        epsilon: Number that is added to the mean square.
-    """
+    """Return ``gain x / sqrt(mean(x^2) + epsilon)`` over the last axis d of ``x``, in its type."""
     if x.dtype == gain.dtype == torch.bfloat16:
         normed: Tensor = _HalfNorm.apply(x, gain, epsilon)  # type: ignore[no-untyped-call]
         return normed

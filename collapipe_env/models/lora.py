@@ -22,7 +22,6 @@ class Adapter(nn.Module):
     Attributes:
         down: ``A``, shape (r, d_in).
         up: ``B``, shape (d_out, r).
-        scale: ``alpha / r``.
     """
 
     def __init__(self, inputs: int, outputs: int, rank: int, alpha: float, generator: Generator) -> None:
@@ -73,9 +72,7 @@ def add_adapters(model: nn.Module, rank: int, alpha: float, generator: Generator
 
     Args:
         model: A :class:`~collapipe_env.models.cluster_model.ClusterModel` with no adapters yet.
-        rank: Rank of the adapters.
         alpha: Scale of the adapters, whose product is multiplied by ``alpha / rank``.
-        generator: Only source of randomness.
     """
     model.requires_grad_(False)
     for block in model.get_submodule("blocks").children():

@@ -72,8 +72,7 @@ def choose_named(
     A name that is only the part's word takes precedence over one with further words.
 
     Args:
-        names: Names of files or splits; each with the text that tells its part.
-        source: Name of the data set, for errors.
+        names: Names of files or splits of ``source``; each with the text that tells its part.
         remedy: Advice on two of a kind, for errors.
         first: Whether the first of several is taken.
 
@@ -114,11 +113,7 @@ def part_files(folder: Path, stem: Callable[[Path], str]) -> tuple[dict[str, Pat
 
 
 def require_path(path: Path, advice: str) -> None:
-    """Refuse a path where neither a file nor a folder is.
-
-    Raises:
-        DataError: With the reason and the advice.
-    """
+    """Refuse a path where neither a file nor a folder is, with the reason and the advice."""
     if not (path.is_file() or path.is_dir()):
         raise DataError(f"{path}: {why_unusable(path)}; {advice}")
 

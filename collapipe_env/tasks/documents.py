@@ -30,12 +30,7 @@ KIND_FIELD = "source"
 
 @dataclass(frozen=True)
 class Documents(Samples):
-    """Texts, none empty, without white space at their ends.
-
-    Attributes:
-        texts: The texts.
-        kinds: Kind of each, for partitions that skew by class; empty if they have none.
-    """
+    """Texts, none empty, without white space at their ends, and their kinds if all have one."""
 
     texts: tuple[str, ...]
     kinds: tuple[str, ...] = ()

@@ -168,9 +168,7 @@ def _too_narrow(table: Table) -> bool:
 def _without_labels(table: Table, like: Columns, text: Column, label: Column, known: Collection[str]) -> bool:
     """Whether a held-out table lacks the label column, as far as its header tells, or all its values.
 
-    Args:
-        like: Columns of the training part.
-        known: Labels of the training part.
+    Columns ``like`` and labels ``known`` are those of the training part.
     """
     ours = like.header[like.label] if like.header else label
     _require_read(table, text, ours if any(ours == table.name(i) for i in table.unread) else label)

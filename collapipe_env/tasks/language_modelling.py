@@ -88,12 +88,7 @@ class LanguageModelling(ChoosingTask):
         return TokenLinear(sizes.width, sizes.vocabulary, generator, norm_first=sizes.style == "pre-ln")
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the nats that the targets of each sample take, shape (samples,).
-
-        Args:
-            outputs: Scores, shape (samples, q, V_out).
-            targets: Ids, shape (samples, q).
-        """
+        """Return the nats that the targets of each sample take, shape (samples,), from its scores."""
         nats = functional.cross_entropy(
             outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, reduction="none"
         )

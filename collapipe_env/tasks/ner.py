@@ -71,10 +71,6 @@ class NamedEntities(ChoosingTask):
 def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> dict[str, float]:
     """Compare BIO2 tags of whole sentences.
 
-    Args:
-        references: The right tags.
-        predictions: The predicted tags, as many for each sentence.
-
     Returns:
         The metrics of :class:`NamedEntities`; 0 where nothing is predicted or there is nothing to find.
     """
@@ -103,11 +99,8 @@ def load_entities(
     """Read a data set and translate its tags to BIO2; a process reads files again only if they changed.
 
     Args:
-        dataset: ``"embedded"``, or what :func:`~collapipe_env.tasks.conll_files.load_tagged` reads.
-        words: Column of the words as there; so for the tags.
-
-    Returns:
-        Training, dev and test sentences.
+        dataset: ``"embedded"``, or what :func:`~collapipe_env.tasks.conll_files.load_tagged` reads, with its
+            columns.
 
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
@@ -192,7 +185,6 @@ def encode_words(
 
     Args:
         tokenizer: Tokeniser of single words.
-        sentences: Words of every sentence.
         sequence_length: Pieces per row, q.
 
     Returns:

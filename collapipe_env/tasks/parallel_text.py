@@ -35,13 +35,7 @@ _LANGUAGES = {name: names[0] for names in map(str.split, LANGUAGE_NAMES.split(";
 
 @dataclass(frozen=True)
 class Pairs(Samples):
-    """Sentences and their translations, none empty.
-
-    Attributes:
-        sources: Sentences.
-        targets: As many translations.
-        languages: Source and target language, as far as files or columns name them.
-    """
+    """Sentences and as many translations, none empty, and their languages as far as these are named."""
 
     of_all: ClassVar[frozenset[str]] = frozenset(("languages",))
     sources: tuple[str, ...]
@@ -56,9 +50,6 @@ def language_of(name: str) -> str:
     ``en`` for ``en``, ``eng``, ``English``, ``tok.en``, ``en.tok``, ``tags.en-de.en``, ``en_US``, ``text_en``
     and ``EN.txt``. Of several it is the first one after the last possible dot. If none does, it is the first
     word after the last dot, in lower case.
-
-    Args:
-        name: The ending or the name.
     """
     plain = name.strip(" \"'#").lower().removesuffix(".txt")
     words = [word for section in plain.split(".")[::-1] for word in re.split(r"[\s_-]+", section)]
@@ -76,7 +67,6 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
             otherwise source and target.
         asked: Source and target as requested, each one of the names or a language that one of them stands
             for.
-        source: Name of the data set, for errors.
         kind: The kind of the names, for errors.
 
     Raises:

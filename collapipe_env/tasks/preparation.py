@@ -37,9 +37,6 @@ Part = TypeVar("Part")
 def once(make: Callable[..., T], dataset: str, checkpoint: str | None, *options: Hashable) -> T:
     """Return ``make(dataset, checkpoint, *options)``; a process makes it again only if files changed.
 
-    Args:
-        make: What reads or prepares data; it takes the files' names and the options, all hashable.
-
     Raises:
         DataError: If the data's path cannot be looked up.
     """
@@ -90,8 +87,6 @@ def read_once(load: Callable[..., T], dataset: str, embedded: Path, *columns: Ha
 
     Args:
         load: Takes the path of local data, or the name of a data set of the hub, and the columns.
-        embedded: The task's own data.
-        columns: Requested columns or languages.
 
     Raises:
         DataError: If the data cannot be read.
@@ -115,11 +110,7 @@ def refuse_decoder(spec: TaskSpec, task: str) -> None:
 
 
 def require_outputs(spec: TaskSpec, classes: Sequence[str], kind: str) -> None:
-    """Refuse data with another number of classes than the head has outputs.
-
-    Args:
-        kind: Name of the classes, for the error.
-    """
+    """Refuse data with another number of classes, called ``kind``, than the head has outputs."""
     if len(classes) != spec.outputs:
         named = ", ".join(classes[:20]) + (", ..." if len(classes) > 20 else "")
         raise DataError(
@@ -144,11 +135,8 @@ def prepared(
     """Return the data of a task whose samples are padded rows, in read-only arrays.
 
     Args:
-        parts: Training, dev and test samples.
-        split: Turns them into rows.
-        tokenizer: Tokeniser of the tokens.
+        parts: Training, dev and test samples, which ``split`` turns into rows.
         strata: Class of every training sample; None takes classes of their lengths.
-        more: Further fields of the data.
     """
     train, dev, test = (split(part) for part in parts)
     for one in (train, dev, test):

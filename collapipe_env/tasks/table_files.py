@@ -116,10 +116,9 @@ class Table:
 def column_index(
     source: str, field: str, asked: str | int, header: Sequence[str], count: int | None = None
 ) -> int:
-    """Return the index of a column that is requested by name or index.
+    """Return the index of a column of the table ``source`` that is requested by name or index.
 
     Args:
-        source: Name of the table, for errors.
         field: Field of the scenario's ``learning`` that names it.
         header: Names of the columns; empty if they have none.
         count: Number of columns; None takes the header's.
@@ -319,9 +318,6 @@ def read_text(path: Path, carriage_return: str = "\n") -> str:
 
 def require_sound(place: str, text: str) -> None:
     """Refuse a text that is not valid Unicode, or with a word that takes minutes to learn from.
-
-    Args:
-        place: Place of the text, for the error.
 
     Raises:
         DataError: If it has a lone surrogate, or a word is longer than :data:`LONGEST_WORD`.
