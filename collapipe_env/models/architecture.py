@@ -74,6 +74,11 @@ class Architecture:
     tied_head: bool = False
 
     @property
+    def key_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return self.kv_heads or self.heads
+
+    @property
     def kv_width(self) -> int:
         """Width of a token's keys, and of its values: ``d`` unless groups of heads share them."""
-        return self.width // self.heads * (self.kv_heads or self.heads)
+        return self.width // self.heads * self.key_heads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -105,7 +106,7 @@ class Decoder(nn.Module):
         self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) / self.scale)
         self.positions: Tensor
         self.register_buffer("positions", sinusoids(q, d))
-        self.blocks = nn.ModuleList(DecoderBlock(architecture, blocks, generator) for _ in range(blocks))
+        self.blocks: Any = nn.ModuleList(DecoderBlock(architecture, blocks, generator) for _ in range(blocks))
         if self.norm_first:
             self.memory_gain, self.memory_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
             self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
@@ -144,7 +145,7 @@ class Decoder(nn.Module):
             hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.memory_gain, self.memory_bias)
         memory_mask = torch.zeros(mask.shape, dtype=hidden.dtype, device=mask.device)
         memory_mask = memory_mask.masked_fill_(~mask, -math.inf)[:, None, None, :]
-        return [block.remember(hidden) for block in self._typed_blocks()], memory_mask
+        return [block.remember(hidden) for block in self.blocks], memory_mask
 
     def extend(
         self, tokens: Tensor, memories: list[KeyValue], memory_mask: Tensor, past: list[KeyValue]
@@ -177,14 +178,11 @@ class Decoder(nn.Module):
             x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
         return functional.linear(x, self.weight)
 
-    def _typed_blocks(self) -> list[DecoderBlock]:
-        return [block for block in self.blocks if isinstance(block, DecoderBlock)]
-
 
 class CachedDecoding:
     """Decodes a batch token by token, and keeps the keys and values of the tokens that it has read.
 
-    It is a :class:`~collapipe_env.tasks.beam_search.Stepper`, made from what :meth:`Decoder.remember` takes.
+    It is made from what :meth:`Decoder.remember` takes.
     """
 
     def __init__(self, decoder: Decoder, hidden: Tensor, mask: Tensor) -> None:
@@ -193,7 +191,10 @@ class CachedDecoding:
         self._past: list[KeyValue] = []
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read one more token of every row, shape (rows,), and return scores of the next, (rows, V_out)."""
+        """Read one more token of every row, shape (rows,), and return scores of the next, (rows, V_out).
+
+        Scores are logarithms of probabilities up to a constant of the row.
+        """
         scores, self._past = self._decoder.extend(tokens, self._memories, self._mask, self._past)
         return scores
 

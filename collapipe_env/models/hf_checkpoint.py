@@ -122,24 +122,18 @@ def _check_sizes(architecture: Architecture, config: Mapping[str, Any], folder: 
             f"{folder / CONFIG}: max_position_embeddings is {most}, below workload.sequence_length = "
             f"{architecture.sequence_length}, and the checkpoint has no such rows; lower sequence_length"
         )
+    sizes = {**vars(architecture), "kv_heads": architecture.key_heads}
     differences = [
-        f"workload.{field} is {_size(architecture, field)!r} but "
+        f"workload.{field} is {sizes[field]!r} but "
         f"{entries[field].key if field in entries else f'the {field} of its model_type'} is {shown(value)}"
         for field, value in config.items()
-        if _size(architecture, field) != value
+        if sizes[field] != value
     ]
     if differences:
         raise CheckpointError(
             f"{folder / CONFIG} contradicts the scenario: {'; '.join(differences)}. Give the workload the "
             "checkpoint's sizes (with learning.proxy off), or choose another checkpoint"
         )
-
-
-def _size(architecture: Architecture, field: str) -> object:
-    """Return a field of an architecture; for ``kv_heads`` 0, the number of heads."""
-    return (
-        architecture.kv_heads or architecture.heads if field == "kv_heads" else getattr(architecture, field)
-    )
 
 
 def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:

@@ -35,6 +35,7 @@ _TEMPLATES = "additional_chat_templates"
 SHARD_BYTES = 4 * 1024**3
 """Most bytes of tensors in a file of weights."""
 
+_TOLD_ANEW = ("rope_scaling", "rope_parameters", "rope_theta", "torch_dtype", "quantization_config")
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
 
@@ -74,8 +75,9 @@ def save_checkpoint(
             f"format; only {' and '.join(map(repr, CAUSAL_STYLES))} with a language model's head can"
         )
     path, origin = Path(folder), None if source is None else checkpoint_folder(source)
+    told = {} if origin is None else read_settings(origin / CONFIG)
     ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
-    config = {**_further(origin), **_config(sizes), **ends}
+    config = {**{key: told[key] for key in told if key not in _TOLD_ANEW}, **_config(sizes), **ends}
     partial, made = path / ".partial", not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -175,14 +177,6 @@ def _value(owner: nn.Module, name: str) -> Tensor:
     return value.to("cpu", torch.float32)
 
 
-def _further(origin: Path | None) -> dict[str, Any]:
-    """Return the source's configuration without rotations and number types, which are written anew."""
-    if origin is None:
-        return {}
-    told_anew = ("rope_scaling", "rope_parameters", "rope_theta", "torch_dtype", "quantization_config")
-    return {key: value for key, value in read_settings(origin / CONFIG).items() if key not in told_anew}
-
-
 def _config(sizes: Architecture) -> dict[str, Any]:
     """Return the configuration of a model's sizes."""
     family = "qwen2" if sizes.qkv_bias else sizes.style
@@ -204,7 +198,7 @@ def _config(sizes: Architecture) -> dict[str, Any]:
             "original_max_position_embeddings": sizes.rope_original_length,
         }
     return config | {
-        "num_key_value_heads": sizes.kv_heads or sizes.heads,
+        "num_key_value_heads": sizes.key_heads,
         "hidden_act": "silu",
         # Both spellings: transformers 5 reads the last entry, earlier versions the first two.
         "rope_theta": sizes.rope_theta,

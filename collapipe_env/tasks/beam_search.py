@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from collapipe_env.models.decoder import CachedDecoding
 from collapipe_env.models.tokenization import BEGIN, END, PADDING, UNKNOWN
 
 NEVER_WRITTEN = (PADDING, UNKNOWN, BEGIN)
@@ -17,27 +17,12 @@ LENGTH_EXPONENT = 0.6
 """Exponent alpha of the length penalty (Wu et al., 2016, arXiv 1609.08144), as in Vaswani et al. (2017)."""
 
 
-class Stepper(Protocol):
-    """A batch of sequences that grow by one token at a time."""
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append a token to every row, shape (rows,); return scores of the next, shape (rows, V_out).
-
-        Scores are logarithms of probabilities up to a constant of the row.
-        """
-        ...
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may occur several times or never."""
-        ...
-
-
 def length_penalty(length: int, exponent: float) -> float:
     """Return the divisor of a log-probability; ``length`` includes the end, and exponent 0 divides by 1."""
     return float(((5 + length) / 6) ** exponent)
 
 
-def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
+def greedy(stepper: CachedDecoding, first: Tensor, max_length: int) -> Tensor:
     """Take the most likely token at every step.
 
     Args:
@@ -64,7 +49,7 @@ def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
 
 
 def beam_search(
-    stepper: Stepper, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
+    stepper: CachedDecoding, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
 ) -> Tensor:
     """Keep the ``beams`` likeliest sequences at every step and return the best one of each source.
 

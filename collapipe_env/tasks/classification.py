@@ -14,13 +14,10 @@ from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.models.tokenization import encode, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
+from collapipe_env.tasks.data_parts import Parts
 from collapipe_env.tasks.heads import ChoosingTask, PooledLinear
 from collapipe_env.tasks.labelled_texts import LabelledTexts, load_splits
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
 from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
-
-EMBEDDED = SHIPPED / "reviews"
-"""Folder of the review sentences that the package ships."""
 
 
 class Classification(ChoosingTask):
@@ -90,8 +87,8 @@ def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -
     return float(covariance / np.sqrt(true_variance * said_variance))
 
 
-def _texts(spec: TaskSpec) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
-    return read_once(load_splits, spec.dataset, EMBEDDED, spec.text_column, spec.label_column)
+def _texts(spec: TaskSpec) -> Parts[LabelledTexts]:
+    return read_once(load_splits, spec.dataset, "reviews", spec.text_column, spec.label_column)
 
 
 def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # noqa: ARG001

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Samples:
 
 
 S = TypeVar("S", bound=Samples)
+Parts: TypeAlias = tuple[S, S, S]
+"""Training, dev and test samples."""
 
 
 def part_of(name: str) -> str | None:
@@ -118,13 +120,13 @@ def require_path(path: Path, advice: str) -> None:
         raise DataError(f"{path}: {why_unusable(path)}; {advice}")
 
 
-def complete(parts: Mapping[str, S], source: str, classes: Sequence[str] | None = None) -> tuple[S, S, S]:
+def complete(parts: Mapping[str, S], source: str, classes: Sequence[str] | None = None) -> Parts[S]:
     """Return training, dev and test part; missing ones are taken from training, see :func:`held_out`."""
-    missing = [part for part in PARTS[1:] if part not in parts]
+    missing = [part for part in PARTS if part not in parts]
     return parted(parts, held_out(len(parts["train"]), missing, source, classes))
 
 
-def parted(parts: Mapping[str, S], chosen: Mapping[str, Iterable[int]]) -> tuple[S, S, S]:
+def parted(parts: Mapping[str, S], chosen: Mapping[str, Iterable[int]]) -> Parts[S]:
     """Return training, dev and test part, those in ``chosen`` by their indices in the training part."""
     found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
     return found["train"], found["dev"], found["test"]

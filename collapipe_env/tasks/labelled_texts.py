@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collapipe_env.ground.errors import DataError, fits_a_line, shown
-from collapipe_env.tasks.data_parts import Samples, complete
+from collapipe_env.tasks.data_parts import Parts, Samples, complete
 from collapipe_env.tasks.hub import tables_at
 from collapipe_env.tasks.table_files import Column, Table, column_index
 
@@ -48,9 +48,7 @@ class Columns:
     label: int
 
 
-def load_splits(
-    path: Path | str, text: Column = None, label: Column = None
-) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+def load_splits(path: Path | str, text: Column = None, label: Column = None) -> Parts[LabelledTexts]:
     """Read the training, dev and test texts of a data set.
 
     In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder

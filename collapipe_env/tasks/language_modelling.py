@@ -29,12 +29,9 @@ from collapipe_env.tasks.continuations import (
 from collapipe_env.tasks.documents import Documents, load_documents
 from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
 from collapipe_env.tasks.language_tokens import LanguageTokens, checkpoint_tokens, learn_bytes, pack
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
 from collapipe_env.tasks.preparation import length_strata, once, read_once, refuse_decoder, shared
 from collapipe_env.tasks.table_files import Column
 
-EMBEDDED = SHIPPED / "stories"
-"""Folder of the stories that the package ships."""
 LARGEST_EXPONENT = 690.0
 """A perplexity with a larger logarithm counts as infinite."""
 
@@ -71,7 +68,7 @@ class LanguageModelling(ChoosingTask):
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        read_once(load_documents, spec.dataset, EMBEDDED, spec.text_column, spec.label_column)
+        read_once(load_documents, spec.dataset, "stories", spec.text_column, spec.label_column)
         return ()
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -178,7 +175,7 @@ def _load(
     vocabulary: int,
     sequence_length: int,
 ) -> TaskData:
-    parts = read_once(load_documents, dataset, EMBEDDED, text, kind)
+    parts = read_once(load_documents, dataset, "stories", text, kind)
     tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
     documents = tokens.encode(parts[0].texts)
     if checkpoint is not None:

@@ -91,13 +91,10 @@ class LanguageTokens:
         return tokenizer
 
     def require_text(self, documents: Sequence[IntArray], texts: Sequence[str]) -> None:
-        """Refuse a tokeniser that loses most of a text.
-
-        Args:
-            documents: Ids of each text.
+        """Refuse a tokeniser whose ids, of each text, stand for less than half the bytes of all texts.
 
         Raises:
-            CheckpointError: If the ids stand for less than half the bytes of the texts.
+            CheckpointError: With both numbers of bytes.
         """
         kept = sum(int(self.byte_counts[ids].sum()) for ids in documents)
         given = sum(len(text.encode()) for text in texts)

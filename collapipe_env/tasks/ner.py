@@ -18,14 +18,11 @@ from collapipe_env.models.tokenization import CASED, padded, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.conll_files import TaggedSentences, load_tagged
+from collapipe_env.tasks.data_parts import Parts
 from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
 from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
 from collapipe_env.tasks.table_files import Column
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, spans_of, to_bio2
-
-EMBEDDED = SHIPPED / "entities"
-"""Folder of the synthetic sentences that the package ships."""
 
 NOT_A_START = -1
 """Word number of a piece that continues a word, and of padding."""
@@ -93,9 +90,7 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
     }
 
 
-def load_entities(
-    dataset: str, words: Column = None, tags: Column = None
-) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Parts[TaggedSentences]:
     """Read a data set and translate its tags to BIO2; a process reads files again only if they changed.
 
     Args:
@@ -105,7 +100,7 @@ def load_entities(
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
     """
-    return read_once(_entities, dataset, EMBEDDED, words, tags)
+    return read_once(_entities, dataset, "entities", words, tags)
 
 
 def classes_of(train: TaggedSentences) -> tuple[str, ...]:
@@ -114,9 +109,7 @@ def classes_of(train: TaggedSentences) -> tuple[str, ...]:
     return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
 
 
-def _entities(
-    path: Path | str, words: Column, tags: Column
-) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+def _entities(path: Path | str, words: Column, tags: Column) -> Parts[TaggedSentences]:
     parts = load_tagged(path, words, tags)
     train, *held_out = (replace(part, tags=tuple(map(to_bio2, part.tags))) for part in parts)
     known = set(classes_of(train))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from collapipe_env.ground.errors import DataError, nearest_name, shown
-from collapipe_env.tasks.data_parts import Samples, choose_named, complete, stem_of
+from collapipe_env.tasks.data_parts import Parts, Samples, choose_named, complete, stem_of
 from collapipe_env.tasks.hub import tables_at
 from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
 from collapipe_env.tasks.table_files import ROW_ENDINGS, Table, read_text
@@ -104,7 +104,7 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
     return first, second
 
 
-def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> tuple[Pairs, Pairs, Pairs]:
+def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> Parts[Pairs]:
     """Read the training, development and test pairs of a data set.
 
     A folder holds two files for each part, with one sentence a line, whose endings are the languages (see
@@ -120,9 +120,6 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
         path: The folder or the file, or the name of a data set of the Hugging Face hub.
         languages: Source and target, as the endings of files or the names of columns have them. None takes
             the only two; see :func:`direction`.
-
-    Returns:
-        Training, development and test pairs, at least one each.
 
     Raises:
         DataError: If something is missing or malformed.
@@ -207,7 +204,7 @@ def read_lines(source: Path, target: Path, languages: tuple[str, str]) -> Table:
 
 def pairs_of_tables(
     tables: Mapping[str, Table], source: str, languages: tuple[str, str] | None = None
-) -> tuple[Pairs, Pairs, Pairs]:
+) -> Parts[Pairs]:
     """Return the pairs of a data set's tables; see :func:`load_parallel`.
 
     Args:

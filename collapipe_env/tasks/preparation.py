@@ -82,11 +82,12 @@ def _entry(path: Path) -> tuple[str, int, int, int, int]:
     return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def read_once(load: Callable[..., T], dataset: str, embedded: Path, *columns: Hashable) -> T:
+def read_once(load: Callable[..., T], dataset: str, embedded: str, *columns: Hashable) -> T:
     """Return the data of a task; a process reads files again only if they changed.
 
     Args:
         load: Takes the path of local data, or the name of a data set of the hub, and the columns.
+        embedded: Folder of the task's own data, below :data:`EMBEDDED`.
 
     Raises:
         DataError: If the data cannot be read.
@@ -94,10 +95,10 @@ def read_once(load: Callable[..., T], dataset: str, embedded: Path, *columns: Ha
     return cast(T, once(_read, dataset, None, load, embedded, *columns))
 
 
-def _read(dataset: str, _: None, load: Callable[..., object], embedded: Path, *columns: Hashable) -> object:
+def _read(dataset: str, _: None, load: Callable[..., object], embedded: str, *columns: Hashable) -> object:
     if dataset.startswith(PREFIX):
         return load(dataset, *columns)
-    return load(embedded if dataset == "embedded" else given_path(dataset), *columns)
+    return load(EMBEDDED / embedded if dataset == "embedded" else given_path(dataset), *columns)
 
 
 def refuse_decoder(spec: TaskSpec, task: str) -> None:

@@ -26,11 +26,7 @@ from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
 from collapipe_env.tasks.preparation import once, prepared, read_once
-
-EMBEDDED = SHIPPED / "messages"
-"""Folder of the message pairs that the package ships."""
 
 SMALLEST_VOCABULARY = 64
 """Least number of target tokens; fewer leave no room for an alphabet."""
@@ -62,12 +58,12 @@ class Translation:
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        read_once(load_parallel, spec.dataset, EMBEDDED, spec.languages)
+        read_once(load_parallel, spec.dataset, "messages", spec.languages)
         return ()
 
     def data_line(self, spec: TaskSpec) -> str:
         """Return the direction of the translation, as ``translates en -> de``."""
-        named = read_once(load_parallel, spec.dataset, EMBEDDED, spec.languages)[0].languages
+        named = read_once(load_parallel, spec.dataset, "messages", spec.languages)[0].languages
         first, second = named or ("the first column", "the second")
         return f"translates {first} -> {second}"
 
@@ -142,7 +138,7 @@ def _load(
     outputs: int,
     sequence_length: int,
 ) -> TaskData:
-    parts = read_once(load_parallel, dataset, EMBEDDED, languages)
+    parts = read_once(load_parallel, dataset, "messages", languages)
     if checkpoint is None:
         source, encoded = train_tokenizer(parts[0].sources, vocabulary, REVERSIBLE), encode_sources
     else:

@@ -18,12 +18,14 @@ from collapipe_env.models.tokenization import CASED, train_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task
 from collapipe_env.tasks.base import NO_TARGET
 from collapipe_env.tasks.heads import TokenLinear
-from collapipe_env.tasks.ner import EMBEDDED, encode_words, entity_scores, load_entities
+from collapipe_env.tasks.ner import encode_words, entity_scores, load_entities
+from collapipe_env.tasks.preparation import EMBEDDED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_embedded_entities
 
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
+ENTITIES = EMBEDDED / "entities"
 TASK = get_task("ner")
 KINDS = ("date", "location", "organisation", "person", "product")
 
@@ -169,7 +171,7 @@ def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["make_embedded_entities.py", str(tmp_path)])
     make_embedded_entities.main()
     for part in ("train", "dev", "test"):
-        assert (tmp_path / f"{part}.conll").read_bytes() == (EMBEDDED / f"{part}.conll").read_bytes()
+        assert (tmp_path / f"{part}.conll").read_bytes() == (ENTITIES / f"{part}.conll").read_bytes()
 
 
 def test_embedded_names_cannot_be_looked_up():

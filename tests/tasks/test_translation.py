@@ -1,7 +1,6 @@
 """Translation end to end: data, loss, searches and scores; and it learns."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from collapipe_env.models.tokenization import (
     train_tokenizer,
 )
 from collapipe_env.tasks import Split, TaskData, TaskSpec
-from collapipe_env.tasks.translation import EMBEDDED, Translation
+from collapipe_env.tasks.translation import Translation
 
 TASK = Translation()
 Q = 10
@@ -210,7 +209,6 @@ def test_workloads_that_do_not_fit_are_refused():
         TASK.predict(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1), torch.ones(1, 1), spec("embedded"))
 
 
-@pytest.mark.skipif(not Path(EMBEDDED).is_dir(), reason="the embedded messages are not there")
 def test_embedded_messages_fit_the_default_proxy():
     asked = spec("embedded", architecture=Architecture(2, 32, 64, 2, 32, 2000), outputs=2000)
     data = TASK.load(asked)
