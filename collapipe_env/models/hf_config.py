@@ -24,13 +24,9 @@ STYLES = {"bert": "bert", "gpt2": "gpt2", "llama": "llama", "qwen2": "llama"}
 
 
 class Entry(NamedTuple):
-    """An entry of ``config.json`` that a workload has a field for.
+    """An entry of ``config.json`` that a workload has a field for, of a kind in ``_KINDS``.
 
-    Attributes:
-        key: Its name.
-        kind: Its kind: ``size`` (an integer of at least 1), ``count`` (of at least 0), ``number`` (above 0)
-            or ``flag``.
-        default: The format's value where the file has none; ``...`` where it must have one.
+    The default is the format's value where the file has none; ``...`` where it must have one.
     """
 
     key: str

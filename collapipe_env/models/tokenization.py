@@ -76,11 +76,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int, kind: Kind = LOWER_CA
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of token ids, cut or padded at the end to q tokens.
-
-    Returns:
-        Ids, shape (texts, q). Every row holds at least one token that is not padding.
-    """
+    """Turn texts into rows of ids, shape (texts, q), cut or padded; each has a token that is not padding."""
     encodings = tokenizer.encode_batch(list(texts))
     return padded([one.ids[:sequence_length] or [UNKNOWN] for one in encodings], sequence_length)
 
@@ -94,37 +90,22 @@ def padded(rows: Sequence[Sequence[int]], length: int) -> IntArray:
 
 
 def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of ids that close with the end token, cut or padded to one length.
-
-    Args:
-        sequence_length: Tokens per row q, the end token included; a longer text is cut at the end.
-
-    Returns:
-        Ids, shape (texts, q).
-    """
+    """Turn texts into rows of ids, shape (texts, q), cut or padded, which close with the end token."""
     encodings = tokenizer.encode_batch(list(texts))
     return padded([[*one.ids[: sequence_length - 1], END] for one in encodings], sequence_length)
 
 
 def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of ids between the begin and the end token, cut or padded to one length.
+    """Turn texts into rows of ids between the begin and the end token, shape (texts, q + 1).
 
-    Args:
-        sequence_length: Tokens to predict q, the end token included. A text that does not fit is cut and has
-            no end token, so that models do not learn to stop in the middle of a sentence.
-
-    Returns:
-        Ids, shape (texts, q + 1).
+    A text that does not fit is cut and has no end token, so that models do not learn to stop in the middle of
+    a sentence.
     """
     encodings = tokenizer.encode_batch(list(texts))
     return padded([[BEGIN, *[*one.ids, END][:sequence_length]] for one in encodings], sequence_length + 1)
 
 
 def decode(tokenizer: Tokenizer, rows: IntArray) -> list[str]:
-    """Turn rows of ids, up to their first end token, into texts.
-
-    Args:
-        rows: Ids, shape (texts, n). Special tokens, and ids beyond the tokeniser's, add nothing to the text.
-    """
+    """Turn rows of ids, up to their first end token, into texts, to which special tokens add nothing."""
     kept = [row[: row.index(END)] if END in row else row for row in rows.tolist()]
     return [text.strip() for text in tokenizer.decode_batch(kept)]

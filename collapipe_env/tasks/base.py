@@ -180,7 +180,9 @@ class Task(Protocol):
         """Return the data, from a per-process cache after the first call.
 
         Raises:
-            DataError: If the data does not fit the specification.
+            DataError: If the data cannot be read, or does not fit the specification.
+            CheckpointError: If the checkpoint's tokeniser cannot be read.
+            ScenarioError: If the task does not fit the workload, as in :meth:`build_head`.
         """
         ...
 

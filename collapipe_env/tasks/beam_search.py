@@ -58,15 +58,11 @@ def beam_search(
     ``beams`` have finished, or when no unfinished sequence can beat the best finished one. Sequences that
     reach ``max_length`` compete as they are. With one beam this is :func:`greedy`.
 
-    Args:
-        stepper: A row for each source.
-        first: The tokens that sequences begin with, shape (sources,).
-        beams: Beams, at least 1.
-        max_length: Most tokens to write, the end included; at least 1.
-        exponent: Exponent of the length penalty, at least 0.
+    Other arguments, and the result, are those of :func:`greedy`.
 
-    Returns:
-        Ids as from :func:`greedy`.
+    Args:
+        beams: Beams, at least 1.
+        exponent: Exponent of the length penalty, at least 0.
     """
     result = first.new_full((len(first), max_length), PADDING)
     sources = torch.arange(len(first), device=first.device)  # sources whose search continues

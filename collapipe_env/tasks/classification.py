@@ -32,10 +32,6 @@ class Classification(ChoosingTask):
 
         The tokeniser is the checkpoint's if there is one, otherwise it is learned from the training part.
         Strata are the classes.
-
-        Raises:
-            DataError: If the data cannot be read or does not fit ``outputs``.
-            CheckpointError: If the checkpoint's tokeniser cannot be read.
         """
         return once(_load, spec.dataset, spec.checkpoint, spec)
 
@@ -44,11 +40,7 @@ class Classification(ChoosingTask):
         return _classes(_texts(spec)[0].labels)
 
     def constant_answer(self, spec: TaskSpec, part: Literal["dev", "test"]) -> float:
-        """Return the accuracy of naming the most frequent class of the training part every time, in [0, 1].
-
-        Raises:
-            DataError: If the data cannot be read.
-        """
+        """Return the accuracy of always naming the most frequent class of the training part, in [0, 1]."""
         train, dev, test = _texts(spec)
         labels = np.array((dev if part == "dev" else test).labels)
         most_frequent = Counter(train.labels).most_common(1)[0][0]

@@ -22,16 +22,13 @@ PREFIX = "hf:"
 
 
 def fetch(dataset: str) -> Mapping[str, Any]:
-    """Load a data set with the ``datasets`` library.
+    """Return a data set's splits by their names, as the ``datasets`` library has them.
 
     A data set of the hub stays in the library's own cache. A local folder is read into memory and leaves
     nothing behind.
 
     Args:
         dataset: ``"hf:NAME"`` or ``"hf:NAME:CONFIG"``.
-
-    Returns:
-        ``datasets.Dataset`` objects by the names of their splits.
 
     Raises:
         DataError: If the library is absent, the name unknown or the hub out of reach.

@@ -54,17 +54,13 @@ class LanguageModelling(ChoosingTask):
         """Return the documents as packed rows; see :class:`~collapipe_env.tasks.base.Task`.
 
         Strata are the documents' kinds in the order of their names, or classes of their lengths if they have
-        none. References of held-out rows are the bytes of text that their targets stand for.
-
-        Raises:
-            DataError: If the data cannot be read.
-            CheckpointError: If the checkpoint's tokeniser cannot be read.
-            ScenarioError: If the vocabulary is too small, there are decoder blocks, or the architecture is
-                not causal.
+        none. References of held-out rows are the bytes of text that their targets stand for. The vocabulary
+        needs a token for every byte.
         """
         _check(spec)
+        columns = spec.text_column, spec.label_column
         sizes = spec.architecture.vocabulary, spec.architecture.sequence_length
-        return once(_load, spec.dataset, spec.checkpoint, spec.text_column, spec.label_column, *sizes)
+        return once(_load, spec.dataset, spec.checkpoint, columns, *sizes)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
@@ -168,20 +164,15 @@ def _check(spec: TaskSpec) -> None:
 
 
 def _load(
-    dataset: str,
-    checkpoint: str | None,
-    text: Column,
-    kind: Column,
-    vocabulary: int,
-    sequence_length: int,
+    dataset: str, checkpoint: str | None, columns: tuple[Column, Column], vocabulary: int, length: int
 ) -> TaskData:
-    parts = read_once(load_documents, dataset, "stories", text, kind)
+    parts = read_once(load_documents, dataset, "stories", *columns)
     tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
     documents = tokens.encode(parts[0].texts)
     if checkpoint is not None:
         tokens.require_text(documents, parts[0].texts)
-    packed = functools.partial(_packed, documents, sequence_length, tokens.end)
-    dev, test = (_held_out(tokens, part, sequence_length) for part in parts[1:])
+    packed = functools.partial(_packed, documents, length, tokens.end)
+    dev, test = (_held_out(tokens, part, length) for part in parts[1:])
     lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
     if parts[0].kinds:
         strata = np.unique(parts[0].kinds, return_inverse=True)[1].astype(np.int64)

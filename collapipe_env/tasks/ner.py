@@ -91,11 +91,7 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
 
 
 def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Parts[TaggedSentences]:
-    """Read a data set and translate its tags to BIO2; a process reads files again only if they changed.
-
-    Args:
-        dataset: ``"embedded"``, or what :func:`~collapipe_env.tasks.conll_files.load_tagged` reads, with its
-            columns.
+    """Read a data set as :func:`~collapipe_env.tasks.conll_files.load_tagged` does, with its tags in BIO2.
 
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.

@@ -92,13 +92,10 @@ def read_once(load: Callable[..., T], dataset: str, embedded: str, *columns: Has
     Raises:
         DataError: If the data cannot be read.
     """
-    return cast(T, once(_read, dataset, None, load, embedded, *columns))
-
-
-def _read(dataset: str, _: None, load: Callable[..., object], embedded: str, *columns: Hashable) -> object:
-    if dataset.startswith(PREFIX):
-        return load(dataset, *columns)
-    return load(EMBEDDED / embedded if dataset == "embedded" else given_path(dataset), *columns)
+    path: Path | str = dataset
+    if not dataset.startswith(PREFIX):
+        path = EMBEDDED / embedded if dataset == "embedded" else given_path(dataset)
+    return cast(T, _made(load, stamp_of(dataset), path, *columns))
 
 
 def refuse_decoder(spec: TaskSpec, task: str) -> None:

@@ -47,14 +47,10 @@ class Translation:
 
         Source and target have tokenisers of their own, learned from the training part; with a checkpoint,
         the source has the checkpoint's.
-
-        Raises:
-            DataError: If the data cannot be read.
-            ScenarioError: If the workload has no decoder or too few outputs.
         """
         _check(spec)
         sizes = spec.architecture.vocabulary, spec.outputs, spec.architecture.sequence_length
-        return once(_load, spec.dataset, spec.checkpoint, spec.languages, *sizes)
+        return once(_load, spec.dataset, spec.checkpoint, spec.languages, sizes)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
@@ -68,7 +64,11 @@ class Translation:
         return f"translates {first} -> {second}"
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the decoder."""
+        """Return the decoder.
+
+        Raises:
+            ScenarioError: If the workload has no decoder blocks or too few outputs.
+        """
         _check(spec)
         return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
 
@@ -131,13 +131,9 @@ def _check(spec: TaskSpec) -> None:
 
 
 def _load(
-    dataset: str,
-    checkpoint: str | None,
-    languages: tuple[str, str] | None,
-    vocabulary: int,
-    outputs: int,
-    sequence_length: int,
+    dataset: str, checkpoint: str | None, languages: tuple[str, str] | None, sizes: tuple[int, int, int]
 ) -> TaskData:
+    vocabulary, outputs, sequence_length = sizes
     parts = read_once(load_parallel, dataset, "messages", languages)
     if checkpoint is None:
         source, encoded = train_tokenizer(parts[0].sources, vocabulary, REVERSIBLE), encode_sources
