@@ -52,7 +52,6 @@ def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = 
     Weights in half precision are converted to the model's precision.
 
     Args:
-        model: A model of the checkpoint's style and sizes.
         head: The server's module. The head of a language model is also read; any other head stays unchanged.
 
     Raises:

@@ -9,9 +9,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-ADAPTED_MAPS = ("qkv", "out", "up", "down")
-"""Linear maps of a block that get an adapter: all of them. Queries, keys and values are one map."""
-
 
 class Adapter(nn.Module):
     """Adds ``(alpha / r) B A x`` to a frozen linear map, with ``r (d_in + d_out)`` parameters.
@@ -80,8 +77,8 @@ def add_adapters(model: nn.Module, rank: int, alpha: float, generator: Generator
 
 
 def adapt_block(block: nn.Module, rank: int, alpha: float, generator: Generator) -> None:
-    """Give every linear map of a block an adapter; arguments are those of :func:`add_adapters`."""
+    """Give all four linear maps of a block an adapter; arguments are those of :func:`add_adapters`."""
     if isinstance(block, AdaptedMaps):
-        for name in ADAPTED_MAPS:
+        for name in ("qkv", "out", "up", "down"):  # queries, keys and values are one map
             outputs, inputs = getattr(block, f"{name}_weight").shape
             block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)

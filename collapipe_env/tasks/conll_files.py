@@ -196,10 +196,7 @@ def sentences_of(table: Table, words: Column = None, tags: Column = None) -> Tag
 
 
 def read_column_file(path: Path, words: Column = None, tags: Column = None) -> TaggedSentences:
-    """Read one file; see :func:`load_tagged`.
-
-    Returns:
-        Its sentences in file order, at least one.
+    """Read one file's sentences, at least one, in file order; see :func:`load_tagged`.
 
     Raises:
         DataError: If it cannot be read or is malformed; names the line.

@@ -143,7 +143,6 @@ def held_out(
 
     Args:
         samples: Number of samples in the training part.
-        missing: Names of the missing parts.
         classes: Class of every sample; None where samples have none.
 
     Returns:
@@ -177,8 +176,6 @@ def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> Int
     """Return ``order`` with a new end: the last samples of each class, spread over ``parts`` equal parts.
 
     Args:
-        order: All samples.
-        parts: Number of parts that the end is cut into later.
         taken: Samples in all these parts together, a multiple of ``parts``; at least as many samples as there
             are classes remain.
         kinds: Class number of every sample.

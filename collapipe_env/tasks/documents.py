@@ -87,10 +87,7 @@ def load_documents(path: Path | str, text: Column = None, kind: Column = None) -
 
 
 def read_file(path: Path, text: Column = None, kind: Column = None, *, whole: bool = False) -> Documents:
-    """Read the documents of one file; see :func:`load_documents`.
-
-    Args:
-        whole: Whether a plain text file is a single document.
+    """Read the documents of one file, or plain text as a whole; see :func:`load_documents`.
 
     Raises:
         DataError: If it cannot be read, has another ending or holds no document.

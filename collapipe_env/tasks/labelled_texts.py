@@ -100,7 +100,7 @@ def load_splits(path: Path | str, text: Column = None, label: Column = None) -> 
 def labelled_texts(
     table: Table, text: Column = None, label: Column = None, like: Columns | None = None
 ) -> tuple[LabelledTexts, Columns]:
-    """Pick texts and labels out of a table, with or without a header.
+    """Pick texts and labels out of a table, with or without a header; return their columns, too.
 
     The first row is a header if a column is requested by name, or if one of its cells is a usual name of a
     text or label column, which no other row has in that column. If both columns are requested by index, only
@@ -113,9 +113,6 @@ def labelled_texts(
             like a label, otherwise the only other one with few distinct values, otherwise the only one of
             these that holds nothing but whole numbers.
         like: Columns of another part of the same data set, used if this table has no header or the same one.
-
-    Returns:
-        The labelled texts in the table's order, and the columns they are from.
 
     Raises:
         DataError: Naming the file and, where there is one, the line.

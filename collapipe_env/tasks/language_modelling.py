@@ -113,9 +113,8 @@ class LanguageModelling(ChoosingTask):
         A beginning is a quarter of a row, or half a shorter document; the model continues it by up to a row.
 
         Args:
-            model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d), in evaluation mode.
-            head: The server's module, in evaluation mode.
-            split: A held-out part.
+            model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d). It is in evaluation
+                mode, as is the head.
             count: Documents, taken evenly over the part; all of them if it has fewer.
         """
         if data.decode is None or data.end is None:

@@ -182,7 +182,6 @@ def pack(documents: Sequence[IntArray], sequence_length: int, end: int = END) ->
     Args:
         documents: Ids of each document, without end; at least one document.
         sequence_length: Tokens of a row q.
-        end: Id that ends documents.
 
     Returns:
         Tokens and targets (the tokens that follow), both of shape (rows, q).

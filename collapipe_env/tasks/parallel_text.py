@@ -155,11 +155,7 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
 
 
 def _line_table(folder: Path, name: str, languages: tuple[str, str]) -> Table:
-    """Return the table of two files whose lines pair up as sentence and translation.
-
-    Raises:
-        DataError: If one is missing or twice there, or the lines do not pair up, see :func:`read_lines`.
-    """
+    """Return the table of a part's two files; see :func:`read_lines`."""
     files = []
     for language in languages:
         found = [folder / f"{name}.{language}{packed}" for packed in ("", ".gz")]

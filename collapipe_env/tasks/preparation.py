@@ -27,8 +27,7 @@ Stamp = tuple[tuple[str, int, int, int, int], ...]
 """Name, inode, size, and times of the last changes of content and of metadata, for every file."""
 
 KEPT = 128
-"""Most results of :func:`once` that a process keeps, outdated ones included; the least recently used one goes
-first."""
+"""Most results of :func:`once` that a process keeps, outdated ones included."""
 
 T = TypeVar("T")
 Part = TypeVar("Part")

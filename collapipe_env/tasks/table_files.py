@@ -160,13 +160,7 @@ def read_table(path: Path) -> Table:
 
     Blank lines are skipped. CSV files may be separated by semicolons or tabs, and begin with Excel's line
     ``sep=;``. In them backslashes become spaces: data sets use them for line breaks. JSON lines are objects
-    whose fields are the columns.
-
-    Args:
-        path: A file with one of the :data:`ENDINGS`.
-
-    Returns:
-        Its rows; the header of a TSV or CSV file, if any, is the first of them.
+    whose fields are the columns. The header of a TSV or CSV file, if any, is the first of the rows.
 
     Raises:
         DataError: Naming the file and, where there is one, the line.

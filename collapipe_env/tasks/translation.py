@@ -83,7 +83,6 @@ class Translation:
             outputs: The decoder's scores of all positions, or only of those with a token to predict, shape
                 (positions, V_out).
             targets: Ids, shape (samples, q + 1).
-            smoothing: Label smoothing over all V_out tokens.
         """
         expected = targets[:, 1:].flatten()
         if len(outputs) < len(expected):
