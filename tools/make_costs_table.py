@@ -20,9 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.blocks import build_block
-from collapipe_env.models.cluster_model import additive_mask
-from collapipe_env.models.embeddings import build_embedding
+from collapipe_env.models.cluster_model import additive_mask, build_block
+from collapipe_env.models.embeddings import Embedding
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks import get_task
@@ -92,7 +91,7 @@ def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
     costs, workload = workload_costs(scenario), scenario.workload
     spec = task_spec(scenario)
     architecture, generator = spec.architecture, torch.Generator().manual_seed(0)
-    block, embedding = build_block(architecture, generator), build_embedding(architecture, generator)
+    block, embedding = build_block(architecture, generator), Embedding(architecture, generator)
     yield Comparison("parameters of a block", costs.block_parameters, parameter_count(block))
     yield Comparison("parameters of the embedding", costs.embedding_parameters, parameter_count(embedding))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import Split, TaskSpec, get_task
-from collapipe_env.tasks.byte_tokens import NO_TARGET
+from collapipe_env.tasks.base import NO_TARGET
 
 DISCOUNTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Discounts of which the dev part chooses one."""

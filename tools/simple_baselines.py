@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from sacrebleu import corpus_bleu, corpus_chrf
@@ -15,10 +14,10 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.preprocessing import normalize
 
 from collapipe_env.scenario import Scenario
-from collapipe_env.tasks import classification, translation
 from collapipe_env.tasks.labelled_texts import load_splits
 from collapipe_env.tasks.ner import load_entities
 from collapipe_env.tasks.parallel_text import load_parallel
+from collapipe_env.tasks.preparation import read_once
 
 Labelled = tuple[Sequence[str], Sequence[str]]
 """Texts and labels, or sources and targets."""
@@ -45,17 +44,15 @@ def baselines_of(scenario: Scenario) -> tuple[Baseline, Baseline]:
     Only the reading of the files is shared with the learner.
     """
     learning = scenario.learning
-    own = None if learning.dataset == "embedded" else Path(learning.dataset)
     if scenario.workload.task == "classification":
-        train, _, test = load_splits(
-            own or classification.EMBEDDED, learning.text_column, learning.label_column
-        )
+        columns = learning.text_column, learning.label_column
+        train, _, test = read_once(load_splits, learning.dataset, "reviews", *columns)
         texts = (train.texts, train.labels), (test.texts, test.labels)
         return majority_class(*texts), naive_bayes(*texts)
     if scenario.workload.task == "ner":
         known, _, asked = load_entities(learning.dataset)
         return nothing_tagged(), memorised_tags((known.words, known.tags), (asked.words, asked.tags))
-    pairs = load_parallel(own or translation.EMBEDDED, learning.languages)
+    pairs = read_once(load_parallel, learning.dataset, "messages", learning.languages)
     first, last = ((part.sources, part.targets) for part in (pairs[0], pairs[2]))
     return copied_source(last), nearest_target(first, last)
 

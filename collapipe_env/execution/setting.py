@@ -14,7 +14,7 @@ from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.ground.state_files import tree_bytes, tree_of
 from collapipe_env.ground.state_trees import require_names
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.blocks import build_block
+from collapipe_env.models.cluster_model import build_block
 from collapipe_env.models.lora import adapt_block
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import Scenario

@@ -23,6 +23,10 @@ Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
 CAUSAL_STYLES: tuple[Style, ...] = ("gpt2", "llama")
 """Styles of language models, whose blocks read only earlier tokens, whatever the task."""
 
+LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
+"""Turns within the original length below which Llama 3 fully stretches a rotation, and above which it does
+not."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -70,6 +74,11 @@ class Architecture:
     tied_head: bool = False
 
     @property
+    def key_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return self.kv_heads or self.heads
+
+    @property
     def kv_width(self) -> int:
         """Width of a token's keys, and of its values: ``d`` unless groups of heads share them."""
-        return self.width // self.heads * (self.kv_heads or self.heads)
+        return self.width // self.heads * self.key_heads

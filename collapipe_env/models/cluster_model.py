@@ -9,26 +9,22 @@ import torch
 from torch import Generator, Tensor, nn
 
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.blocks import build_block
-from collapipe_env.models.embeddings import build_embedding
+from collapipe_env.models.embeddings import Embedding
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.llama_block import LlamaBlock
 from collapipe_env.models.tokenization import PADDING
 
 
-class ClusterModel(nn.Module):
-    """A cluster's replica of the federated part: the embedding on its CU and the blocks on its devices.
+def build_block(architecture: Architecture, generator: Generator) -> EncoderBlock | LlamaBlock:
+    """Return a block of an architecture's style; its constructor says what it refuses."""
+    return (LlamaBlock if architecture.style == "llama" else EncoderBlock)(architecture, generator)
 
-    Attributes:
-        architecture: Sizes and style.
-        embedding: The embedding, which the control unit runs.
-        blocks: The L blocks.
-    """
+
+class ClusterModel(nn.Module):
+    """A cluster's replica of the federated part: the embedding on its CU and the blocks on its devices."""
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
         """Draw the weights: the embedding's, then block after block.
-
-        Args:
-            architecture: Sizes, style and dropout.
-            generator: Only source of randomness.
 
         Raises:
             ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens, or style
@@ -36,7 +32,7 @@ class ClusterModel(nn.Module):
         """
         super().__init__()
         self.architecture = architecture
-        self.embedding = build_embedding(architecture, generator)
+        self.embedding = Embedding(architecture, generator)
         self.blocks = nn.ModuleList(build_block(architecture, generator) for _ in range(architecture.blocks))
 
     def segments(self, sizes: Sequence[int]) -> Iterator[list[nn.Module]]:

@@ -3,73 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.embeddings import sinusoids
-from collapipe_env.models.encoder_blocks import BERT_EPSILON
+from collapipe_env.models.encoder_blocks import ResidualBlock
 from collapipe_env.models.tokenization import PADDING
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of an attention, each of shape (samples, heads, positions, d / heads)."""
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(ResidualBlock):
     """One Transformer decoder block with 8 d^2 + 2 d d_ff + 15 d + d_ff parameters, whatever its style.
 
-    Causal self-attention, attention to the memory, feed-forward layer; all maps have biases, and each branch
-    has a layer norm: before it with style ``pre-ln``, otherwise after its sum with the branch's input. The
-    forward pass takes 2 q (8 d^2 + 2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
+    Causal self-attention, attention to the memory, feed-forward layer. The forward pass takes 2 q (8 d^2 +
+    2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
     """
 
     def __init__(self, architecture: Architecture, blocks: int, generator: Generator) -> None:
-        """Draw the weights.
-
-        Args:
-            architecture: Width, heads, style and dropout.
-            blocks: Number of decoder blocks L_dec.
-            generator: Only source of randomness.
-        """
-        super().__init__()
-        d, f, style = architecture.width, architecture.feedforward, architecture.style
-        self.heads, self.dropout = architecture.heads, architecture.dropout
-        self.norm_first = style == "pre-ln"
-        self.activation: Callable[[Tensor], Tensor] = (
-            functional.relu if style == "transformer" else functional.gelu
+        d, f = architecture.width, architecture.feedforward
+        maps = (
+            {"qkv": (3 * d, d), "out": (d, d)},
+            {"query": (d, d), "memory": (2 * d, d), "cross": (d, d)},
+            {"up": (f, d), "down": (d, f)},
         )
-        self.epsilon = BERT_EPSILON if style == "bert" else 1e-5
-
-        def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
-            if self.norm_first:
-                # The three branches start small so that the residual stream keeps the scale of its input.
-                deviation = (1 / math.sqrt(3 * blocks) if ends_branch else 1.0) / math.sqrt(columns)
-                return nn.Parameter(torch.randn(rows, columns, generator=generator) * deviation)
-            bound = math.sqrt(6 / (rows + columns))  # Xavier, as in the original Transformer
-            return nn.Parameter((2 * torch.rand(rows, columns, generator=generator) - 1) * bound)
-
-        def bias(rows: int) -> nn.Parameter:
-            return nn.Parameter(torch.zeros(rows))
-
-        self.norm1_gain, self.norm1_bias = nn.Parameter(torch.ones(d)), bias(d)
-        self.qkv_weight, self.qkv_bias = matrix(3 * d, d), bias(3 * d)
-        self.out_weight, self.out_bias = matrix(d, d, ends_branch=True), bias(d)
-        self.norm2_gain, self.norm2_bias = nn.Parameter(torch.ones(d)), bias(d)
-        self.query_weight, self.query_bias = matrix(d, d), bias(d)
-        self.memory_weight, self.memory_bias = matrix(2 * d, d), bias(2 * d)
-        self.cross_weight, self.cross_bias = matrix(d, d, ends_branch=True), bias(d)
-        self.norm3_gain, self.norm3_bias = nn.Parameter(torch.ones(d)), bias(d)
-        self.up_weight, self.up_bias = matrix(f, d), bias(f)
-        self.down_weight, self.down_bias = matrix(d, f, ends_branch=True), bias(d)
+        drawn_as: Style = "pre-ln" if architecture.style == "pre-ln" else "transformer"
+        super().__init__(architecture, drawn_as, blocks, maps, generator)
 
     def remember(self, memory: Tensor) -> KeyValue:
         """Return the keys and values of a memory (samples, q, d); they serve all target positions."""
-        keys, values = self._heads(functional.linear(memory, self.memory_weight, self.memory_bias), 2)
+        keys, values = self._heads(self.linear("memory", memory), 2)
         return keys, values
 
     def forward(
@@ -86,52 +56,22 @@ class DecoderBlock(nn.Module):
         Returns:
             The block's output, and keys and values of all positions so far.
         """
-        present: list[KeyValue] = []
+        present: list[Tensor] = []
 
         def attend_to_self(h: Tensor) -> Tensor:
-            query, key, value = self._heads(functional.linear(h, self.qkv_weight, self.qkv_bias), 3)
+            query, *own = self._heads(self.linear("qkv", h), 3)
             if past is not None:
-                key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
-            present.append((key, value))
-            h = self._attention(query, (key, value), None, causal=past is None)
-            return functional.linear(h, self.out_weight, self.out_bias)
+                own = [torch.cat(both, dim=2) for both in zip(past, own, strict=True)]
+            present.extend(own)
+            return self.linear("out", self._attention(query, *own, causal=past is None))
 
         def attend_to_memory(h: Tensor) -> Tensor:
-            (query,) = self._heads(functional.linear(h, self.query_weight, self.query_bias), 1)
-            h = self._attention(query, memory, memory_mask)
-            return functional.linear(h, self.cross_weight, self.cross_bias)
+            (query,) = self._heads(self.linear("query", h), 1)
+            return self.linear("cross", self._attention(query, *memory, mask=memory_mask))
 
-        def transform(h: Tensor) -> Tensor:
-            h = self.activation(functional.linear(h, self.up_weight, self.up_bias))
-            return functional.linear(h, self.down_weight, self.down_bias)
-
-        x = self._residual(x, attend_to_self, self.norm1_gain, self.norm1_bias)
-        x = self._residual(x, attend_to_memory, self.norm2_gain, self.norm2_bias)
-        x = self._residual(x, transform, self.norm3_gain, self.norm3_bias)
-        return x, present[0]
-
-    def _residual(self, x: Tensor, branch: Callable[[Tensor], Tensor], gain: Tensor, bias: Tensor) -> Tensor:
-        """Add a branch, with its norm before or after it."""
-        if self.norm_first:
-            h = functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
-            return x + drop(branch(h), self.dropout, self.training)
-        x = x + drop(branch(x), self.dropout, self.training)
-        return functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
-
-    def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""
-        samples, n, columns = x.shape
-        by_head = x.view(samples, n, parts, self.heads, columns // parts // self.heads)
-        return by_head.permute(2, 0, 3, 1, 4).unbind(0)
-
-    def _attention(
-        self, query: Tensor, memory: KeyValue, mask: Tensor | None, *, causal: bool = False
-    ) -> Tensor:
-        """Scaled dot-product attention of all heads, joined: shape (samples, n, d)."""
-        h = functional.scaled_dot_product_attention(
-            query, *memory, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0, is_causal=causal
-        )
-        return h.transpose(1, 2).flatten(start_dim=2)
+        x = self._residual(x, 1, attend_to_self)
+        x = self._residual(x, 2, attend_to_memory)
+        return self._residual(x, 3, self._transform), (present[0], present[1])
 
 
 class Decoder(nn.Module):
@@ -149,13 +89,7 @@ class Decoder(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, blocks: int, outputs: int, generator: Generator) -> None:
-        """Draw the weights.
-
-        Args:
-            architecture: Sizes of the encoder, which the decoder shares, style and dropout.
-            blocks: Decoder blocks L_dec, at least 1.
-            outputs: Target vocabulary V_out.
-            generator: Only source of randomness.
+        """Draw the weights of L_dec blocks, at least 1, with the encoder's sizes, style and dropout.
 
         Raises:
             ScenarioError: If the style is a language model's, which has no decoder that reads an encoder.
@@ -172,7 +106,7 @@ class Decoder(nn.Module):
         self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) / self.scale)
         self.positions: Tensor
         self.register_buffer("positions", sinusoids(q, d))
-        self.blocks = nn.ModuleList(DecoderBlock(architecture, blocks, generator) for _ in range(blocks))
+        self.blocks: Any = nn.ModuleList(DecoderBlock(architecture, blocks, generator) for _ in range(blocks))
         if self.norm_first:
             self.memory_gain, self.memory_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
             self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
@@ -181,8 +115,7 @@ class Decoder(nn.Module):
         """Score the next token at every position of the targets (teacher forcing).
 
         Args:
-            hidden: Encoder outputs, shape (samples, q, d).
-            mask: True at real source tokens, shape (samples, q).
+            hidden: As for :meth:`remember`, as the mask.
             targets: Target ids, beginning with the begin token and padded at the end, shape (samples, n + 1),
                 n at most q.
 
@@ -202,12 +135,17 @@ class Decoder(nn.Module):
         return self._score(x.flatten(end_dim=1) if asked is None else x[asked])
 
     def remember(self, hidden: Tensor, mask: Tensor) -> tuple[list[KeyValue], Tensor]:
-        """Return each block's keys and values of the encoder outputs, and their additive mask."""
+        """Return each block's keys and values of the encoder outputs, and their additive mask.
+
+        Args:
+            hidden: Encoder outputs, shape (samples, q, d).
+            mask: True at real source tokens, shape (samples, q).
+        """
         if self.norm_first:
             hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.memory_gain, self.memory_bias)
         memory_mask = torch.zeros(mask.shape, dtype=hidden.dtype, device=mask.device)
         memory_mask = memory_mask.masked_fill_(~mask, -math.inf)[:, None, None, :]
-        return [block.remember(hidden) for block in self._typed_blocks()], memory_mask
+        return [block.remember(hidden) for block in self.blocks], memory_mask
 
     def extend(
         self, tokens: Tensor, memories: list[KeyValue], memory_mask: Tensor, past: list[KeyValue]
@@ -216,8 +154,7 @@ class Decoder(nn.Module):
 
         Args:
             tokens: Ids, shape (samples,).
-            memories: As :meth:`remember` returned them.
-            memory_mask: As :meth:`remember` returned it.
+            memories: As :meth:`remember` returned them; so for their mask.
             past: Each block's keys and values of the tokens before; empty at the first token.
 
         Returns:
@@ -241,29 +178,23 @@ class Decoder(nn.Module):
             x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
         return functional.linear(x, self.weight)
 
-    def _typed_blocks(self) -> list[DecoderBlock]:
-        return [block for block in self.blocks if isinstance(block, DecoderBlock)]
-
 
 class CachedDecoding:
     """Decodes a batch token by token, and keeps the keys and values of the tokens that it has read.
 
-    It is a :class:`~collapipe_env.tasks.beam_search.Stepper`.
+    It is made from what :meth:`Decoder.remember` takes.
     """
 
     def __init__(self, decoder: Decoder, hidden: Tensor, mask: Tensor) -> None:
-        """Read the source.
-
-        Args:
-            hidden: Encoder outputs, shape (samples, q, d).
-            mask: True at real source tokens, shape (samples, q).
-        """
         self._decoder = decoder
         self._memories, self._mask = decoder.remember(hidden, mask)
         self._past: list[KeyValue] = []
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read one more token of every row, shape (rows,), and return scores of the next, (rows, V_out)."""
+        """Read one more token of every row, shape (rows,), and return scores of the next, (rows, V_out).
+
+        Scores are logarithms of probabilities up to a constant of the row.
+        """
         scores, self._past = self._decoder.extend(tokens, self._memories, self._mask, self._past)
         return scores
 

@@ -15,13 +15,7 @@ from torch.nn import functional
 
 
 def drop(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Zero entries at random and scale up the others, so that the mean is unchanged.
-
-    Args:
-        x: Activations of any shape.
-        probability: Probability of a zero, in [0, 1).
-        training: False leaves the activations as they are.
-    """
+    """In training, zero entries with a probability in [0, 1), and scale up the others to keep the mean."""
     return functional.dropout(x, probability) if probability and training else x
 
 

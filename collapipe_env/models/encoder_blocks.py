@@ -1,18 +1,19 @@
-"""One Transformer encoder block, in styles that cost the same."""
+"""Transformer encoder blocks in styles that cost the same, and their base."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.models.adapted_maps import AdaptedMaps
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
 from collapipe_env.models.dropout import drop
+from collapipe_env.models.lora import AdaptedMaps
 
 DEVIATION = 0.02
 """Standard deviation of the initial weights of BERT, GPT-2 and Llama, embeddings included."""
@@ -28,101 +29,113 @@ _ACTIVATIONS: dict[Style, Callable[[Tensor], Tensor]] = {
 }
 
 
-class EncoderBlock(AdaptedMaps):
-    """A Transformer encoder block with 4 d^2 + 2 d d_ff + 9 d + d_ff parameters, whatever its style.
+class ResidualBlock(AdaptedMaps):
+    """Branches that are each added to their input, with dropout, heads, norms and activation of a style.
 
-    Query, key, value and output maps and both feed-forward maps have biases; the two layer norms have gain
-    and bias. The forward pass takes 2 q (4 d^2 + 2 d d_ff) + 4 q^2 d FLOPs per sample, the backward pass
-    twice that.
-
-    In a causal architecture no position attends to a later one; the price is that of full attention. With
-    ``pre-ln`` and ``gpt2`` a norm opens each of the two branches, otherwise it follows the sum of a branch
-    and its input. In ``training`` mode, dropout applies to attention weights and to the branches' outputs.
-    Its masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
+    Maps have biases, and layer norms gain and bias. With ``pre-ln`` and ``gpt2`` a norm opens each branch,
+    otherwise it follows the sum of a branch and its input. In ``training`` mode, dropout applies to attention
+    weights and to the branches' outputs. Its masks come from PyTorch's global generator; see
+    :mod:`collapipe_env.models.dropout`.
     """
 
-    def __init__(self, architecture: Architecture, generator: Generator) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        drawn_as: Style,
+        blocks: int,
+        branches: Sequence[Mapping[str, tuple[int, int]]],
+        generator: Generator,
+    ) -> None:
         """Draw the weights.
 
         Args:
-            architecture: Sizes, style and dropout.
-            generator: Only source of randomness.
+            architecture: Width, heads, style and dropout.
+            drawn_as: Style whose initial weights the maps get.
+            blocks: Blocks that the residual stream runs through.
+            branches: Rows and columns of each branch's maps by their names; the last map ends the branch.
         """
         super().__init__()
-        d, f = architecture.width, architecture.feedforward
-        style = architecture.style
+        d, style = architecture.width, architecture.style
         self.heads, self.dropout = architecture.heads, architecture.dropout
-        self.causal = architecture.causal or style in CAUSAL_STYLES
         self.norm_first, self.activation = style in ("pre-ln", "gpt2"), _ACTIVATIONS[style]
         self.epsilon = {"bert": BERT_EPSILON, "gpt2": architecture.norm_epsilon}.get(style, 1e-5)
+        for number, maps in enumerate(branches, start=1):
+            self.register_parameter(f"norm{number}_gain", nn.Parameter(torch.ones(d)))
+            self.register_parameter(f"norm{number}_bias", nn.Parameter(torch.zeros(d)))
+            for name, (rows, columns) in maps.items():
+                summed = blocks * len(branches) if name == [*maps][-1] else 1
+                self.add_map(name, _initial(drawn_as, rows, columns, summed, generator))
 
-        def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
-            return nn.Parameter(_initial(architecture, rows, columns, ends_branch, generator))
+    def _residual(self, x: Tensor, number: int, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add a branch, with its norm before or after it."""
+        own: Any = self._parameters
+        gain, bias = own[f"norm{number}_gain"], own[f"norm{number}_bias"]
+        if self.norm_first:
+            h = functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
+            return x + drop(branch(h), self.dropout, self.training)
+        x = x + drop(branch(x), self.dropout, self.training)
+        return functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
 
-        self.norm1_gain, self.norm1_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
-        self.qkv_weight, self.qkv_bias = matrix(3 * d, d), nn.Parameter(torch.zeros(3 * d))
-        self.out_weight, self.out_bias = matrix(d, d, ends_branch=True), nn.Parameter(torch.zeros(d))
-        self.norm2_gain, self.norm2_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
-        self.up_weight, self.up_bias = matrix(f, d), nn.Parameter(torch.zeros(f))
-        self.down_weight, self.down_bias = matrix(d, f, ends_branch=True), nn.Parameter(torch.zeros(d))
+    def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""
+        samples, n, columns = x.shape
+        by_head = x.view(samples, n, parts, self.heads, columns // parts // self.heads)
+        return by_head.permute(2, 0, 3, 1, 4).unbind(0)
+
+    def _attention(
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Scaled dot-product attention of all heads, joined: shape (samples, n, d)."""
+        p = self.dropout if self.training else 0.0
+        h = functional.scaled_dot_product_attention(query, key, value, mask, p, is_causal=causal)
+        return h.transpose(1, 2).flatten(start_dim=2)
+
+    def _transform(self, h: Tensor) -> Tensor:
+        """Return the output of the feed-forward branch."""
+        return self.linear("down", self.activation(self.linear("up", h)))
+
+
+class EncoderBlock(ResidualBlock):
+    """A Transformer encoder block with 4 d^2 + 2 d d_ff + 9 d + d_ff parameters, whatever its style.
+
+    The forward pass takes 2 q (4 d^2 + 2 d d_ff) + 4 q^2 d FLOPs per sample, the backward pass twice that. In
+    a causal architecture no position attends to a later one; the price is that of full attention.
+    """
+
+    def __init__(self, architecture: Architecture, generator: Generator) -> None:
+        d, f, style = architecture.width, architecture.feedforward, architecture.style
+        self.causal = architecture.causal or style in CAUSAL_STYLES
+        maps = {"qkv": (3 * d, d), "out": (d, d)}, {"up": (f, d), "down": (d, f)}
+        super().__init__(architecture, style, architecture.blocks, maps, generator)
 
     def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
         """Map activations (samples, q, d) to activations of the same shape.
 
         Args:
-            x: The block's input.
             attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q). A causal block
                 does not need it: padding follows the real tokens, which see nothing after them.
         """
-        if self.norm_first:
-            x = x + self._attend(self._norm1(x), attention_mask)
-            return x + self._transform(self._norm2(x))
-        x = self._norm1(x + self._attend(x, attention_mask))
-        return self._norm2(x + self._transform(x))
 
-    def _norm1(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self.norm1_gain, self.norm1_bias, self.epsilon)
+        def attend(h: Tensor) -> Tensor:
+            heads = self._heads(self.linear("qkv", h), 3)
+            mask = None if self.causal else attention_mask
+            return self.linear("out", self._attention(*heads, mask=mask, causal=self.causal))
 
-    def _norm2(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self.norm2_gain, self.norm2_bias, self.epsilon)
-
-    def _attend(self, h: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return the output of the attention branch."""
-        samples, q, d = h.shape
-        by_head = self.linear("qkv", h).view(samples, q, 3, self.heads, d // self.heads)
-        query, key, value = by_head.permute(2, 0, 3, 1, 4).unbind(0)
-        h = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=None if self.causal else attention_mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=self.causal,
-        )
-        h = self.linear("out", h.transpose(1, 2).reshape(samples, q, d))
-        return drop(h, self.dropout, self.training)
-
-    def _transform(self, h: Tensor) -> Tensor:
-        """Return the output of the feed-forward branch."""
-        h = self.linear("down", self.activation(self.linear("up", h)))
-        return drop(h, self.dropout, self.training)
+        return self._residual(self._residual(x, 1, attend), 2, self._transform)
 
 
-def _initial(
-    architecture: Architecture, rows: int, columns: int, ends_branch: bool, generator: Generator
-) -> Tensor:
+def _initial(style: Style, rows: int, columns: int, summed: int, generator: Generator) -> Tensor:
     """Draw a matrix, shape (rows, columns), as its style's authors do.
 
-    ``pre-ln`` keeps the variance of its input, but both branches start small so that the residual stream of L
-    blocks keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` normal with a fixed
-    deviation, and so is ``gpt2``, whose branches start smaller by ``sqrt(2 L)`` (Radford et al., 2019).
+    ``pre-ln`` keeps the variance of its input, but branches start small so that the residual stream, to which
+    ``summed`` of them add, keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` normal
+    with a fixed deviation, and so is ``gpt2``, whose branches start smaller, too (Radford et al., 2019).
     """
-    if architecture.style == "transformer":
+    if style == "transformer":
         bound = math.sqrt(6 / (rows + columns))
         return (2 * torch.rand(rows, columns, generator=generator) - 1) * bound
-    if architecture.style == "bert":
+    if style == "bert":
         return torch.randn(rows, columns, generator=generator) * DEVIATION
-    scale = 1 / math.sqrt(2 * architecture.blocks) if ends_branch else 1.0
-    if architecture.style == "gpt2":
-        return torch.randn(rows, columns, generator=generator) * (scale * DEVIATION)
-    return torch.randn(rows, columns, generator=generator) * (scale / math.sqrt(columns))
+    scale = 1 / math.sqrt(summed)
+    deviation = scale * DEVIATION if style == "gpt2" else scale / math.sqrt(columns)
+    return torch.randn(rows, columns, generator=generator) * deviation

@@ -52,7 +52,6 @@ def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = 
     Weights in half precision are converted to the model's precision.
 
     Args:
-        model: A model of the checkpoint's style and sizes.
         head: The server's module. The head of a language model is also read; any other head stays unchanged.
 
     Raises:
@@ -122,24 +121,18 @@ def _check_sizes(architecture: Architecture, config: Mapping[str, Any], folder: 
             f"{folder / CONFIG}: max_position_embeddings is {most}, below workload.sequence_length = "
             f"{architecture.sequence_length}, and the checkpoint has no such rows; lower sequence_length"
         )
+    sizes = {**vars(architecture), "kv_heads": architecture.key_heads}
     differences = [
-        f"workload.{field} is {_size(architecture, field)!r} but "
+        f"workload.{field} is {sizes[field]!r} but "
         f"{entries[field].key if field in entries else f'the {field} of its model_type'} is {shown(value)}"
         for field, value in config.items()
-        if _size(architecture, field) != value
+        if sizes[field] != value
     ]
     if differences:
         raise CheckpointError(
             f"{folder / CONFIG} contradicts the scenario: {'; '.join(differences)}. Give the workload the "
             "checkpoint's sizes (with learning.proxy off), or choose another checkpoint"
         )
-
-
-def _size(architecture: Architecture, field: str) -> object:
-    """Return a field of an architecture; for ``kv_heads`` 0, the number of heads."""
-    return (
-        architecture.kv_heads or architecture.heads if field == "kv_heads" else getattr(architecture, field)
-    )
 
 
 def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
@@ -158,7 +151,7 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(shards.values())):
         shard = folder / name
-        if shard.parent != folder or shard.suffix != ".safetensors" or not _is_file(shard):
+        if shard.parent != folder or shard.suffix != ".safetensors" or not os.path.isfile(shard):
             raise CheckpointError(
                 f"{file} names the file {shown(name)}, but there is no such weight file in the folder; "
                 f"{FETCH_ANEW}"
@@ -176,13 +169,6 @@ def _unwrapped(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
         if ".base_layer." in name or ".lora_" in name:
             raise CheckpointError(f"{file} holds the tensor {shown(name)} of an adapter; {MERGE}")
     return tensors
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:

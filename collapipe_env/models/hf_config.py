@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from collapipe_env.ground.errors import CheckpointError, DataError, shown
 from collapipe_env.ground.files import read_json
 from collapipe_env.ground.typed_paths import given_path
+from collapipe_env.models.architecture import HIGH_FREQUENCY, LOW_FREQUENCY
 
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
@@ -23,13 +24,9 @@ STYLES = {"bert": "bert", "gpt2": "gpt2", "llama": "llama", "qwen2": "llama"}
 
 
 class Entry(NamedTuple):
-    """An entry of ``config.json`` that a workload has a field for.
+    """An entry of ``config.json`` that a workload has a field for, of a kind in ``_KINDS``.
 
-    Attributes:
-        key: Its name.
-        kind: Its kind: ``size`` (an integer of at least 1), ``count`` (of at least 0), ``number`` (above 0)
-            or ``flag``.
-        default: The format's value where the file has none; ``...`` where it must have one.
+    The default is the format's value where the file has none; ``...`` where it must have one.
     """
 
     key: str
@@ -113,8 +110,8 @@ _ROPE: _Limits = (
     ("rope_type", ("default", "llama3"), "only plain rotations ('default') and Llama 3's are supported"),
 )
 _LLAMA3: _Limits = (
-    ("low_freq_factor", (1.0,), "the trained blocks have Llama 3's 1"),
-    ("high_freq_factor", (4.0,), "the trained blocks have Llama 3's 4"),
+    ("low_freq_factor", (LOW_FREQUENCY,), "the trained blocks have Llama 3's 1"),
+    ("high_freq_factor", (HIGH_FREQUENCY,), "the trained blocks have Llama 3's 4"),
 )
 
 

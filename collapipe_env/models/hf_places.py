@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from collapipe_env.models.architecture import Architecture
 
@@ -52,15 +52,8 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """Tensors that a parameter consists of.
-
-    Attributes:
-        sources: Names of the checkpoint's tensors without the stem, stacked in this order.
-        shapes: Their shapes.
-        transposed: Whether the checkpoint has the matrix transposed.
-    """
+class Place(NamedTuple):
+    """Tensors that are stacked to a parameter: names without the stem, shapes, whether it is transposed."""
 
     sources: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -72,8 +65,7 @@ def place_of(architecture: Architecture, name: str, shape: tuple[int, ...]) -> P
 
     Args:
         architecture: Sizes; style ``bert``, ``gpt2`` or ``llama``.
-        name: The parameter's name in its module.
-        shape: Its shape.
+        name: The parameter's name in its module; its shape there follows.
     """
     style = architecture.style
     match = re.fullmatch(r"(?:blocks\.(\d+)\.)?([^_]+)(?:_(\w+))?", name)

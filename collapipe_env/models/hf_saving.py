@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, ENTRIES, checkpoint_folder, read_settings
 from collapipe_env.models.hf_places import HEAD, STEMS, place_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
-from collapipe_env.models.rotary import HIGH_FREQUENCY, LOW_FREQUENCY
 
 TEXTS = (".json", ".txt", ".md", ".jinja", ".model", "")
 """Endings of files that are copied beside the weights: texts, and tokenisers of SentencePiece."""
@@ -36,6 +35,7 @@ _TEMPLATES = "additional_chat_templates"
 SHARD_BYTES = 4 * 1024**3
 """Most bytes of tensors in a file of weights."""
 
+_TOLD_ANEW = ("rope_scaling", "rope_parameters", "rope_theta", "torch_dtype", "quantization_config")
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
 
@@ -75,8 +75,9 @@ def save_checkpoint(
             f"format; only {' and '.join(map(repr, CAUSAL_STYLES))} with a language model's head can"
         )
     path, origin = Path(folder), None if source is None else checkpoint_folder(source)
+    told = {} if origin is None else read_settings(origin / CONFIG)
     ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
-    config = {**_further(origin), **_config(sizes), **ends}
+    config = {**{key: told[key] for key in told if key not in _TOLD_ANEW}, **_config(sizes), **ends}
     partial, made = path / ".partial", not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,13 @@ def save_checkpoint(
         if origin is not None:
             _copy_texts(origin, partial)
         if tokenizer is not None and end is not None:
-            _write_tokenizer(partial, tokenizer, end)
+            tokenizer.save(str(partial / "tokenizer.json"))
+            options = {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": tokenizer.id_to_token(end),
+                "clean_up_tokenization_spaces": False,
+            }
+            _write_json(partial / "tokenizer_config.json", options)
         # Without its configuration a folder is no checkpoint.
         for file in sorted(partial.iterdir(), key=lambda file: file.name == CONFIG):
             file.rename(path / file.name)
@@ -140,17 +147,6 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
-    """Write a tokeniser in the form that ``transformers`` reads."""
-    options = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": tokenizer.id_to_token(end),
-        "clean_up_tokenization_spaces": False,
-    }
-    tokenizer.save(str(path / "tokenizer.json"))
-    _write_json(path / "tokenizer_config.json", options)
-
-
 def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a checkpoint by their names."""
     sizes, stem = model.architecture, STEMS[model.architecture.style][0]
@@ -181,14 +177,6 @@ def _value(owner: nn.Module, name: str) -> Tensor:
     return value.to("cpu", torch.float32)
 
 
-def _further(origin: Path | None) -> dict[str, Any]:
-    """Return the source's configuration without rotations and number types, which are written anew."""
-    if origin is None:
-        return {}
-    told_anew = ("rope_scaling", "rope_parameters", "rope_theta", "torch_dtype", "quantization_config")
-    return {key: value for key, value in read_settings(origin / CONFIG).items() if key not in told_anew}
-
-
 def _config(sizes: Architecture) -> dict[str, Any]:
     """Return the configuration of a model's sizes."""
     family = "qwen2" if sizes.qkv_bias else sizes.style
@@ -210,7 +198,7 @@ def _config(sizes: Architecture) -> dict[str, Any]:
             "original_max_position_embeddings": sizes.rope_original_length,
         }
     return config | {
-        "num_key_value_heads": sizes.kv_heads or sizes.heads,
+        "num_key_value_heads": sizes.key_heads,
         "hidden_act": "silu",
         # Both spellings: transformers 5 reads the last entry, earlier versions the first two.
         "rope_theta": sizes.rope_theta,

@@ -7,9 +7,8 @@ use :func:`special_ids`, which also works for the package's own tokenisers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer, processors
 
@@ -23,12 +22,10 @@ LARGEST = 64 * 1024**2
 PAD, UNK, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
 
 
-@dataclass(frozen=True)
-class SpecialIds:
-    """Ids of tokens that stand for no text.
+class SpecialIds(NamedTuple):
+    """Ids of tokens that stand for no text, beside padding, which is 0.
 
     Attributes:
-        padding: Fills rows up; always 0.
         unknown: Stands for words outside the vocabulary.
         hidden: Replacement of dropped tokens: ``[MASK]`` where there is one, as in BERT's pre-training,
             otherwise the unknown token.
@@ -36,7 +33,6 @@ class SpecialIds:
         end: Closes every text; None if texts have no such token.
     """
 
-    padding: int
     unknown: int
     hidden: int
     start: int | None
@@ -44,24 +40,18 @@ class SpecialIds:
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """Return the ids of a tokeniser's special tokens.
-
-    Args:
-        tokenizer: Tokeniser from :func:`checkpoint_tokenizer` or
-            :func:`~collapipe_env.models.tokenization.train_tokenizer`.
+    """Return the ids of the special tokens of a checkpoint's tokeniser, or of one learned here.
 
     Raises:
         CheckpointError: If it has no unknown token, or padding is not 0.
     """
-    padding, unknown, mask, start, end = (
-        tokenizer.token_to_id(name) for name in (PAD, UNK, MASK, START, END)
-    )
+    padding, unknown, mask, start, end = map(tokenizer.token_to_id, (PAD, UNK, MASK, START, END))
     if padding != PADDING or unknown is None:
         raise CheckpointError(
             f"the tokeniser has {PAD} at {padding} and {UNK} at {unknown}; it needs both, with {PAD} at "
             f"{PADDING}: choose another checkpoint"
         )
-    return SpecialIds(padding, unknown, unknown if mask is None else mask, start, end)
+    return SpecialIds(unknown, unknown if mask is None else mask, start, end)
 
 
 def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None) -> Tokenizer:

@@ -31,11 +31,6 @@ class LanguageHead(nn.Module):
     def __init__(self, architecture: Architecture, outputs: int, generator: Generator) -> None:
         """Draw the weights.
 
-        Args:
-            architecture: Width, style ``gpt2`` or ``llama``, epsilon, and whether the head is tied.
-            outputs: Vocabulary V_out.
-            generator: Only source of randomness.
-
         Raises:
             ScenarioError: If a tied head has another number of outputs than the embedding has tokens.
         """

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.adapted_maps import AdaptedMaps
-from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.architecture import HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.encoder_blocks import DEVIATION
-from collapipe_env.models.rms_norm import rms_norm
-from collapipe_env.models.rotary import rotary_tables, rotate
+from collapipe_env.models.lora import AdaptedMaps
 from collapipe_env.scenario.style_fields import require_heads
 
 
@@ -31,10 +32,6 @@ class LlamaBlock(AdaptedMaps):
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
         """Draw the weights, normal with a fixed deviation, as the code of Llama's and Qwen2's authors does.
 
-        Args:
-            architecture: Sizes, rotations, biases, epsilon of the norms and dropout.
-            generator: Only source of randomness.
-
         Raises:
             ScenarioError: If the width of a head is odd, or the heads of keys do not divide the heads.
         """
@@ -49,20 +46,16 @@ class LlamaBlock(AdaptedMaps):
         self.grouped = kv != d
         self.parts = [d, kv, kv]
 
-        def matrix(rows: int, columns: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(rows, columns, generator=generator) * DEVIATION)
+        def add_map(name: str, rows: int, columns: int, *, biased: bool = False) -> None:
+            weight = torch.randn(rows, columns, generator=generator) * DEVIATION
+            self.add_map(name, weight, biased=biased)
 
         self.norm1_gain = nn.Parameter(torch.ones(d))
-        self.qkv_weight = matrix(d + 2 * kv, d)
-        self.qkv_bias: nn.Parameter | None
-        bias = nn.Parameter(torch.zeros(d + 2 * kv)) if architecture.qkv_bias else None
-        self.register_parameter("qkv_bias", bias)
-        self.out_weight = matrix(d, d)
+        add_map("qkv", d + 2 * kv, d, biased=architecture.qkv_bias)
+        add_map("out", d, d)
         self.norm2_gain = nn.Parameter(torch.ones(d))
-        self.up_weight = matrix(2 * f, d)
-        self.down_weight = matrix(d, f)
-        for name in ("out_bias", "up_bias", "down_bias"):
-            self.register_parameter(name, None)
+        add_map("up", 2 * f, d)
+        add_map("down", d, f)
         cosines, sines = rotary_tables(architecture)
         self.cosines: Tensor
         self.sines: Tensor
@@ -70,11 +63,9 @@ class LlamaBlock(AdaptedMaps):
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:  # noqa: ARG002 - see below
-        """Map activations (samples, n, d) of whole sequences to activations of the same shape.
+        """Map activations (samples, n, d) of whole sequences, n <= q, to activations of the same shape.
 
-        Args:
-            x: The block's input; its n rows are positions 0 to n - 1, at most q of them.
-            attention_mask: Not read: padding follows all real tokens, so none of them attends to it.
+        The mask is not read: padding follows all real tokens, so none of them attends to it.
         """
         x = x + self._attend(rms_norm(x, self.norm1_gain, self.epsilon))
         return x + self._transform(rms_norm(x, self.norm2_gain, self.epsilon))
@@ -104,3 +95,74 @@ class LlamaBlock(AdaptedMaps):
         """Return the output of the feed-forward branch."""
         gate, through = self.linear("up", h).chunk(2, dim=-1)
         return drop(self.linear("down", functional.silu(gate) * through), self.dropout, self.training)
+
+
+def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+    """Return ``gain x / sqrt(mean(x^2) + epsilon)`` over the last axis d of ``x``, in its type."""
+    if x.dtype == gain.dtype == torch.bfloat16:
+        normed: Tensor = _HalfNorm.apply(x, gain, epsilon)  # type: ignore[no-untyped-call]
+        return normed
+    return functional.rms_norm(x, x.shape[-1:], gain, epsilon)
+
+
+class _HalfNorm(torch.autograd.Function):
+    """The norm of bfloat16, computed in float32.
+
+    PyTorch's norm would store the input and its ratio to the root mean square in float32. This one stores the
+    input as it is, and one float32 number a row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+        """Compute the norm."""
+        single = x.float()
+        inverse = torch.rsqrt(single.square().mean(dim=-1, keepdim=True) + epsilon)
+        ctx.save_for_backward(x, inverse, gain)
+        return (single * inverse).to(x.dtype) * gain
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """Compute the gradients of the input and, where it is trained, of the gain."""
+        x, inverse, gain = ctx.saved_tensors
+        gradient, ratio = gradients[0].float(), x.float() * inverse
+        along = gradient * gain.float()
+        of_x = inverse * (along - ratio * (along * ratio).mean(dim=-1, keepdim=True))
+        of_gain = None
+        if ctx.needs_input_grad[1]:
+            of_gain = (gradient * ratio).flatten(0, -2).sum(dim=0).to(gain.dtype)
+        return of_x.to(x.dtype), of_gain, None
+
+
+def rotary_tables(architecture: Architecture) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of every position's angles, each of shape (q, d / heads / 2).
+
+    Pair i of a head turns by ``theta^(-2 i heads / d)`` per position (Su et al., 2021, arXiv 2104.09864).
+    Llama 3 divides slow rotations by ``rope_factor``: fully if they turn less than once within the original
+    length, not at all above four turns, and in between linearly in the number of turns (Dubey et al., 2024,
+    arXiv 2407.21783).
+
+    Heads have an even width.
+    """
+    head_width = architecture.width // architecture.heads
+    exponents = torch.arange(0, head_width, 2, dtype=torch.float64) / head_width
+    frequencies = architecture.rope_theta**-exponents
+    turns = architecture.rope_original_length * frequencies / (2.0 * math.pi)
+    kept = ((turns - LOW_FREQUENCY) / (HIGH_FREQUENCY - LOW_FREQUENCY)).clamp(0.0, 1.0)
+    frequencies = frequencies * (kept + (1.0 - kept) / architecture.rope_factor)
+    positions = torch.arange(architecture.sequence_length, dtype=torch.float64)
+    angles = positions[:, None] * frequencies
+    kind = torch.get_default_dtype()
+    return angles.cos().to(kind), angles.sin().to(kind)
+
+
+def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Turn the pairs of every head, number i of its first half with number i of its second.
+
+    Args:
+        x: Queries or keys, shape (samples, positions, heads, d / heads); the result has its shape and type.
+        cosines: From :func:`rotary_tables`, as the sines, cut to these positions.
+    """
+    first, second = x.chunk(2, dim=-1)
+    cosines, sines = cosines[:, None], sines[:, None]
+    turned = torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1)
+    return turned.to(x.dtype)  # under mixed precision the tables are wider

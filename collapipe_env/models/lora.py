@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
-
-from collapipe_env.models.adapted_maps import AdaptedMaps
-from collapipe_env.models.cluster_model import ClusterModel
-
-ADAPTED_MAPS = ("qkv", "out", "up", "down")
-"""Linear maps of a block that get an adapter: all of them. Queries, keys and values are one map."""
 
 
 class Adapter(nn.Module):
@@ -24,19 +19,9 @@ class Adapter(nn.Module):
     Attributes:
         down: ``A``, shape (r, d_in).
         up: ``B``, shape (d_out, r).
-        scale: ``alpha / r``.
     """
 
     def __init__(self, inputs: int, outputs: int, rank: int, alpha: float, generator: Generator) -> None:
-        """Draw ``A``.
-
-        Args:
-            inputs: ``d_in``.
-            outputs: ``d_out``.
-            rank: ``r``.
-            alpha: ``alpha``.
-            generator: Only source of randomness.
-        """
         super().__init__()
         self.down = nn.Parameter(torch.randn(rank, inputs, generator=generator) / math.sqrt(inputs))
         self.up = nn.Parameter(torch.zeros(outputs, rank))
@@ -47,26 +32,53 @@ class Adapter(nn.Module):
         return self.scale * functional.linear(functional.linear(h, self.down), self.up)
 
 
-def add_adapters(model: ClusterModel, rank: int, alpha: float, generator: Generator) -> None:
+class AdaptedMaps(nn.Module):
+    """A block's linear maps by name; all have at least ``"qkv"``, ``"out"``, ``"up"`` and ``"down"``.
+
+    A map called ``name`` has the parameters ``{name}_weight``, shape (rows, columns), and ``{name}_bias``,
+    which is ``None`` where the block's style has none.
+
+    Attributes:
+        adapters: Modules by the name of a map, called with the map's input; their results are added to its
+            output. Empty unless adapters were added.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleDict()
+
+    def add_map(self, name: str, weight: Tensor, *, biased: bool = True) -> None:
+        """Add a linear map with this matrix, shape (rows, columns), and no bias or one of zeros."""
+        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+        self.register_parameter(f"{name}_bias", nn.Parameter(torch.zeros(len(weight))) if biased else None)
+
+    def linear(self, name: str, h: Tensor) -> Tensor:
+        """Map ``h``, shape (samples, q, columns), to (samples, q, rows), with the map's adapter if any."""
+        # Straight from the dictionaries: nn.Module's look-ups take a tenth of a small map's time.
+        parameters: Any = self._parameters
+        adapters: Any = self._modules["adapters"]
+        out: Tensor = functional.linear(h, parameters[f"{name}_weight"], parameters[f"{name}_bias"])
+        return out + adapters[name](h) if name in adapters else out
+
+
+def add_adapters(model: nn.Module, rank: int, alpha: float, generator: Generator) -> None:
     """Freeze a model and give every linear map of its blocks an adapter; only adapters train from now on.
 
     The clusters' ``A`` and ``B`` are averaged separately, as in FedIT (Zhang et al., arXiv 2305.05644). The
     mean of their products would differ, and would have a higher rank.
 
     Args:
-        model: Embedding and blocks, with no adapters yet.
-        rank: Rank of the adapters.
+        model: A :class:`~collapipe_env.models.cluster_model.ClusterModel` with no adapters yet.
         alpha: Scale of the adapters, whose product is multiplied by ``alpha / rank``.
-        generator: Only source of randomness.
     """
     model.requires_grad_(False)
-    for block in model.blocks:
+    for block in model.get_submodule("blocks").children():
         adapt_block(block, rank, alpha, generator)
 
 
 def adapt_block(block: nn.Module, rank: int, alpha: float, generator: Generator) -> None:
-    """Give every linear map of a block an adapter; arguments are those of :func:`add_adapters`."""
+    """Give all four linear maps of a block an adapter; arguments are those of :func:`add_adapters`."""
     if isinstance(block, AdaptedMaps):
-        for name in ADAPTED_MAPS:
+        for name in ("qkv", "out", "up", "down"):  # queries, keys and values are one map
             outputs, inputs = getattr(block, f"{name}_weight").shape
             block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)

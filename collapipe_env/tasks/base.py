@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BERT_TOKEN_TYPES = 2
 """Token types of BERT, one for each sentence of a pair: the default for a proxy in BERT's style."""
 
+NO_TARGET = -100
+"""Target of a position that predicts nothing; no token or tag has it, whatever their number."""
+
 
 @dataclass(frozen=True)
 class TaskSpec:
@@ -177,7 +180,9 @@ class Task(Protocol):
         """Return the data, from a per-process cache after the first call.
 
         Raises:
-            DataError: If the data does not fit the specification.
+            DataError: If the data cannot be read, or does not fit the specification.
+            CheckpointError: If the checkpoint's tokeniser cannot be read.
+            ScenarioError: If the task does not fit the workload, as in :meth:`build_head`.
         """
         ...
 

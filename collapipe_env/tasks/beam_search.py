@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from collapipe_env.models.tokenization import PADDING, UNKNOWN
-from collapipe_env.tasks.translation_tokenizer import BEGIN, END
+from collapipe_env.models.decoder import CachedDecoding
+from collapipe_env.models.tokenization import BEGIN, END, PADDING, UNKNOWN
 
 NEVER_WRITTEN = (PADDING, UNKNOWN, BEGIN)
 """Ids that stand for no text; no search may choose them."""
@@ -18,32 +17,12 @@ LENGTH_EXPONENT = 0.6
 """Exponent alpha of the length penalty (Wu et al., 2016, arXiv 1609.08144), as in Vaswani et al. (2017)."""
 
 
-class Stepper(Protocol):
-    """A batch of sequences that grow by one token at a time."""
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append a token to every row, shape (rows,); return scores of the next, shape (rows, V_out).
-
-        Scores are logarithms of probabilities up to a constant of the row.
-        """
-        ...
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may occur several times or never."""
-        ...
-
-
-def length_penalty(length: int, exponent: float = LENGTH_EXPONENT) -> float:
-    """Return the divisor of a sequence's log-probability, ``((5 + length) / 6) ** exponent``.
-
-    Args:
-        length: Tokens of the sequence, its end included.
-        exponent: 0 compares log-probabilities themselves, 1 nearly their means.
-    """
+def length_penalty(length: int, exponent: float) -> float:
+    """Return the divisor of a log-probability; ``length`` includes the end, and exponent 0 divides by 1."""
     return float(((5 + length) / 6) ** exponent)
 
 
-def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
+def greedy(stepper: CachedDecoding, first: Tensor, max_length: int) -> Tensor:
     """Take the most likely token at every step.
 
     Args:
@@ -70,7 +49,7 @@ def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
 
 
 def beam_search(
-    stepper: Stepper, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
+    stepper: CachedDecoding, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
 ) -> Tensor:
     """Keep the ``beams`` likeliest sequences at every step and return the best one of each source.
 
@@ -79,15 +58,11 @@ def beam_search(
     ``beams`` have finished, or when no unfinished sequence can beat the best finished one. Sequences that
     reach ``max_length`` compete as they are. With one beam this is :func:`greedy`.
 
-    Args:
-        stepper: A row for each source.
-        first: The tokens that sequences begin with, shape (sources,).
-        beams: Beams, at least 1.
-        max_length: Most tokens to write, the end included; at least 1.
-        exponent: Exponent of the length penalty, at least 0.
+    Other arguments, and the result, are those of :func:`greedy`.
 
-    Returns:
-        Ids as from :func:`greedy`.
+    Args:
+        beams: Beams, at least 1.
+        exponent: Exponent of the length penalty, at least 0.
     """
     result = first.new_full((len(first), max_length), PADDING)
     sources = torch.arange(len(first), device=first.device)  # sources whose search continues

@@ -7,26 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Generator, Tensor, nn
-from torch.nn import functional
+from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
-from collapipe_env.models.tokenization import PADDING, encode, train_tokenizer
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.tokenization import encode, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.file_stamps import once
-from collapipe_env.tasks.heads import PooledLinear
+from collapipe_env.tasks.data_parts import Parts
+from collapipe_env.tasks.heads import ChoosingTask, PooledLinear
 from collapipe_env.tasks.labelled_texts import LabelledTexts, load_splits
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
-from collapipe_env.tasks.preparation import read_once, refuse_decoder, require_outputs, shared
-
-EMBEDDED = SHIPPED / "reviews"
-"""Folder of the review sentences that the package ships."""
+from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
 
 
-class Classification:
+class Classification(ChoosingTask):
     """Sentences of one class each; cross-entropy, accuracy and Matthews correlation."""
 
     name = "classification"
@@ -38,10 +32,6 @@ class Classification:
 
         The tokeniser is the checkpoint's if there is one, otherwise it is learned from the training part.
         Strata are the classes.
-
-        Raises:
-            DataError: If the data cannot be read or does not fit ``outputs``.
-            CheckpointError: If the checkpoint's tokeniser cannot be read.
         """
         return once(_load, spec.dataset, spec.checkpoint, spec)
 
@@ -50,11 +40,7 @@ class Classification:
         return _classes(_texts(spec)[0].labels)
 
     def constant_answer(self, spec: TaskSpec, part: Literal["dev", "test"]) -> float:
-        """Return the accuracy of naming the most frequent class of the training part every time, in [0, 1].
-
-        Raises:
-            DataError: If the data cannot be read.
-        """
+        """Return the accuracy of always naming the most frequent class of the training part, in [0, 1]."""
         train, dev, test = _texts(spec)
         labels = np.array((dev if part == "dev" else test).labels)
         most_frequent = Counter(train.labels).most_common(1)[0][0]
@@ -64,19 +50,6 @@ class Classification:
         """Return the pooled linear head."""
         refuse_decoder(spec, self.name)
         return PooledLinear(spec.architecture.width, spec.outputs, generator)
-
-    def units(self, targets: Tensor) -> Tensor:
-        """Return ones: every sample has one prediction."""
-        return torch.ones(len(targets), dtype=torch.float32, device=targets.device)
-
-    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean cross-entropy in nats."""
-        return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
-
-    def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:  # noqa: ARG002
-        """Return the most likely class of each sample."""
-        scores: Tensor = head(hidden, mask)
-        return scores.argmax(dim=-1)
 
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
         """Return the accuracy and the Matthews correlation."""
@@ -90,13 +63,10 @@ def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -
     Gorodkin's R_K for any number of classes (Computational Biology and Chemistry 28, 2004, 367-374), for two
     of them Matthews' coefficient. Unlike the accuracy, it does not reward a constant answer.
 
-    Args:
-        truth: True classes, shape (samples,).
-        predictions: Predicted classes, shape (samples,).
-        classes: Number of classes K; all are in 0 to K - 1.
+    It is 0 where all true or all predicted classes, both of shape (samples,), are the same.
 
-    Returns:
-        The correlation; 0 where all true or all predicted classes are the same.
+    Args:
+        classes: Number of classes K; all are in 0 to K - 1.
     """
     true_counts = np.bincount(truth, minlength=classes).astype(np.float64)
     said_counts = np.bincount(predictions, minlength=classes).astype(np.float64)
@@ -109,8 +79,8 @@ def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -
     return float(covariance / np.sqrt(true_variance * said_variance))
 
 
-def _texts(spec: TaskSpec) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
-    return read_once(load_splits, spec.dataset, EMBEDDED, spec.text_column, spec.label_column)
+def _texts(spec: TaskSpec) -> Parts[LabelledTexts]:
+    return read_once(load_splits, spec.dataset, "reviews", spec.text_column, spec.label_column)
 
 
 def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # noqa: ARG001
@@ -127,12 +97,10 @@ def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # 
 
     def split(part: LabelledTexts) -> Split:
         targets = np.array([numbers[label] for label in part.labels], dtype=np.int64)
-        return Split(shared(encode(tokenizer, part.texts, length)), shared(targets))
+        return Split(encode(tokenizer, part.texts, length), targets)
 
-    train, dev, test = (split(part) for part in parts)
-    lengths = shared((train.tokens != PADDING).sum(axis=-1))
-    hidden = special_ids(tokenizer).hidden
-    return TaskData(train, dev, test, train.targets, lengths, classes, hidden=hidden)
+    strata = np.array([numbers[label] for label in parts[0].labels], dtype=np.int64)
+    return prepared(parts, split, tokenizer, strata, classes=classes)
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:

@@ -26,7 +26,16 @@ import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError, fits_a_line
-from collapipe_env.tasks.data_parts import PARTS, Samples, held_out, part_files, part_of, parted, require_path
+from collapipe_env.tasks.data_parts import (
+    PARTS,
+    Parts,
+    Samples,
+    held_out,
+    part_files,
+    part_of,
+    parted,
+    require_path,
+)
 from collapipe_env.tasks.hub import hub_tables
 from collapipe_env.tasks.table_files import Column, Table, column_index, read_text
 
@@ -77,9 +86,7 @@ class TaggedSentences(Samples):
         return f"{self.source} row {line}, word {word}" if self.of_rows else f"{self.source}:{line + word}"
 
 
-def load_tagged(
-    path: Path | str, words: Column = None, tags: Column = None
-) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+def load_tagged(path: Path | str, words: Column = None, tags: Column = None) -> Parts[TaggedSentences]:
     """Read the three parts of a data set.
 
     A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
@@ -100,33 +107,28 @@ def load_tagged(
         DataError: Naming the file and, where there is one, the line.
     """
     if isinstance(path, str):
-        return _complete({part: sentences_of(t, words, tags) for part, t in hub_tables(path).items()}, path)
-    require_path(path, "check the path")
-    if path.is_dir():
+        source, parts = path, {part: sentences_of(t, words, tags) for part, t in hub_tables(path).items()}
+    elif path.is_dir():
         named, _ = part_files(path, _stem)
         if "train" not in named:
             raise DataError(
                 f"{path}: no file for the training part; add train{ENDINGS[0]} (or another of "
                 f"{', '.join(ENDINGS)}, with or without .gz)"
             )
+        source = str(named["train"])
         parts = {part: read_column_file(file, words, tags) for part, file in named.items()}
-        return _complete(parts, str(named["train"]))
-    whole = read_column_file(path, words, tags)
-    count = len(whole)
-    if count < LEAST_TO_CUT:
-        raise DataError(
-            f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
-            f"least {LEAST_TO_CUT}, or a folder with a file for each"
-        )
-    in_order = np.split(np.arange(count), [8 * count // 10, 9 * count // 10])
-    chosen = dict(zip(PARTS, in_order, strict=True))
-    return parted({"train": whole}, _with_all_kinds(whole, chosen, str(path)))
-
-
-def _complete(
-    parts: Mapping[str, TaggedSentences], source: str
-) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
-    """Return training, dev and test sentences; missing parts are taken from the training part."""
+    else:
+        require_path(path, "check the path")
+        source, whole = str(path), read_column_file(path, words, tags)
+        count = len(whole)
+        if count < LEAST_TO_CUT:
+            raise DataError(
+                f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
+                f"least {LEAST_TO_CUT}, or a folder with a file for each"
+            )
+        in_order = np.split(np.arange(count), [8 * count // 10, 9 * count // 10])
+        chosen = dict(zip(PARTS, in_order, strict=True))
+        return parted({"train": whole}, _with_all_kinds(whole, chosen, source))
     missing = [part for part in PARTS if part not in parts]
     chosen = held_out(len(parts["train"]), missing, source)
     return parted(parts, _with_all_kinds(parts["train"], chosen, source))
@@ -136,9 +138,6 @@ def _with_all_kinds(
     whole: TaggedSentences, parts: Mapping[str, IntArray], source: str
 ) -> dict[str, list[int]]:
     """Move held-out sentences with a type of entity that no training sentence has to the training part.
-
-    Args:
-        parts: Indices for ``"train"`` and for other parts.
 
     Raises:
         DataError: If that leaves a part empty.
@@ -197,10 +196,7 @@ def sentences_of(table: Table, words: Column = None, tags: Column = None) -> Tag
 
 
 def read_column_file(path: Path, words: Column = None, tags: Column = None) -> TaggedSentences:
-    """Read one file; see :func:`load_tagged`.
-
-    Returns:
-        Its sentences in file order, at least one.
+    """Read one file's sentences, at least one, in file order; see :func:`load_tagged`.
 
     Raises:
         DataError: If it cannot be read or is malformed; names the line.

@@ -25,13 +25,9 @@ class ScoresNotFiniteError(ValueError):
 
 @dataclass(frozen=True)
 class Continuation:
-    """The beginning of a held-out document, and its continuations.
+    """The beginning of a held-out document, and its continuations: its own, and two by the model.
 
-    Attributes:
-        prompt: The beginning.
-        document: The document's own continuation.
-        greedy: The model's continuation, with the likeliest token every time.
-        top_p: The model's continuation, drawn token by token.
+    ``greedy`` takes the likeliest token every time, ``top_p`` is drawn token by token.
     """
 
     prompt: str
@@ -71,12 +67,7 @@ def nucleus(probabilities: Tensor, p: float) -> Tensor:
 
 
 def drawn(p: float, generator: Generator) -> Choice:
-    """Return a choice that draws from the :func:`nucleus`.
-
-    Args:
-        p: Total probability of the tokens from which one is drawn.
-        generator: On the CPU.
-    """
+    """Return a choice that draws from the :func:`nucleus` of probability ``p``, by a generator on the CPU."""
 
     def choose(scores: Tensor) -> Tensor:
         probabilities = nucleus(scores.double().softmax(dim=-1), p).cpu()
@@ -100,7 +91,6 @@ def continued(
         prompts: Ids, shape (rows, n), at least one column.
         length: Tokens to write.
         window: Most tokens that the model reads; older ones are dropped.
-        choose: Choice of each token.
         unwritten: Ids that are never chosen.
 
     Returns:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Samples:
 
 
 S = TypeVar("S", bound=Samples)
+Parts: TypeAlias = tuple[S, S, S]
+"""Training, dev and test samples."""
 
 
 def part_of(name: str) -> str | None:
@@ -72,8 +74,7 @@ def choose_named(
     A name that is only the part's word takes precedence over one with further words.
 
     Args:
-        names: Names of files or splits; each with the text that tells its part.
-        source: Name of the data set, for errors.
+        names: Names of files or splits of ``source``; each with the text that tells its part.
         remedy: Advice on two of a kind, for errors.
         first: Whether the first of several is taken.
 
@@ -114,22 +115,18 @@ def part_files(folder: Path, stem: Callable[[Path], str]) -> tuple[dict[str, Pat
 
 
 def require_path(path: Path, advice: str) -> None:
-    """Refuse a path where neither a file nor a folder is.
-
-    Raises:
-        DataError: With the reason and the advice.
-    """
+    """Refuse a path where neither a file nor a folder is, with the reason and the advice."""
     if not (path.is_file() or path.is_dir()):
         raise DataError(f"{path}: {why_unusable(path)}; {advice}")
 
 
-def complete(parts: Mapping[str, S], source: str, classes: Sequence[str] | None = None) -> tuple[S, S, S]:
+def complete(parts: Mapping[str, S], source: str, classes: Sequence[str] | None = None) -> Parts[S]:
     """Return training, dev and test part; missing ones are taken from training, see :func:`held_out`."""
-    missing = [part for part in PARTS[1:] if part not in parts]
+    missing = [part for part in PARTS if part not in parts]
     return parted(parts, held_out(len(parts["train"]), missing, source, classes))
 
 
-def parted(parts: Mapping[str, S], chosen: Mapping[str, Iterable[int]]) -> tuple[S, S, S]:
+def parted(parts: Mapping[str, S], chosen: Mapping[str, Iterable[int]]) -> Parts[S]:
     """Return training, dev and test part, those in ``chosen`` by their indices in the training part."""
     found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
     return found["train"], found["dev"], found["test"]
@@ -146,7 +143,6 @@ def held_out(
 
     Args:
         samples: Number of samples in the training part.
-        missing: Names of the missing parts.
         classes: Class of every sample; None where samples have none.
 
     Returns:
@@ -180,8 +176,6 @@ def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> Int
     """Return ``order`` with a new end: the last samples of each class, spread over ``parts`` equal parts.
 
     Args:
-        order: All samples.
-        parts: Number of parts that the end is cut into later.
         taken: Samples in all these parts together, a multiple of ``parts``; at least as many samples as there
             are classes remain.
         kinds: Class number of every sample.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collapipe_env.ground.errors import DataError, shown
-from collapipe_env.tasks.data_parts import Samples, complete, part_files, require_path, stem_of
+from collapipe_env.tasks.data_parts import Parts, Samples, complete, part_files, require_path, stem_of
 from collapipe_env.tasks.hub import hub_tables
 from collapipe_env.tasks.table_files import (
     ROW_ENDINGS,
@@ -30,20 +30,13 @@ KIND_FIELD = "source"
 
 @dataclass(frozen=True)
 class Documents(Samples):
-    """Texts, none empty, without white space at their ends.
-
-    Attributes:
-        texts: The texts.
-        kinds: Kind of each, for partitions that skew by class; empty if they have none.
-    """
+    """Texts, none empty, without white space at their ends, and their kinds if all have one."""
 
     texts: tuple[str, ...]
     kinds: tuple[str, ...] = ()
 
 
-def load_documents(
-    path: Path | str, text: Column = None, kind: Column = None
-) -> tuple[Documents, Documents, Documents]:
+def load_documents(path: Path | str, text: Column = None, kind: Column = None) -> Parts[Documents]:
     """Read the training, dev and test documents of a data set.
 
     In a folder, a file's name gives its part; see :func:`collapipe_env.tasks.data_parts.part_of`. In a folder
@@ -57,9 +50,6 @@ def load_documents(
             text are left out.
         text: Field of the text; None takes ``text``, and from the hub otherwise the only one of strings.
         kind: Field of the kind; None takes ``source`` if all training documents have it.
-
-    Returns:
-        Training, dev and test documents, at least one each.
 
     Raises:
         DataError: If something is missing or malformed.
@@ -97,10 +87,7 @@ def load_documents(
 
 
 def read_file(path: Path, text: Column = None, kind: Column = None, *, whole: bool = False) -> Documents:
-    """Read the documents of one file; see :func:`load_documents`.
-
-    Args:
-        whole: Whether a plain text file is a single document.
+    """Read the documents of one file, or plain text as a whole; see :func:`load_documents`.
 
     Raises:
         DataError: If it cannot be read, has another ending or holds no document.

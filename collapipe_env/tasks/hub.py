@@ -9,29 +9,26 @@ parts are taken from the training part by a fixed random choice (see :mod:`colla
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collapipe_env.ground.errors import DataError, reason, shortened
-from collapipe_env.tasks.data_parts import choose_named
-from collapipe_env.tasks.table_files import Table
+from collapipe_env.tasks.data_parts import choose_named, require_path
+from collapipe_env.tasks.table_files import ENDINGS, Table, read_table, read_tables
 
 PREFIX = "hf:"
 """Beginning of the names of the hub's data sets."""
 
 
 def fetch(dataset: str) -> Mapping[str, Any]:
-    """Load a data set with the ``datasets`` library.
+    """Return a data set's splits by their names, as the ``datasets`` library has them.
 
     A data set of the hub stays in the library's own cache. A local folder is read into memory and leaves
     nothing behind.
 
     Args:
         dataset: ``"hf:NAME"`` or ``"hf:NAME:CONFIG"``.
-
-    Returns:
-        ``datasets.Dataset`` objects by the names of their splits.
 
     Raises:
         DataError: If the library is absent, the name unknown or the hub out of reach.
@@ -76,33 +73,49 @@ def fetch(dataset: str) -> Mapping[str, Any]:
 
 
 def hub_tables(dataset: str, *, pairs: bool = False) -> dict[str, Table]:
-    """Return the table of each part of a data set; see :func:`tables_of`."""
-    return tables_of(fetch(dataset), dataset, pairs=pairs)
-
-
-def tables_of(splits: Mapping[str, Any], source: str, *, pairs: bool = False) -> dict[str, Table]:
-    """Return the table of each part, with classes by their names; a sole split is for training.
+    """Return the table of each part of a data set, with classes by their names; a sole split is for training.
 
     Args:
-        splits: Splits from :func:`fetch`.
-        source: Name of the data set, for errors.
+        dataset: As for :func:`fetch`.
         pairs: Whether only columns of strings count; the fields of a column of translations are such columns.
 
     Raises:
         DataError: If two splits fit a part, there is no training part, or a split is empty.
     """
+    splits = fetch(dataset)
     named = choose_named(
         {name: name for name in splits},
-        source,
+        dataset,
         "save a copy with only one of them and give its folder (hf:FOLDER)",
     )
     if "train" not in named:
         if len(splits) != 1:
             raise DataError(
-                f"{source}: no training part among the splits {', '.join(splits)}; choose another data set"
+                f"{dataset}: no training part among the splits {', '.join(splits)}; choose another data set"
             )
         named = {"train": next(iter(splits))}
-    return {part: _table(f"{source} {name}", splits[name], pairs) for part, name in named.items()}
+    return {part: _table(f"{dataset} {name}", splits[name], pairs) for part, name in named.items()}
+
+
+def tables_at(
+    path: Path | str, advice: str, endings: Sequence[str] = ENDINGS, *, pairs: bool = False
+) -> dict[str, Table]:
+    """Return the table of each part of a data set; a sole one is for training.
+
+    Args:
+        path: A file, a folder as for :func:`~collapipe_env.tasks.table_files.read_tables`, or a name of the
+            hub.
+        advice: Advice on a path where nothing is, for the error.
+        endings: Endings of the folder's tables.
+        pairs: As for :func:`hub_tables`.
+
+    Raises:
+        DataError: If a table is missing or malformed.
+    """
+    if isinstance(path, str):
+        return hub_tables(path, pairs=pairs)
+    require_path(path, advice)
+    return read_tables(path, endings) if path.is_dir() else {"train": read_table(path)}
 
 
 def _table(source: str, data: Any, pairs: bool) -> Table:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collapipe_env.ground.errors import DataError, fits_a_line, shown
-from collapipe_env.tasks.data_parts import Samples, complete, require_path
-from collapipe_env.tasks.hub import hub_tables
-from collapipe_env.tasks.table_files import Column, Table, column_index, read_table, read_tables
+from collapipe_env.tasks.data_parts import Parts, Samples, complete
+from collapipe_env.tasks.hub import tables_at
+from collapipe_env.tasks.table_files import Column, Table, column_index
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")
@@ -40,14 +40,7 @@ class LabelledTexts(Samples):
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a table that are read.
-
-    Attributes:
-        count: Columns of the table.
-        header: Their names, if the table has them.
-        text: Indices of the columns that are joined to the text.
-        label: Index of the label column.
-    """
+    """Number of a table's columns, their names if it has them, and indices of those that are read."""
 
     count: int
     header: list[str] | None
@@ -55,9 +48,7 @@ class Columns:
     label: int
 
 
-def load_splits(
-    path: Path | str, text: Column = None, label: Column = None
-) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+def load_splits(path: Path | str, text: Column = None, label: Column = None) -> Parts[LabelledTexts]:
     """Read the training, dev and test texts of a data set.
 
     In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder
@@ -70,31 +61,14 @@ def load_splits(
         path: The file or the folder, or the name of a data set of the Hugging Face hub.
         text: Header name or 0-based index of the text column, or several joined by plus signs (``"1+2"``,
             ``"title+body"``), whose cells are then joined by spaces; None detects one column.
-        label: Header name or 0-based index of the label column; None detects it.
+        label: Header name or 0-based index of the label column; None takes the only column that is declared
+            to hold classes, otherwise detects it.
 
     Raises:
-        DataError: If something is missing or malformed.
+        DataError: If a table is missing or malformed, the training part has one class only or too few
+            samples, or a held-out table has a class that training lacks.
     """
-    if isinstance(path, str):
-        return labelled_parts(hub_tables(path), path, text, label)
-    require_path(path, "give the path of a TSV, CSV or JSON lines file or of a folder of them")
-    tables = read_tables(path) if path.is_dir() else {"train": read_table(path)}
-    return labelled_parts(tables, str(path), text, label)
-
-
-def labelled_parts(
-    tables: Mapping[str, Table], source: str, text: Column = None, label: Column = None
-) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
-    """Return the labelled texts of a data set's tables; see :func:`load_splits`.
-
-    Args:
-        tables: Table of the training part (``"train"``) and possibly of ``"dev"`` and ``"test"``.
-        label: None takes the only column that is declared to hold classes, otherwise detects it.
-
-    Raises:
-        DataError: If a table is malformed, the training part has one class only or too few samples, or a
-            held-out table has a class that training lacks.
-    """
+    tables = tables_at(path, "give the path of a TSV, CSV or JSON lines file or of a folder of them")
     if label is None and len(tables["train"].classes) == 1:
         label = tables["train"].classes[0]
     train, columns = labelled_texts(tables["train"], text, label)
@@ -120,13 +94,13 @@ def labelled_parts(
                 raise DataError(
                     f"{place}: label {name!r} never occurs in training; add it there or drop the line"
                 )
-    return complete(parts, source, train.labels)
+    return complete(parts, str(path), train.labels)
 
 
 def labelled_texts(
     table: Table, text: Column = None, label: Column = None, like: Columns | None = None
 ) -> tuple[LabelledTexts, Columns]:
-    """Pick texts and labels out of a table, with or without a header.
+    """Pick texts and labels out of a table, with or without a header; return their columns, too.
 
     The first row is a header if a column is requested by name, or if one of its cells is a usual name of a
     text or label column, which no other row has in that column. If both columns are requested by index, only
@@ -139,9 +113,6 @@ def labelled_texts(
             like a label, otherwise the only other one with few distinct values, otherwise the only one of
             these that holds nothing but whole numbers.
         like: Columns of another part of the same data set, used if this table has no header or the same one.
-
-    Returns:
-        The labelled texts in the table's order, and the columns they are from.
 
     Raises:
         DataError: Naming the file and, where there is one, the line.
@@ -192,9 +163,7 @@ def _too_narrow(table: Table) -> bool:
 def _without_labels(table: Table, like: Columns, text: Column, label: Column, known: Collection[str]) -> bool:
     """Whether a held-out table lacks the label column, as far as its header tells, or all its values.
 
-    Args:
-        like: Columns of the training part.
-        known: Labels of the training part.
+    Columns ``like`` and labels ``known`` are those of the training part.
     """
     ours = like.header[like.label] if like.header else label
     _require_read(table, text, ours if any(ours == table.name(i) for i in table.unread) else label)

@@ -13,12 +13,10 @@ from torch.nn import functional
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
-from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.byte_tokens import NO_TARGET, ByteTokens, learn_bytes, pack
-from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens
+from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.continuations import (
     NOT_FINITE,
     TOP_P,
@@ -29,56 +27,23 @@ from collapipe_env.tasks.continuations import (
     likeliest,
 )
 from collapipe_env.tasks.documents import Documents, load_documents
-from collapipe_env.tasks.file_stamps import once
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
-from collapipe_env.tasks.preparation import length_strata, read_once, refuse_decoder, shared
+from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
+from collapipe_env.tasks.language_tokens import LanguageTokens, checkpoint_tokens, learn_bytes, pack
+from collapipe_env.tasks.preparation import length_strata, once, read_once, refuse_decoder, shared
 from collapipe_env.tasks.table_files import Column
 
-EMBEDDED = SHIPPED / "stories"
-"""Folder of the stories that the package ships."""
 LARGEST_EXPONENT = 690.0
 """A perplexity with a larger logarithm counts as infinite."""
 
 
-class VocabularyHead(nn.Module):
-    """A linear layer on every position, after a layer norm where the blocks do not end with one.
-
-    It takes 2 q d V_out forward FLOPs per sample. Only style ``pre-ln`` has the norm: the blocks of the
-    others end with one.
-    """
-
-    def __init__(self, architecture: Architecture, generator: Generator) -> None:
-        super().__init__()
-        d, outputs = architecture.width, architecture.vocabulary
-        self.norm_first = architecture.style == "pre-ln"
-        if self.norm_first:
-            self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
-        # Small weights start near log(outputs) and, unlike zeros, pass a gradient on in the first step.
-        self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) * 0.5 / d**0.5)
-        self.bias = nn.Parameter(torch.zeros(outputs))
-
-    def forward(self, hidden: Tensor, mask: Tensor, targets: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Return scores of the next token at every position.
-
-        Args:
-            hidden: Outputs of the blocks, shape (samples, q, d).
-
-        Returns:
-            Logits, shape (samples, q, V_out).
-        """
-        if self.norm_first:
-            hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.norm_gain, self.norm_bias)
-        return functional.linear(hidden, self.weight, self.bias)
-
-
-class LanguageModelling:
+class LanguageModelling(ChoosingTask):
     """Plain text, token by token; cross-entropy of the next one, perplexity, bits per byte.
 
     Documents become byte-pair tokens, which are learned from the training part or come from a checkpoint. The
-    tokens are packed into rows of ``sequence_length`` (see :func:`~collapipe_env.tasks.byte_tokens.pack`),
+    tokens are packed into rows of ``sequence_length`` by :func:`~collapipe_env.tasks.language_tokens.pack`,
     for each cluster separately, so no row holds documents of two clusters. The outputs of the trained head
     are the trained vocabulary, whatever the priced one is. Positions without a target hold
-    :data:`~collapipe_env.tasks.byte_tokens.NO_TARGET`, since 0 is a token of text in checkpoints.
+    :data:`~collapipe_env.tasks.base.NO_TARGET`, since 0 is a token of text in checkpoints.
     """
 
     name = "language-modelling"
@@ -89,21 +54,17 @@ class LanguageModelling:
         """Return the documents as packed rows; see :class:`~collapipe_env.tasks.base.Task`.
 
         Strata are the documents' kinds in the order of their names, or classes of their lengths if they have
-        none. References of held-out rows are the bytes of text that their targets stand for.
-
-        Raises:
-            DataError: If the data cannot be read.
-            CheckpointError: If the checkpoint's tokeniser cannot be read.
-            ScenarioError: If the vocabulary is too small, there are decoder blocks, or the architecture is
-                not causal.
+        none. References of held-out rows are the bytes of text that their targets stand for. The vocabulary
+        needs a token for every byte.
         """
         _check(spec)
+        columns = spec.text_column, spec.label_column
         sizes = spec.architecture.vocabulary, spec.architecture.sequence_length
-        return once(_load, spec.dataset, spec.checkpoint, spec.text_column, spec.label_column, *sizes)
+        return once(_load, spec.dataset, spec.checkpoint, columns, *sizes)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        read_once(load_documents, spec.dataset, EMBEDDED, spec.text_column, spec.label_column)
+        read_once(load_documents, spec.dataset, "stories", spec.text_column, spec.label_column)
         return ()
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -113,32 +74,14 @@ class LanguageModelling:
             ScenarioError: If there are decoder blocks, or the architecture is not causal.
         """
         _check(spec)
-        if spec.architecture.style in CAUSAL_STYLES:
-            return LanguageHead(spec.architecture, spec.architecture.vocabulary, generator)
-        return VocabularyHead(spec.architecture, generator)
-
-    def units(self, targets: Tensor) -> Tensor:
-        """Return the number of tokens to predict in each sample."""
-        return (targets != NO_TARGET).sum(dim=1).float()
-
-    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean cross-entropy of the next tokens in nats.
-
-        Args:
-            outputs: Scores, shape (samples, q, V_out).
-            targets: Ids, shape (samples, q).
-        """
-        return functional.cross_entropy(
-            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, label_smoothing=smoothing
-        )
+        sizes = spec.architecture
+        if sizes.style in CAUSAL_STYLES:
+            return LanguageHead(sizes, sizes.vocabulary, generator)
+        # The blocks of other styles end with a norm.
+        return TokenLinear(sizes.width, sizes.vocabulary, generator, norm_first=sizes.style == "pre-ln")
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the nats that the targets of each sample take, shape (samples,).
-
-        Args:
-            outputs: Scores, shape (samples, q, V_out).
-            targets: Ids, shape (samples, q).
-        """
+        """Return the nats that the targets of each sample take, shape (samples,), from its scores."""
         nats = functional.cross_entropy(
             outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, reduction="none"
         )
@@ -170,9 +113,8 @@ class LanguageModelling:
         A beginning is a quarter of a row, or half a shorter document; the model continues it by up to a row.
 
         Args:
-            model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d), in evaluation mode.
-            head: The server's module, in evaluation mode.
-            split: A held-out part.
+            model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d). It is in evaluation
+                mode, as is the head.
             count: Documents, taken evenly over the part; all of them if it has fewer.
         """
         if data.decode is None or data.end is None:
@@ -221,21 +163,15 @@ def _check(spec: TaskSpec) -> None:
 
 
 def _load(
-    dataset: str,
-    checkpoint: str | None,
-    text: Column,
-    kind: Column,
-    vocabulary: int,
-    sequence_length: int,
+    dataset: str, checkpoint: str | None, columns: tuple[Column, Column], vocabulary: int, length: int
 ) -> TaskData:
-    parts = read_once(load_documents, dataset, EMBEDDED, text, kind)
-    tokens: ByteTokens | CheckpointTokens
+    parts = read_once(load_documents, dataset, "stories", *columns)
     tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
     documents = tokens.encode(parts[0].texts)
-    if isinstance(tokens, CheckpointTokens):
+    if checkpoint is not None:
         tokens.require_text(documents, parts[0].texts)
-    packed = functools.partial(_packed, documents, sequence_length, tokens.end)
-    dev, test = (_held_out(tokens, part, sequence_length) for part in parts[1:])
+    packed = functools.partial(_packed, documents, length, tokens.end)
+    dev, test = (_held_out(tokens, part, length) for part in parts[1:])
     lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
     if parts[0].kinds:
         strata = np.unique(parts[0].kinds, return_inverse=True)[1].astype(np.int64)
@@ -253,7 +189,7 @@ def _load(
         pack=packed,
         end=tokens.end,
         unwritten=tokens.unwritten,
-        tokenizer=tokens.whole_tokenizer if isinstance(tokens, ByteTokens) else None,
+        tokenizer=tokens.whole_tokenizer if checkpoint is None else None,
     )
 
 
@@ -263,7 +199,7 @@ def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: I
     return Split(shared(tokens), shared(targets))
 
 
-def _held_out(tokens: ByteTokens | CheckpointTokens, part: Documents, sequence_length: int) -> Split:
+def _held_out(tokens: LanguageTokens, part: Documents, sequence_length: int) -> Split:
     """Pack all documents of a part, with the bytes of text in each row's targets as references."""
     split = _packed(tokens.encode(part.texts), sequence_length, tokens.end, np.arange(len(part)))
     sizes = tokens.byte_counts[np.maximum(split.targets, 0)] * (split.targets != NO_TARGET)

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from torch import Generator, Tensor, nn
-from torch.nn import functional
+from tokenizers import Tokenizer
+from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
-from collapipe_env.models.tokenization import PADDING
+from collapipe_env.models.tokenization import CASED, padded, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
-from collapipe_env.tasks.base import Split, TaskData, TaskSpec
+from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.conll_files import TaggedSentences, load_tagged
-from collapipe_env.tasks.file_stamps import once
-from collapipe_env.tasks.heads import TokenLinear
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
-from collapipe_env.tasks.preparation import read_once, refuse_decoder, require_outputs, shared
+from collapipe_env.tasks.data_parts import Parts
+from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
+from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
 from collapipe_env.tasks.table_files import Column
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, spans_of, to_bio2
-from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
 
-EMBEDDED = SHIPPED / "entities"
-"""Folder of the synthetic sentences that the package ships."""
-
-NO_TAG = -100
-"""Target of positions without a tag: padding, and pieces that continue a word."""
+NOT_A_START = -1
+"""Word number of a piece that continues a word, and of padding."""
 
 
-class NamedEntities:
+class NamedEntities(ChoosingTask):
     """Named entity recognition in the BIO2 scheme.
 
     A word's first piece carries its tag, the others none, as in Devlin et al. (2019, arXiv 1810.04805); the
@@ -65,28 +60,6 @@ class NamedEntities:
         refuse_decoder(spec, self.name)
         return TokenLinear(spec.architecture.width, spec.outputs, generator)
 
-    def units(self, targets: Tensor) -> Tensor:
-        """Return the number of tags of each sample."""
-        return (targets != NO_TAG).sum(dim=-1).float()
-
-    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean cross-entropy over tags in nats.
-
-        Args:
-            outputs: Tag scores, shape (samples, n, V_out); there must be no tags after the first n pieces.
-            targets: Tag numbers, shape (samples, q).
-            smoothing: Label smoothing over all V_out tags.
-        """
-        expected = targets[:, : outputs.shape[1]]
-        return functional.cross_entropy(
-            outputs.flatten(end_dim=1), expected.flatten(), ignore_index=NO_TAG, label_smoothing=smoothing
-        )
-
-    def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:  # noqa: ARG002
-        """Return the most likely tag at every position, shape (samples, n) for n pieces."""
-        scores: Tensor = head(hidden, mask)
-        return scores.argmax(dim=-1)
-
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
         """Return F1, precision and recall of entities, and the share of words with the right tag."""
         return entity_scores([list(tags) for tags in split.references], _words(predictions, split, data))
@@ -94,10 +67,6 @@ class NamedEntities:
 
 def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> dict[str, float]:
     """Compare BIO2 tags of whole sentences.
-
-    Args:
-        references: The right tags.
-        predictions: The predicted tags, as many for each sentence.
 
     Returns:
         The metrics of :class:`NamedEntities`; 0 where nothing is predicted or there is nothing to find.
@@ -121,22 +90,13 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
     }
 
 
-def load_entities(
-    dataset: str, words: Column = None, tags: Column = None
-) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
-    """Read a data set and translate its tags to BIO2; a process reads files again only if they changed.
-
-    Args:
-        dataset: ``"embedded"``, or what :func:`~collapipe_env.tasks.conll_files.load_tagged` reads.
-        words: Column of the words as there; so for the tags.
-
-    Returns:
-        Training, dev and test sentences.
+def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Parts[TaggedSentences]:
+    """Read a data set as :func:`~collapipe_env.tasks.conll_files.load_tagged` does, with its tags in BIO2.
 
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
     """
-    return read_once(_entities, dataset, EMBEDDED, words, tags)
+    return read_once(_entities, dataset, "entities", words, tags)
 
 
 def classes_of(train: TaggedSentences) -> tuple[str, ...]:
@@ -145,9 +105,7 @@ def classes_of(train: TaggedSentences) -> tuple[str, ...]:
     return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
 
 
-def _entities(
-    path: Path | str, words: Column, tags: Column
-) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+def _entities(path: Path | str, words: Column, tags: Column) -> Parts[TaggedSentences]:
     parts = load_tagged(path, words, tags)
     train, *held_out = (replace(part, tags=tuple(map(to_bio2, part.tags))) for part in parts)
     known = set(classes_of(train))
@@ -166,7 +124,7 @@ def _entities(
 
 def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str]]:
     """Return the predicted tags of whole sentences, ``O`` for words that the model never saw."""
-    tagged = split.targets[:, : predictions.shape[1]] != NO_TAG
+    tagged = split.targets[:, : predictions.shape[1]] != NO_TARGET
     return [
         (said := [data.classes[k] for k in row[where]]) + [OUTSIDE] * (len(tags) - len(said))
         for row, where, tags in zip(predictions, tagged, split.references, strict=True)
@@ -180,23 +138,21 @@ def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # 
     require_outputs(spec, classes, "tags")
     numbers = {tag: i for i, tag in enumerate(classes)}
     if checkpoint is None:
-        tokenizer = train_cased_tokenizer(parts[0].words, spec.architecture.vocabulary)
+        words = [word for sentence in parts[0].words for word in sentence]
+        tokenizer = train_tokenizer(words, spec.architecture.vocabulary, CASED)
     else:
         tokenizer = checkpoint_tokenizer(checkpoint)
 
     def split(part: TaggedSentences) -> Split:
-        rows = encode_words(tokenizer, part.words, spec.architecture.sequence_length)
-        targets = np.full_like(rows.tokens, NO_TAG)
-        for target, words, tags in zip(targets, rows.words, part.tags, strict=True):
-            starts = words >= 0
-            target[starts] = [numbers[tags[word]] for word in words[starts]]
-        return Split(shared(rows.tokens), shared(targets), part.tags)
+        tokens, words = encode_words(tokenizer, part.words, spec.architecture.sequence_length)
+        targets = np.full_like(tokens, NO_TARGET)
+        for target, row, tags in zip(targets, words, part.tags, strict=True):
+            starts = row != NOT_A_START
+            target[starts] = [numbers[tags[word]] for word in row[starts]]
+        return Split(tokens, targets, part.tags)
 
-    train, dev, test = (split(part) for part in parts)
-    lengths = shared((train.tokens != PADDING).sum(axis=-1))
-    strata = shared(np.array([_stratum(tags, classes) for tags in parts[0].tags], dtype=np.int64))
-    hidden = special_ids(tokenizer).hidden
-    return TaskData(train, dev, test, strata, lengths, classes, hidden=hidden)
+    strata = np.array([_stratum(tags, classes) for tags in parts[0].tags], dtype=np.int64)
+    return prepared(parts, split, tokenizer, strata, classes=classes)
 
 
 def _stratum(tags: tuple[str, ...], classes: tuple[str, ...]) -> int:
@@ -206,3 +162,49 @@ def _stratum(tags: tuple[str, ...], classes: tuple[str, ...]) -> int:
         return 0
     kind = min(counts, key=lambda kind: (-counts[kind], kind))
     return (classes.index(f"B-{kind}") + 1) // 2
+
+
+def encode_words(
+    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], sequence_length: int
+) -> tuple[IntArray, IntArray]:
+    """Turn sentences into rows of pieces, cut or padded at the end.
+
+    Every word has at least one piece: a word of which the tokeniser leaves nothing becomes an unknown token.
+    A tokeniser that has the tokens ``[CLS]`` and ``[SEP]`` (BERT) gets them around each row.
+
+    Args:
+        tokenizer: Tokeniser of single words.
+        sequence_length: Pieces per row, q.
+
+    Returns:
+        Token ids, 0 for padding, and the number of the word that begins at each piece, :data:`NOT_A_START`
+        elsewhere; both of shape (sentences, q). Each row holds the first word's first piece. Words whose
+        first piece is beyond the q pieces do not occur.
+
+    Raises:
+        DataError: If rows are too short for that.
+    """
+    distinct = sorted({word for sentence in sentences for word in sentence})
+    encodings = tokenizer.encode_batch(distinct, add_special_tokens=False)
+    special = special_ids(tokenizer)
+    pieces = {w: encoding.ids or [special.unknown] for w, encoding in zip(distinct, encodings, strict=True)}
+    opening, closing = ([i] if i is not None else [] for i in (special.start, special.end))
+    room = sequence_length - len(closing)
+    if room <= len(opening):
+        raise DataError(
+            f"sequence_length {sequence_length} has no room for a word between [CLS] and [SEP]; set it to 3 "
+            "or more"
+        )
+
+    rows = []
+    starts_of = np.full((len(sentences), sequence_length), NOT_A_START, dtype=np.int64)
+    for number, sentence in zip(starts_of, sentences, strict=True):
+        ids, starts = list(opening), []
+        for word in sentence:
+            if len(ids) >= room:
+                break
+            starts.append(len(ids))
+            ids += pieces[word]
+        rows.append(ids[:room] + closing)
+        number[starts] = np.arange(len(starts))
+    return padded(rows, sequence_length), starts_of

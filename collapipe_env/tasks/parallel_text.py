@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from collapipe_env.ground.errors import DataError, nearest_name, shown
-from collapipe_env.tasks.data_parts import Samples, choose_named, complete, require_path, stem_of
-from collapipe_env.tasks.hub import hub_tables
+from collapipe_env.tasks.data_parts import Parts, Samples, choose_named, complete, stem_of
+from collapipe_env.tasks.hub import tables_at
 from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
-from collapipe_env.tasks.table_files import Table, read_table, read_tables, read_text
+from collapipe_env.tasks.table_files import ROW_ENDINGS, Table, read_text
 
-TABLE_ENDINGS = (".tsv", ".csv", ".jsonl", ".ndjson")
+TABLE_ENDINGS = (".tsv", ".csv", *ROW_ENDINGS)
 """Endings of a file that holds both languages; each may be followed by ``.gz``."""
 LANGUAGE_NAMES = """
     ar ara arabic; bg bul bulgarian; bn ben bengali; ca cat catalan; cs ces cze czech; da dan danish;
@@ -35,13 +35,7 @@ _LANGUAGES = {name: names[0] for names in map(str.split, LANGUAGE_NAMES.split(";
 
 @dataclass(frozen=True)
 class Pairs(Samples):
-    """Sentences and their translations, none empty.
-
-    Attributes:
-        sources: Sentences.
-        targets: As many translations.
-        languages: Source and target language, as far as files or columns name them.
-    """
+    """Sentences and as many translations, none empty, and their languages as far as these are named."""
 
     of_all: ClassVar[frozenset[str]] = frozenset(("languages",))
     sources: tuple[str, ...]
@@ -56,9 +50,6 @@ def language_of(name: str) -> str:
     ``en`` for ``en``, ``eng``, ``English``, ``tok.en``, ``en.tok``, ``tags.en-de.en``, ``en_US``, ``text_en``
     and ``EN.txt``. Of several it is the first one after the last possible dot. If none does, it is the first
     word after the last dot, in lower case.
-
-    Args:
-        name: The ending or the name.
     """
     plain = name.strip(" \"'#").lower().removesuffix(".txt")
     words = [word for section in plain.split(".")[::-1] for word in re.split(r"[\s_-]+", section)]
@@ -76,7 +67,6 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
             otherwise source and target.
         asked: Source and target as requested, each one of the names or a language that one of them stands
             for.
-        source: Name of the data set, for errors.
         kind: The kind of the names, for errors.
 
     Raises:
@@ -114,7 +104,7 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
     return first, second
 
 
-def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> tuple[Pairs, Pairs, Pairs]:
+def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> Parts[Pairs]:
     """Read the training, development and test pairs of a data set.
 
     A folder holds two files for each part, with one sentence a line, whose endings are the languages (see
@@ -131,50 +121,41 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
         languages: Source and target, as the endings of files or the names of columns have them. None takes
             the only two; see :func:`direction`.
 
-    Returns:
-        Training, development and test pairs, at least one each.
-
     Raises:
         DataError: If something is missing or malformed.
     """
-    if isinstance(path, str):
-        return pairs_of_tables(hub_tables(path, pairs=True), path, languages)
-    require_path(
-        path, "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table"
-    )
-    if path.is_dir():
+    if isinstance(path, Path) and path.is_dir():
         listed = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
         files = {file.name.removesuffix(".gz"): file for file in listed}
         lines = [
             name for name in files if name.startswith("train.") and not stem_of(Path(name), TABLE_ENDINGS)
         ]
-        if not lines and any(stem_of(file, TABLE_ENDINGS) for file in files.values()):
-            return pairs_of_tables(read_tables(path, TABLE_ENDINGS), str(path), languages)
-        endings = [name.removeprefix("train.") for name in lines]
-        if len(endings) < 2:
-            found = f"{len(endings)} files train.LANGUAGE" + (f" ({', '.join(endings)})" if endings else "")
-            raise DataError(
-                f"{path}: {found} where two are expected; add train.en and train.de, or a train.tsv of pairs"
-            )
-        chosen = direction(endings, languages, str(path), "files train.LANGUAGE")
-        stems = {name.removesuffix(f".{end}") for name in files for end in chosen if name.endswith(f".{end}")}
-        named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
-        tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
-        return pairs_of_tables(tables, str(path), chosen)
-    if not stem_of(path, TABLE_ENDINGS):
+        if lines or not any(stem_of(file, TABLE_ENDINGS) for file in files.values()):
+            endings = [name.removeprefix("train.") for name in lines]
+            if len(endings) < 2:
+                found = f"{len(endings)} files train.LANGUAGE" + (f" ({', '.join(endings)})" if lines else "")
+                raise DataError(
+                    f"{path}: {found} where two are expected; add train.en and train.de, or a train.tsv of "
+                    "pairs"
+                )
+            chosen = direction(endings, languages, str(path), "files train.LANGUAGE")
+            stems = {
+                name.removesuffix(f".{end}") for name in files for end in chosen if name.endswith(f".{end}")
+            }
+            named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
+            tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
+            return pairs_of_tables(tables, str(path), chosen)
+    elif isinstance(path, Path) and path.is_file() and not stem_of(path, TABLE_ENDINGS):
         raise DataError(
             f"{path}: a single file of pairs must end in {', '.join(TABLE_ENDINGS)}, with or without "
             ".gz; name it so, or give a folder with train.LANGUAGE files"
         )
-    return pairs_of_tables({"train": read_table(path)}, str(path), languages)
+    advice = "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table"
+    return pairs_of_tables(tables_at(path, advice, TABLE_ENDINGS, pairs=True), str(path), languages)
 
 
 def _line_table(folder: Path, name: str, languages: tuple[str, str]) -> Table:
-    """Return the table of two files whose lines pair up as sentence and translation.
-
-    Raises:
-        DataError: If one is missing or twice there, or the lines do not pair up, see :func:`read_lines`.
-    """
+    """Return the table of a part's two files; see :func:`read_lines`."""
     files = []
     for language in languages:
         found = [folder / f"{name}.{language}{packed}" for packed in ("", ".gz")]
@@ -188,12 +169,7 @@ def _line_table(folder: Path, name: str, languages: tuple[str, str]) -> Table:
 
 
 def read_lines(source: Path, target: Path, languages: tuple[str, str]) -> Table:
-    """Read two files whose lines pair up as sentence and translation; blank pairs are skipped.
-
-    Args:
-        source: File of sentences, plain or gzipped.
-        target: File of translations.
-        languages: Names of the two columns.
+    """Read two files, maybe gzipped, whose lines pair up; blank pairs are skipped.
 
     Raises:
         DataError: If one cannot be read, the numbers of lines differ, or a line is blank in one file only.
@@ -224,7 +200,7 @@ def read_lines(source: Path, target: Path, languages: tuple[str, str]) -> Table:
 
 def pairs_of_tables(
     tables: Mapping[str, Table], source: str, languages: tuple[str, str] | None = None
-) -> tuple[Pairs, Pairs, Pairs]:
+) -> Parts[Pairs]:
     """Return the pairs of a data set's tables; see :func:`load_parallel`.
 
     Args:

@@ -22,13 +22,23 @@ def partition(
 ) -> list[IntArray]:
     """Spread the samples over the clusters; every sample goes to exactly one cluster.
 
+    - ``"iid"``: evenly at random, in parts whose sizes differ by at most one.
+    - ``"dirichlet"``: each class in proportions drawn from Dirichlet(alpha, ..., alpha), the usual label-skew
+      benchmark (Hsu, Qi and Brown, 2019, arXiv 1909.06335, with proportions drawn per class). A cluster left
+      without any sample takes one from the cluster that then has the most.
+    - ``"length"``: each cluster gets one quantile of the lengths, the first the shortest, the last the
+      longest. Sizes differ by at most one, and equally long samples are in random order, so lengths overlap
+      only where a cut goes through samples of one length.
+    - ``"quantity"``: sizes drawn from Dirichlet(alpha, ..., alpha), as in Li, Diao, Chen and He (2022, arXiv
+      2102.02079): clusters differ in the amount of their data, not in its kind. Each cluster gets one sample,
+      and the others in the drawn proportions, so its size differs from 1 + share * (samples - N) by at most
+      one.
+
     Args:
-        name: ``"iid"``, ``"dirichlet"`` (skewed classes), ``"length"`` (skewed sentence lengths) or
-            ``"quantity"`` (skewed numbers of samples).
         strata: Class of every training sample, shape (samples,).
         lengths: Real tokens of every training sample, shape (samples,).
         clusters: Number of clusters N, 1 to the number of samples.
-        alpha: Concentration of the Dirichlet distribution of ``"dirichlet"`` and ``"quantity"``, above 0.
+        alpha: Concentration of the Dirichlet distributions, above 0; small values skew more.
         rng: Only source of randomness.
 
     Returns:
@@ -42,67 +52,24 @@ def partition(
         raise DataError(
             f"the training set has {samples} samples for {clusters} clusters; give every cluster at least one"
         )
+    concentrations = np.full(clusters, alpha)
     if name == "dirichlet":
-        return dirichlet(strata, clusters, alpha, rng)
-    if name == "length":
-        return by_length(lengths, clusters, rng)
-    if name == "quantity":
-        return by_quantity(samples, clusters, alpha, rng)
-    # Evenly at random: parts of a permutation whose sizes differ by at most one.
-    return [np.sort(part) for part in np.array_split(rng.permutation(samples), clusters)]
-
-
-def dirichlet(labels: IntArray, clusters: int, alpha: float, rng: np.random.Generator) -> list[IntArray]:
-    """Split each class over the clusters in proportions drawn from Dirichlet(alpha, ..., alpha).
-
-    The usual label-skew benchmark (Hsu, Qi and Brown, 2019, arXiv 1909.06335, with proportions drawn per
-    class). A cluster left without any sample takes one from the cluster that then has the most.
-
-    Args:
-        labels: Class of every sample, shape (samples,).
-        alpha: Concentration, above 0; small values skew more.
-    """
-    parts: list[list[int]] = [[] for _ in range(clusters)]
-    for value in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == value))
-        shares = rng.dirichlet(np.full(clusters, alpha))
-        cuts = np.rint(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
-        for part, chosen in zip(parts, np.split(members, cuts), strict=True):
-            part.extend(chosen.tolist())
-    for part in parts:
-        if not part:
-            part.append(max(parts, key=len).pop())
-    return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
-
-
-def by_length(lengths: IntArray, clusters: int, rng: np.random.Generator) -> list[IntArray]:
-    """Give each cluster one quantile of the lengths: the first the shortest samples, the last the longest.
-
-    Samples are put in the order of their lengths, equally long ones at random, and cut in parts whose sizes
-    differ by at most one. So no sample of a cluster is longer than any of the next one, and lengths overlap
-    only where a cut goes through samples of one length.
-
-    Args:
-        lengths: Length of every sample, shape (samples,).
-    """
-    shuffled = rng.permutation(len(lengths))
-    order = shuffled[np.argsort(lengths[shuffled], kind="stable")]
-    return [np.sort(part) for part in np.array_split(order, clusters)]
-
-
-def by_quantity(samples: int, clusters: int, alpha: float, rng: np.random.Generator) -> list[IntArray]:
-    """Deal out a random permutation in parts whose sizes are drawn from Dirichlet(alpha, ..., alpha).
-
-    Quantity skew as in Li, Diao, Chen and He (2022, arXiv 2102.02079): clusters differ in the amount of their
-    data, not in its kind. Each cluster gets one sample, and the others in the drawn proportions, so its size
-    differs from 1 + share * (samples - N) by at most one.
-
-    Args:
-        alpha: Concentration, above 0; small values skew more.
-    """
+        found: list[list[int]] = [[] for _ in range(clusters)]
+        for value in np.unique(strata):
+            members = rng.permutation(np.flatnonzero(strata == value))
+            ends = np.rint(np.cumsum(rng.dirichlet(concentrations))[:-1] * len(members)).astype(np.int64)
+            for part, chosen in zip(found, np.split(members, ends), strict=True):
+                part.extend(chosen.tolist())
+        for part in found:
+            if not part:
+                part.append(max(found, key=len).pop())
+        return [np.sort(np.array(part, dtype=np.int64)) for part in found]
     order = rng.permutation(samples)
-    spare = samples - clusters
-    shares = rng.dirichlet(np.full(clusters, alpha))
-    # Rounding the running total keeps the sum exact.
-    ends = np.rint(np.cumsum(shares)[:-1] * spare).astype(np.int64) + np.arange(1, clusters)
-    return [np.sort(part) for part in np.split(order, ends)]
+    if name == "length":
+        order = order[np.argsort(lengths[order], kind="stable")]
+    parts = np.array_split(order, clusters)
+    if name == "quantity":
+        # Rounding the running total keeps the sum exact.
+        totals = np.rint(np.cumsum(rng.dirichlet(concentrations))[:-1] * (samples - clusters))
+        parts = np.split(order, totals.astype(np.int64) + np.arange(1, clusters))
+    return [np.sort(part) for part in parts]

@@ -116,10 +116,9 @@ class Table:
 def column_index(
     source: str, field: str, asked: str | int, header: Sequence[str], count: int | None = None
 ) -> int:
-    """Return the index of a column that is requested by name or index.
+    """Return the index of a column of the table ``source`` that is requested by name or index.
 
     Args:
-        source: Name of the table, for errors.
         field: Field of the scenario's ``learning`` that names it.
         header: Names of the columns; empty if they have none.
         count: Number of columns; None takes the header's.
@@ -161,13 +160,7 @@ def read_table(path: Path) -> Table:
 
     Blank lines are skipped. CSV files may be separated by semicolons or tabs, and begin with Excel's line
     ``sep=;``. In them backslashes become spaces: data sets use them for line breaks. JSON lines are objects
-    whose fields are the columns.
-
-    Args:
-        path: A file with one of the :data:`ENDINGS`.
-
-    Returns:
-        Its rows; the header of a TSV or CSV file, if any, is the first of them.
+    whose fields are the columns. The header of a TSV or CSV file, if any, is the first of the rows.
 
     Raises:
         DataError: Naming the file and, where there is one, the line.
@@ -319,9 +312,6 @@ def read_text(path: Path, carriage_return: str = "\n") -> str:
 
 def require_sound(place: str, text: str) -> None:
     """Refuse a text that is not valid Unicode, or with a word that takes minutes to learn from.
-
-    Args:
-        place: Place of the text, for the error.
 
     Raises:
         DataError: If it has a lone surrogate, or a word is longer than :data:`LONGEST_WORD`.

@@ -33,16 +33,6 @@ class Span(NamedTuple):
     kind: str
 
 
-def split_tag(tag: str) -> tuple[str, str]:
-    """Return prefix and type of a tag, ``("O", "")`` for a word outside; L, U, M and W become E, S, I and S.
-
-    A hyphen or an underscore separates the two.
-    """
-    if tag == OUTSIDE:
-        return OUTSIDE, ""
-    return _TO_BIOES.get(tag[0], tag[0]), tag[2:]
-
-
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the entities of one sentence, in order, whatever the scheme.
 
@@ -52,7 +42,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     start, before, open_kind = 0, OUTSIDE, ""
     for i, tag in enumerate([*tags, OUTSIDE]):
-        prefix, kind = split_tag(tag)
+        prefix, kind = _TO_BIOES.get(tag[0], tag[0]), tag[2:]
         continues = prefix in {"I", "E"} and before in {"B", "I"} and kind == open_kind
         if not continues:
             if before != OUTSIDE:

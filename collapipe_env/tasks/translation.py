@@ -11,25 +11,22 @@ from torch.nn import functional
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.decoder import CachedDecoding, Decoder
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
-from collapipe_env.models.tokenization import PADDING, encode
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.tokenization import (
+    BEGIN,
+    PADDING,
+    REVERSIBLE,
+    decode,
+    encode,
+    encode_sources,
+    encode_targets,
+    train_tokenizer,
+)
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
-from collapipe_env.tasks.file_stamps import once
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
-from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
-from collapipe_env.tasks.preparation import length_strata, read_once, shared
-from collapipe_env.tasks.translation_tokenizer import (
-    BEGIN,
-    decode,
-    encode_sources,
-    encode_targets,
-    train_subwords,
-)
-
-EMBEDDED = SHIPPED / "messages"
-"""Folder of the message pairs that the package ships."""
+from collapipe_env.tasks.preparation import once, prepared, read_once
 
 SMALLEST_VOCABULARY = 64
 """Least number of target tokens; fewer leave no room for an alphabet."""
@@ -50,28 +47,28 @@ class Translation:
 
         Source and target have tokenisers of their own, learned from the training part; with a checkpoint,
         the source has the checkpoint's.
-
-        Raises:
-            DataError: If the data cannot be read.
-            ScenarioError: If the workload has no decoder or too few outputs.
         """
         _check(spec)
         sizes = spec.architecture.vocabulary, spec.outputs, spec.architecture.sequence_length
-        return once(_load, spec.dataset, spec.checkpoint, spec.languages, *sizes)
+        return once(_load, spec.dataset, spec.checkpoint, spec.languages, sizes)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        read_once(load_parallel, spec.dataset, EMBEDDED, spec.languages)
+        read_once(load_parallel, spec.dataset, "messages", spec.languages)
         return ()
 
     def data_line(self, spec: TaskSpec) -> str:
         """Return the direction of the translation, as ``translates en -> de``."""
-        named = read_once(load_parallel, spec.dataset, EMBEDDED, spec.languages)[0].languages
+        named = read_once(load_parallel, spec.dataset, "messages", spec.languages)[0].languages
         first, second = named or ("the first column", "the second")
         return f"translates {first} -> {second}"
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the decoder."""
+        """Return the decoder.
+
+        Raises:
+            ScenarioError: If the workload has no decoder blocks or too few outputs.
+        """
         _check(spec)
         return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
 
@@ -86,7 +83,6 @@ class Translation:
             outputs: The decoder's scores of all positions, or only of those with a token to predict, shape
                 (positions, V_out).
             targets: Ids, shape (samples, q + 1).
-            smoothing: Label smoothing over all V_out tokens.
         """
         expected = targets[:, 1:].flatten()
         if len(outputs) < len(expected):
@@ -134,25 +130,18 @@ def _check(spec: TaskSpec) -> None:
 
 
 def _load(
-    dataset: str,
-    checkpoint: str | None,
-    languages: tuple[str, str] | None,
-    vocabulary: int,
-    outputs: int,
-    sequence_length: int,
+    dataset: str, checkpoint: str | None, languages: tuple[str, str] | None, sizes: tuple[int, int, int]
 ) -> TaskData:
-    parts = read_once(load_parallel, dataset, EMBEDDED, languages)
+    vocabulary, outputs, sequence_length = sizes
+    parts = read_once(load_parallel, dataset, "messages", languages)
     if checkpoint is None:
-        source, encode_source = train_subwords(parts[0].sources, vocabulary), encode_sources
+        source, encoded = train_tokenizer(parts[0].sources, vocabulary, REVERSIBLE), encode_sources
     else:
-        source, encode_source = checkpoint_tokenizer(checkpoint, sequence_length), encode
-    target = train_subwords(parts[0].targets, outputs)
+        source, encoded = checkpoint_tokenizer(checkpoint, sequence_length), encode
+    target = train_tokenizer(parts[0].targets, outputs, REVERSIBLE)
 
     def split(pairs: Pairs) -> Split:
-        tokens = shared(encode_source(source, pairs.sources, sequence_length))
-        return Split(tokens, shared(encode_targets(target, pairs.targets, sequence_length)), pairs.targets)
+        tokens = encoded(source, pairs.sources, sequence_length)
+        return Split(tokens, encode_targets(target, pairs.targets, sequence_length), pairs.targets)
 
-    train, dev, test = (split(pairs) for pairs in parts)
-    lengths = shared((train.tokens != PADDING).sum(axis=1))
-    written, hidden = functools.partial(decode, target), special_ids(source).hidden
-    return TaskData(train, dev, test, shared(length_strata(lengths)), lengths, (), written, hidden)
+    return prepared(parts, split, source, decode=functools.partial(decode, target))

@@ -14,7 +14,7 @@ from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models import hf_tokenizer
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, language_tokenizer, special_ids
 from collapipe_env.models.tokenization import encode, train_tokenizer
-from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens
+from collapipe_env.tasks.language_tokens import LanguageTokens
 
 VOCABULARY = (
     *["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
@@ -88,9 +88,9 @@ def test_rows_keep_their_end_when_cut(bert):
 
 def test_special_ids(bert):
     ids = special_ids(checkpoint_tokenizer(bert))
-    assert (ids.padding, ids.unknown, ids.hidden, ids.start, ids.end) == (0, 2, 5, 3, 4)
+    assert ids == (2, 5, 3, 4)
     own = special_ids(train_tokenizer(["some words"], 30))
-    assert (own.padding, own.unknown, own.hidden, own.start, own.end) == (0, 1, 1, None, None)
+    assert own == (1, 1, None, None)
 
 
 @pytest.mark.parametrize("ready", [True, False])
@@ -115,13 +115,13 @@ def test_tokenizer_of_another_kind(gpt2):
 
 
 def test_tokenizers_that_lose_the_text():
-    kept = CheckpointTokens(Tokenizer(models.BPE(LETTERS, [], unk_token=None)), 0, 6)
+    kept = LanguageTokens(Tokenizer(models.BPE(LETTERS, [], unk_token=None)), 0, 6)
     texts = ["ab" * 50, "zz" * 3]
     kept.require_text(kept.encode(texts), texts)
     texts = ["zz" * 50, "ab"]
     with pytest.raises(CheckpointError, match=r"keeps 2 of 102 bytes of the text"):
         kept.require_text(kept.encode(texts), texts)
-    words = CheckpointTokens(Tokenizer(models.WordLevel({"a": 0}, unk_token="q")), 0, 1)
+    words = LanguageTokens(Tokenizer(models.WordLevel({"a": 0}, unk_token="q")), 0, 1)
     with pytest.raises(CheckpointError, match=r"cannot encode the text \(WordLevel error"):
         words.encode(["b"])
 

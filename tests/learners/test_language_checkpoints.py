@@ -17,8 +17,8 @@ from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.simulator.learner import Arrivals, SavesModels
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.byte_tokens import NO_TARGET
-from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens
+from collapipe_env.tasks.base import NO_TARGET
+from collapipe_env.tasks.language_tokens import LanguageTokens, checkpoint_tokens
 
 N, BLOCKS, LENGTH, SPARE = 2, 3, 12, 5
 END = "<|endoftext|>"
@@ -192,7 +192,7 @@ def test_bytes_of_pieces(tmp_path):
     tokenizer = Tokenizer(models.BPE(vocabulary, [("▁", "a"), ("a", "a")], unk_token="<unk>"))
     tokenizer.add_special_tokens(["<unk>", "</s>"])
     tokenizer.add_tokens(["zzz"])
-    tokens = CheckpointTokens(tokenizer, 1, 11)
+    tokens = LanguageTokens(tokenizer, 1, 11)
     assert tokens.byte_counts.tolist() == [0, 0, 1, 1, 2, 2, 1, 2, 3, 0, 0]
     assert tokens.unwritten == (0, 9, 10)
     assert len(tokens) == 11

@@ -13,7 +13,7 @@ from collapipe_env.physics.llama_workload import llama_stored_bytes
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.base import task_spec
-from collapipe_env.tasks.classification import PooledLinear
+from collapipe_env.tasks.heads import PooledLinear
 from collapipe_env.training.flat_parameters import parameter_count
 from collapipe_env.training.pipeline_step import CutModel
 

@@ -12,7 +12,8 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.simulator.learner import Arrivals, WritesSamples
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.byte_tokens import END, NO_TARGET
+from collapipe_env.tasks.base import NO_TARGET
+from collapipe_env.tasks.language_tokens import END
 from collapipe_env.tasks.partition import partition
 
 N, BLOCKS, LENGTH, VOCABULARY = 3, 2, 16, 300

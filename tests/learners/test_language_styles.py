@@ -14,9 +14,9 @@ from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.tasks import get_task
-from collapipe_env.tasks.base import task_spec, trained_architecture
-from collapipe_env.tasks.byte_tokens import END, NO_TARGET
-from collapipe_env.tasks.language_modelling import VocabularyHead
+from collapipe_env.tasks.base import NO_TARGET, task_spec, trained_architecture
+from collapipe_env.tasks.heads import TokenLinear
+from collapipe_env.tasks.language_tokens import END
 
 N, BLOCKS, ROUNDS, VOCABULARY, LENGTH = 2, 2, 60, 300, 16
 STYLES = {
@@ -77,7 +77,7 @@ def test_a_scenario_trains_and_writes(name):
     assert report.metric[0] < 0.6 * unigram_perplexity(data)
 
     model, head = learner._runs[0].common_model
-    assert isinstance(head, VocabularyHead if name == "pre-ln" else LanguageHead)
+    assert isinstance(head, TokenLinear if name == "pre-ln" else LanguageHead)
     assert torch.equal(head.weight, model.embedding.weight) == ("tied" in name)
 
     # What is written greedily is the token of the highest score, one after the other.

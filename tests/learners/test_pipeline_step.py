@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.tasks.classification import Classification, PooledLinear
+from collapipe_env.tasks.classification import Classification
+from collapipe_env.tasks.heads import PooledLinear
 from collapipe_env.training.pipeline_step import CutModel, InFlight, pipeline_step
 
 BLOCKS, BATCH, LENGTH = 5, 12, 6

@@ -9,8 +9,8 @@ import torch
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.decoder import CachedDecoding, Decoder
+from collapipe_env.models.tokenization import BEGIN, END
 from collapipe_env.tasks.beam_search import NEVER_WRITTEN, beam_search, greedy
-from collapipe_env.tasks.translation_tokenizer import BEGIN, END
 
 
 class Oracle:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.tasks.byte_tokens import BYTES, END, FIRST, HIDDEN, NO_TARGET, learn_bytes, pack
+from collapipe_env.tasks.base import NO_TARGET
+from collapipe_env.tasks.language_tokens import BYTES, END, FIRST, HIDDEN, learn_bytes, pack
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 3
 TOKENS = learn_bytes(TEXTS, 275)

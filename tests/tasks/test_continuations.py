@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.tasks.byte_tokens import HIDDEN, ByteTokens
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.tasks.continuations import ScoresNotFiniteError, continued, drawn, likeliest, nucleus
+from collapipe_env.tasks.language_tokens import HIDDEN
 
-UNWRITTEN = ByteTokens.unwritten
+UNWRITTEN = (PADDING, HIDDEN)
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,7 +7,9 @@ import pytest
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.documents import load_documents, read_file
-from collapipe_env.tasks.language_modelling import EMBEDDED
+from collapipe_env.tasks.preparation import EMBEDDED
+
+STORIES = EMBEDDED / "stories"
 
 
 def rows(count, **more):
@@ -51,7 +53,7 @@ def test_json_lines_have_fields(tmp_path):
 
 
 def test_embedded_stories():
-    parts = load_documents(EMBEDDED)
+    parts = load_documents(STORIES)
     assert [len(part) for part in parts] == [700, 80, 100]
     texts = [set(part.texts) for part in parts]
     assert not texts[0] & texts[1]

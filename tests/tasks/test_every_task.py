@@ -14,8 +14,8 @@ import torch
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.byte_tokens import NO_TARGET
-from collapipe_env.tasks.file_stamps import stamp_of
+from collapipe_env.tasks.base import NO_TARGET
+from collapipe_env.tasks.preparation import stamp_of
 
 # File, its samples ({0} stands for a word), outputs, decoder blocks, target of positions without any.
 TASKS = {

@@ -11,11 +11,12 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario import load_scenario
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.base import task_spec, trained_architecture
-from collapipe_env.tasks.byte_tokens import END, NO_TARGET
+from collapipe_env.tasks.base import NO_TARGET, task_spec, trained_architecture
 from collapipe_env.tasks.documents import load_documents
-from collapipe_env.tasks.language_modelling import EMBEDDED, VocabularyHead
+from collapipe_env.tasks.language_tokens import END
+from collapipe_env.tasks.preparation import EMBEDDED
 
+STORIES = EMBEDDED / "stories"
 STYLES = ("pre-ln", "transformer", "bert")
 LENGTH, VOCABULARY = 12, 300
 TASK = get_task("language-modelling")
@@ -33,7 +34,7 @@ def data():
 
 
 def test_parts_are_the_packed_documents(data):
-    for split, documents in zip((data.train, data.dev, data.test), load_documents(EMBEDDED), strict=True):
+    for split, documents in zip((data.train, data.dev, data.test), load_documents(STORIES), strict=True):
         stream = split.targets[split.targets != NO_TARGET]
         assert (stream == END).sum() == len(documents)
         ends = np.flatnonzero(stream == END)
@@ -46,7 +47,7 @@ def test_parts_are_the_packed_documents(data):
 
 
 def test_references_are_the_bytes_of_the_text(data):
-    for split, documents in zip((data.dev, data.test), load_documents(EMBEDDED)[1:], strict=True):
+    for split, documents in zip((data.dev, data.test), load_documents(STORIES)[1:], strict=True):
         assert len(split.references) == len(split)
         assert sum(split.references) == sum(len(text.encode()) for text in documents.texts)
     row = data.test.targets[7]
@@ -54,7 +55,7 @@ def test_references_are_the_bytes_of_the_text(data):
 
 
 def test_strata_are_the_kinds_else_the_lengths(data, tmp_path):
-    kinds = load_documents(EMBEDDED)[0].kinds
+    kinds = load_documents(STORIES)[0].kinds
     names = sorted(set(kinds))
     assert data.strata.tolist() == [names.index(kind) for kind in kinds]
     rng = np.random.default_rng(0)  # letters that no two lines have in common make no pairs
@@ -69,7 +70,7 @@ def test_strata_are_the_kinds_else_the_lengths(data, tmp_path):
 
 
 def test_documents_are_packed_for_those_who_hold_them(data):
-    texts = load_documents(EMBEDDED)[0].texts
+    texts = load_documents(STORIES)[0].texts
     packed = data.pack(np.array([3, 1]))
     stream = packed.targets[packed.targets != NO_TARGET]
     ends = np.flatnonzero(stream == END)
@@ -109,7 +110,10 @@ def test_metrics_by_their_definitions(data):
 @pytest.mark.parametrize("style", STYLES)
 def test_no_position_sees_a_later_one(style):
     sizes = spec(style).architecture
-    model, head = ClusterModel(sizes, torch.Generator()), VocabularyHead(sizes, torch.Generator())
+    model, head = (
+        ClusterModel(sizes, torch.Generator()),
+        TASK.build_head(TaskSpec(sizes, 0), torch.Generator()),
+    )
     tokens = torch.randint(3, VOCABULARY, (1, LENGTH), generator=torch.Generator().manual_seed(1))
     before = head(model(tokens), tokens != 0)
     for place in (3, LENGTH - 1):
@@ -170,7 +174,7 @@ def test_the_head_is_priced_at_every_position():
     sizes = Architecture(
         1, work.width, work.feedforward, work.heads, work.sequence_length, work.vocabulary, causal=True
     )
-    head = VocabularyHead(sizes, torch.Generator())
+    head = TASK.build_head(TaskSpec(sizes, 0), torch.Generator())
     with FlopCounterMode(display=False) as counter:
         head(torch.ones(3, work.sequence_length, work.width), None)
     assert counter.get_total_flops() == 3 * workload_costs(scenario).decoder_forward_flops

@@ -14,15 +14,18 @@ from trace_support import DATA
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.tokenization import CASED, train_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task
+from collapipe_env.tasks.base import NO_TARGET
 from collapipe_env.tasks.heads import TokenLinear
-from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, entity_scores, load_entities
-from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
+from collapipe_env.tasks.ner import encode_words, entity_scores, load_entities
+from collapipe_env.tasks.preparation import EMBEDDED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_embedded_entities
 
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
+ENTITIES = EMBEDDED / "entities"
 TASK = get_task("ner")
 KINDS = ("date", "location", "organisation", "person", "product")
 
@@ -100,13 +103,13 @@ def test_first_piece_carries_the_tag_and_words_beyond_the_cut_are_o(tmp_path):
     assert data.classes == ("O", "B-x", "I-x")
     first = data.dev.targets[0]
     assert data.dev.references == (("B-x", "I-x", "O", "B-x"), ("O",))
-    shown = first[first != NO_TAG].tolist()
+    shown = first[first != NO_TARGET].tolist()
     assert shown == [1, 2, 0, 1][: len(shown)]
     assert first[0] == 1
-    assert first[1] == NO_TAG, "the unknown word has several pieces"
+    assert first[1] == NO_TARGET, "the unknown word has several pieces"
     assert 2 <= len(shown) < 4, "the row is too short for all words"
 
-    perfect = np.where(data.dev.targets == NO_TAG, 2, data.dev.targets)
+    perfect = np.where(data.dev.targets == NO_TARGET, 2, data.dev.targets)
     found = TASK.score(perfect, data.dev, data)
     # One of two entities lies beyond the cut: found precision 1, recall 1/2.
     assert (found["entity_precision"], found["entity_recall"]) == (1.0, 0.5)
@@ -117,28 +120,28 @@ def test_first_piece_carries_the_tag_and_words_beyond_the_cut_are_o(tmp_path):
 
 def test_every_word_has_a_first_piece_whatever_it_is():
     odd = ("", " ", "\u00a0", "\u200b", "\u200b\u200d", "\x07", "日本", "\U0001f600", "a b", "can't")
-    tokenizer = train_cased_tokenizer([("plain", "words")], 64)
-    rows = encode_words(tokenizer, [odd, ("plain",)], 64)
-    assert rows.words[0][rows.words[0] >= 0].tolist() == list(range(len(odd)))
-    assert (rows.tokens[rows.words >= 0] != 0).all()
-    starts = np.flatnonzero(rows.words[0] >= 0)
-    assert rows.tokens[0, starts[3]] == 1, "nothing is left of a zero-width space"
+    tokenizer = train_tokenizer(["plain", "words"], 64, CASED)
+    tokens, words = encode_words(tokenizer, [odd, ("plain",)], 64)
+    assert words[0][words[0] >= 0].tolist() == list(range(len(odd)))
+    assert (tokens[words >= 0] != 0).all()
+    starts = np.flatnonzero(words[0] >= 0)
+    assert tokens[0, starts[3]] == 1, "nothing is left of a zero-width space"
 
 
 def test_zero_width_characters_do_not_make_another_word():
-    tokenizer = train_cased_tokenizer([("plain", "words")] * 3, 64)
-    rows = encode_words(tokenizer, [("pl\u200bain",), ("plain",), ("Plain",)], 8)
-    np.testing.assert_array_equal(rows.tokens[0], rows.tokens[1])
-    assert (rows.tokens[1] != rows.tokens[2]).any(), "case is kept"
+    tokenizer = train_tokenizer(["plain", "words"] * 3, 64, CASED)
+    tokens, _ = encode_words(tokenizer, [("pl\u200bain",), ("plain",), ("Plain",)], 8)
+    np.testing.assert_array_equal(tokens[0], tokens[1])
+    assert (tokens[1] != tokens[2]).any(), "case is kept"
 
 
 def test_rows_of_a_checkpoint_are_framed(tmp_path):
     pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Anna", "ran", "Os", "##lo", "##ran"]
     checkpoint = bert_checkpoint(tmp_path / "bert", pieces, do_lower_case=False)
     tokenizer = checkpoint_tokenizer(checkpoint)
-    rows = encode_words(tokenizer, [("Anna", "ran", "Oslo"), ("Oslo", "Anna"), ("", "Bergen")], 5)
-    assert rows.tokens.tolist() == [[3, 6, 7, 8, 4], [3, 8, 9, 6, 4], [3, 2, 2, 4, 0]]
-    assert rows.words.tolist() == [[-1, 0, 1, 2, -1], [-1, 0, -1, 1, -1], [-1, 0, 1, -1, -1]]
+    tokens, words = encode_words(tokenizer, [("Anna", "ran", "Oslo"), ("Oslo", "Anna"), ("", "Bergen")], 5)
+    assert tokens.tolist() == [[3, 6, 7, 8, 4], [3, 8, 9, 6, 4], [3, 2, 2, 4, 0]]
+    assert words.tolist() == [[-1, 0, 1, 2, -1], [-1, 0, -1, 1, -1], [-1, 0, 1, -1, -1]]
     with pytest.raises(DataError, match="no room for a word"):
         encode_words(tokenizer, [("Anna",)], 2)
     dataset = folder_with(tmp_path / "data", "Anna\tB-x\nOslo\tI-x\nran\tO\n")
@@ -168,7 +171,7 @@ def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["make_embedded_entities.py", str(tmp_path)])
     make_embedded_entities.main()
     for part in ("train", "dev", "test"):
-        assert (tmp_path / f"{part}.conll").read_bytes() == (EMBEDDED / f"{part}.conll").read_bytes()
+        assert (tmp_path / f"{part}.conll").read_bytes() == (ENTITIES / f"{part}.conll").read_bytes()
 
 
 def test_embedded_names_cannot_be_looked_up():
@@ -190,12 +193,12 @@ def test_embedded_names_cannot_be_looked_up():
 
 
 def test_trailing_padding_may_be_cut_off():
-    targets = torch.tensor([[1, NO_TAG, 2, NO_TAG], [0, NO_TAG, NO_TAG, NO_TAG]])
+    targets = torch.tensor([[1, NO_TARGET, 2, NO_TARGET], [0, NO_TARGET, NO_TARGET, NO_TARGET]])
     outputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(TASK.loss(outputs[:, :3], targets), TASK.loss(outputs, targets))
     data = TASK.load(spec())
-    width = int((data.dev.targets[:3] != NO_TAG).nonzero()[1].max()) + 1
-    said = np.where(data.dev.targets == NO_TAG, 0, data.dev.targets)[:3]
+    width = int((data.dev.targets[:3] != NO_TARGET).nonzero()[1].max()) + 1
+    said = np.where(data.dev.targets == NO_TARGET, 0, data.dev.targets)[:3]
     part = data.dev.subset(np.arange(3))
     assert TASK.score(said[:, :width], part, data) == TASK.score(said, part, data)
 
@@ -249,7 +252,7 @@ def test_real_sets(name, outputs, sizes):
     assert tuple(len(part) for part in (data.train, data.dev, data.test)) == sizes
     for part in (data.dev, data.test):
         assert isinstance(part, Split)
-        said = np.where(part.targets == NO_TAG, 0, part.targets)
+        said = np.where(part.targets == NO_TARGET, 0, part.targets)
         found = TASK.score(said, part, data)
         assert found["entity_precision"] > 0.99  # less than 1 by entities that the cut shortens
         assert found["entity_recall"] > 0.99  # hardly a sentence is longer than 160 pieces

@@ -1,7 +1,6 @@
 """Translation end to end: data, loss, searches and scores; and it learns."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,16 +11,17 @@ from variants_support import mostly_slow
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.tasks import Split, TaskData, TaskSpec
-from collapipe_env.tasks.translation import EMBEDDED, Translation
-from collapipe_env.tasks.translation_tokenizer import (
+from collapipe_env.models.tokenization import (
     BEGIN,
     END,
+    REVERSIBLE,
     decode,
     encode_sources,
     encode_targets,
-    train_subwords,
+    train_tokenizer,
 )
+from collapipe_env.tasks import Split, TaskData, TaskSpec
+from collapipe_env.tasks.translation import Translation
 
 TASK = Translation()
 Q = 10
@@ -88,7 +88,7 @@ def test_strata_are_even_buckets_of_length(tmp_path):
 
 
 def test_long_sentences_are_cut(tmp_path):
-    tokenizer = train_subwords(["a b c"], 64)
+    tokenizer = train_tokenizer(["a b c"], 64, REVERSIBLE)
     source = encode_sources(tokenizer, ["a b c a b c a b c", "a"], 6)
     assert source[0, -1] == END
     assert (source[0] > 0).all()
@@ -110,7 +110,7 @@ TRICKY = (
 
 @pytest.mark.parametrize("vocabulary", [150, 400])
 def test_texts_survive_the_tokeniser(vocabulary):
-    tokenizer = train_subwords(TRICKY, vocabulary)
+    tokenizer = train_tokenizer(TRICKY, vocabulary, REVERSIBLE)
     assert tokenizer.get_vocab_size() <= vocabulary
     rows = encode_targets(tokenizer, TRICKY, 200)[:, 1:]
     assert decode(tokenizer, rows) == [
@@ -209,7 +209,6 @@ def test_workloads_that_do_not_fit_are_refused():
         TASK.predict(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1), torch.ones(1, 1), spec("embedded"))
 
 
-@pytest.mark.skipif(not Path(EMBEDDED).is_dir(), reason="the embedded messages are not there")
 def test_embedded_messages_fit_the_default_proxy():
     asked = spec("embedded", architecture=Architecture(2, 32, 64, 2, 32, 2000), outputs=2000)
     data = TASK.load(asked)
