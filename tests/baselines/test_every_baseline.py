@@ -1,10 +1,11 @@
 """What holds for all baselines: feasible decisions, rows that do not depend on the batch, whole episodes."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from baseline_support import PRICED, RECOMPUTED, SMALL, UNEVEN, decide, first_state
+from record_support import leaves
 
 from collapipe_env.baselines.optpipe import OptPipe
 from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
@@ -103,12 +104,8 @@ def test_rows_depend_neither_on_the_batch_nor_on_a_seed_or_what_was_before(name:
     for row in range(3):
         scheduler.reset(seed=row)  # nothing is random, and what was decided before does not matter
         alone = decide(scheduler, state[row : row + 1])
-        for field in fields(together):
-            values = getattr(together, field.name)
-            if values is None:
-                assert getattr(alone, field.name) is None
-            else:
-                assert np.array_equal(getattr(alone, field.name)[0], values[row]), field.name
+        for (name, mine), (_, values) in zip(leaves(alone), leaves(together), strict=True):
+            assert np.array_equal(mine[0], values[row]), name
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state
+from record_support import leaves
 
 from collapipe_env.ground.errors import ScenarioError
 
@@ -220,7 +221,7 @@ def test_the_solver_repeats_itself() -> None:
 
 
 def fields_of(allocation):
-    return {k: None if v is None else v.tolist() for k, v in vars(allocation).items()}
+    return {name: array.tolist() for name, array in leaves(allocation)}
 
 
 @pytest.mark.parametrize(
