@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from collapipe_env.physics.schedules.timeline import RoundTimeline
+from collapipe_env.rendering.colours import FAINT, PHASES, known_phase
 from collapipe_env.rendering.gantt import undrawn_steps
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import (
-    FAINT,
-    HATCH,
-    HATCH_COLOUR,
-    HATCH_NAME,
-    PHASE_COLOURS,
-    PHASE_NAMES,
-    known_phase,
-    micro_batch_colours,
-)
+from collapipe_env.rendering.style import HATCH, HATCH_COLOUR, HATCH_NAME, micro_batch_colours
 
 SWATCH_PX, TEXT_GAP_PX, ENTRY_GAP_PX, LINE_PX = 10.0, 5.0, 12.0, 14.0
 """Width of a swatch, gaps after swatches and entries, and distance between two lines."""
@@ -65,7 +57,7 @@ def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
         Entry(name, [tuple(shade) for shade in ramp])
         for name, ramp in zip(names, micro_batch_colours(5), strict=False)
     ]
-    entries += [Entry(name, [PHASE_COLOURS[label]]) for label, name in PHASE_NAMES.items() if label in phases]
+    entries += [Entry(name, [colour]) for label, (name, colour) in PHASES.items() if label in phases]
     if any(undrawn_steps(timeline) for timeline in timelines):
         entries.append(Entry(HATCH_NAME, ["white"], hatched=True))
     return entries
@@ -90,18 +82,10 @@ def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float
         x, y = left, middle + LINE_PX * (number - 0.5 * (len(lines) - 1))
         for entry in line:
             for colour in entry.colours:
-                page.boxes(x, x + entry.swatch_px, y - 5.0, y + 5.0, [colour], edge=FAINT, line_widths=0.4)
+                place = x, x + entry.swatch_px, y - 5.0, y + 5.0
+                page.boxes(*place, [colour], edge=FAINT, line_widths=0.4)
                 x += entry.swatch_px
             if entry.hatched:
-                page.boxes(
-                    x - entry.swatch_px,
-                    x,
-                    y - 5.0,
-                    y + 5.0,
-                    "none",
-                    edge=HATCH_COLOUR,
-                    hatch=2 * HATCH,
-                    z=2.1,
-                )
+                page.boxes(*place, "none", edge=HATCH_COLOUR, hatch=2 * HATCH, z=2.1)
             page.write(x + TEXT_GAP_PX, y, entry.name, 7.5)
             x += entry.width_px - entry.swatch_px * len(entry.colours)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.rendering import side_panels, site_maps
@@ -18,6 +18,8 @@ from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import RC, node_colours
 
+T = TypeVar("T")
+
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
@@ -26,16 +28,10 @@ PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 """Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
 
-def compose(view: RoundView, width_px: int, height_px: int) -> Figure:
-    """Lay out and fill a figure; see :func:`collapipe_env.rendering.round_figure`."""
+def drawn(view: RoundView, width_px: int, height_px: int, form: Callable[[Sheet], T]) -> T:
+    """Lay out and fill a page, and return it in a form: :meth:`Sheet.figure` or :meth:`Sheet.pixels`."""
     with matplotlib.rc_context(RC):
-        return _filled(view, width_px, height_px).figure()
-
-
-def pixels(view: RoundView, width_px: int, height_px: int) -> npt.NDArray[np.uint8]:
-    """Lay out, fill and draw a frame; see :func:`collapipe_env.rendering.draw_round`."""
-    with matplotlib.rc_context(RC):
-        return _filled(view, width_px, height_px).pixels()
+        return form(_filled(view, width_px, height_px))
 
 
 def _filled(view: RoundView, width_px: int, height_px: int) -> Sheet:

@@ -17,7 +17,7 @@ from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, Round
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.learner import Arrivals
-from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
+from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.system import MOBILITY
 from collapipe_env.simulator.world import World
@@ -127,9 +127,14 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
     Args:
         allocation: The plan (E, ...).
     """
-    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
-        return False
-    return allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
+    return not _takes_turns(allocation, row) and (
+        allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
+    )
+
+
+def _takes_turns(allocation: Allocation, row: int) -> bool:
+    """Whether the server runs one cluster after the other."""
+    return allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -154,11 +159,11 @@ def _scheduled_events(
 ) -> tuple[float, list[Event]] | None:
     """Return length and events of a local step that the event-driven GPipe simulation does not cover."""
     allocation, at = record.allocation, (row, cluster)
-    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
+    if runs_gpipe(allocation, row, cluster):
+        return None
+    if _takes_turns(allocation, row):
         # The wait for the server depends on the other clusters: its length is known, its events are not.
         return float(costs.local_step[at] - costs.allreduce[at] - costs.update[at]), []
-    if allocation.schedule is None or int(allocation.schedule[at]) == GPIPE:
-        return None
     from collapipe_env.physics.schedules.events import schedule_events
 
     shape = costs.local_step.shape
@@ -282,23 +287,5 @@ def preview(world: World) -> RoundRecord:
     shape = (*state.uplink_gain.shape, world.parameters.most_local_steps)
     M = allocation.micro_batches
     counts = np.where(np.arange(shape[-1]) < work.local_steps, M[..., None], 0)
-    backlog, excess, held = queue_round(
-        state.backlog,
-        costs.energy_ratio,
-        costs.allowance,
-        costs.plays,
-        state.present,
-    )
-    server = server_round(state, costs)
-    if server is not None:
-        held, excess = held + server[0], excess + server[1]
-    return RoundRecord(
-        state=state,
-        allocation=allocation,
-        costs=costs,
-        arrivals=Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1]),
-        backlog=backlog,
-        backlog_sum=held,
-        energy_excess=excess,
-        learning=replace(world.learning),
-    )
+    arrivals = Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1])
+    return world.recorded(state, allocation, costs, arrivals, replace(world.learning))

@@ -7,10 +7,11 @@ import math
 import matplotlib
 import numpy as np
 
+from collapipe_env.rendering.colours import CU_COLOUR, FAINT, GRID, INK
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import CU_COLOUR, FAINT, GRID, INK, node_colours
+from collapipe_env.rendering.style import node_colours
 
 MAP_PX, GAP_PX = 116.0, 20.0
 STRIP_PX = MAP_PX + 60.0

@@ -15,36 +15,7 @@ import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.rendering.colours import (
-    CU_COLOUR,
-    FAINT,
-    GRID,
-    INK,
-    MUTED,
-    PHASE_COLOURS,
-    PHASE_NAMES,
-    SERVER_COLOUR,
-    known_phase,
-)
-
-__all__ = [
-    "CU_COLOUR",
-    "FAINT",
-    "GRID",
-    "HATCH",
-    "HATCH_COLOUR",
-    "HATCH_NAME",
-    "INK",
-    "MUTED",
-    "PHASE_COLOURS",
-    "PHASE_NAMES",
-    "RC",
-    "SERVER_COLOUR",
-    "ink_on",
-    "known_phase",
-    "micro_batch_colours",
-    "node_colours",
-]
+from collapipe_env.rendering.colours import CU_COLOUR, INK, MUTED
 
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"

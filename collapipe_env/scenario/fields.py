@@ -15,6 +15,7 @@ SPEC_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=T
 
 
 def real(
+    default: float | None,
     meaning: str,
     unit: str,
     *,
@@ -23,47 +24,50 @@ def real(
     le: float | None = None,
     lt: float | None = None,
 ) -> Any:
-    """Describe a float field with its unit and range (integers are accepted, strings and booleans are not).
+    """Declare a float field (integers are accepted, strings and booleans are not).
 
     Args:
+        default: Its default; with ``None`` the field may be null.
         meaning: Meaning of the number.
         unit: Unit of the number, ``"1"`` for a pure number.
         ge: Smallest allowed value, included.
         gt: Lower bound, excluded.
         le: Largest allowed value, included.
         lt: Upper bound, excluded.
-
-    Returns:
-        Field information for ``typing.Annotated``.
     """
-    text = f"{meaning}; unit {unit}, {_range_text(ge, gt, le, lt)}"
-    return Field(strict=True, ge=ge, gt=gt, le=le, lt=lt, description=text)
+    bounds = {"at least": ge, "above": gt, "at most": le, "below": lt}
+    said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+    text = f"{meaning}; unit {unit}, range {said}{_or_null(default)}"
+    return Field(default, kw_only=True, strict=True, ge=ge, gt=gt, le=le, lt=lt, description=text)
 
 
-def whole(meaning: str, low: int, high: int) -> Any:
-    """Describe an integer field with its range (floats, strings and booleans are not accepted).
-
-    Args:
-        meaning: The things counted.
-        low: Smallest allowed value.
-        high: Largest allowed value.
-
-    Returns:
-        Field information for ``typing.Annotated``.
-    """
-    return Field(strict=True, ge=low, le=high, description=f"{meaning}; integer, range {low} to {high}")
+def whole(default: int | None, meaning: str, low: int, high: int) -> Any:
+    """Declare an integer field from ``low`` to ``high`` (floats, strings and booleans are not accepted)."""
+    text = f"{meaning}; integer, range {low} to {high}{_or_null(default)}"
+    return Field(default, kw_only=True, strict=True, ge=low, le=high, description=text)
 
 
-def described(text: str) -> Any:
-    """Describe a field whose type alone states what is allowed.
+def switch(default: bool, meaning: str) -> Any:
+    """Declare a field that is true or false."""
+    return Field(default, kw_only=True, strict=True, description=f"{meaning}; no unit, true or false")
+
+
+def described(default: Any, text: str) -> Any:
+    """Declare a field whose type states what is allowed; the choices of a ``Literal`` are added to its text.
 
     Args:
         text: Meaning, unit and range.
-
-    Returns:
-        Field information for ``typing.Annotated``.
     """
-    return Field(description=text)
+    return Field(default, kw_only=True, description=text)
+
+
+def section(kind: type, meaning: str) -> Any:
+    """Declare a section of a scenario, by default as its class has it."""
+    return Field(default_factory=kind, kw_only=True, description=f"{meaning}; units per field")
+
+
+def _or_null(default: float | None) -> str:
+    return ", or null" if default is None else ""
 
 
 def require_ordered(field: str, values: Sequence[float]) -> None:
@@ -81,20 +85,6 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
             raise ValueError(
                 f"{field} must be in ascending order without repeats, but {before:g} is followed by {after:g}"
             )
-
-
-def _range_text(ge: float | None, gt: float | None, le: float | None, lt: float | None) -> str:
-    """Return a range in words, such as ``"range above 0 and at most 1"``."""
-    parts = []
-    if ge is not None:
-        parts.append(f"at least {ge:g}")
-    if gt is not None:
-        parts.append(f"above {gt:g}")
-    if le is not None:
-        parts.append(f"at most {le:g}")
-    if lt is not None:
-        parts.append(f"below {lt:g}")
-    return "range " + (" and ".join(parts) if parts else "any finite number")
 
 
 def _writable(text: str) -> str:

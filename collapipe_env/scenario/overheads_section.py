@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.fields import SPEC_CONFIG, real
@@ -21,27 +19,23 @@ class OverheadSpec:
     The defaults are estimates for phones and small boards (`docs/prices.md`).
     """
 
-    block_s: Annotated[
-        float,
-        real("time of launching a block's forward pass at 1 GHz, twice that backward", "s", ge=0.0, le=1e3),
-    ] = 0.003
-    update_s: Annotated[
-        float,
-        real("time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0.0, le=1e3),
-    ] = 0.005
-    message_s: Annotated[
-        float, real("fixed time of a device-to-device message, without its bits", "s", ge=0.0, le=1e3)
-    ] = 0.001
-    header_bits: Annotated[float, real("header of a device-to-device message", "bits", ge=0.0, le=1e9)] = 0.0
-    latency_s: Annotated[
-        float, real("latency of a device-to-device message after sending", "s", ge=0.0, le=1e3)
-    ] = 0.003
-    edge_message_s: Annotated[
-        float, real("fixed time of a message on uplink or downlink, without its bits", "s", ge=0.0, le=1e3)
-    ] = 0.001
-    edge_latency_s: Annotated[
-        float, real("latency of a message on uplink or downlink after sending", "s", ge=0.0, le=1e3)
-    ] = 0.015
-    server_s: Annotated[
-        float, real("time of launching the server's forward pass, twice that backward", "s", ge=0.0, le=1e3)
-    ] = 0.0005
+    block_s: float = real(
+        0.003, "time of launching a block's forward pass at 1 GHz, twice that backward", "s", ge=0.0, le=1e3
+    )
+    update_s: float = real(
+        0.005, "time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0.0, le=1e3
+    )
+    message_s: float = real(
+        0.001, "fixed time of a device-to-device message, without its bits", "s", ge=0.0, le=1e3
+    )
+    header_bits: float = real(0.0, "header of a device-to-device message", "bits", ge=0.0, le=1e9)
+    latency_s: float = real(0.003, "latency of a device-to-device message after sending", "s", ge=0.0, le=1e3)
+    edge_message_s: float = real(
+        0.001, "fixed time of a message on uplink or downlink, without its bits", "s", ge=0.0, le=1e3
+    )
+    edge_latency_s: float = real(
+        0.015, "latency of a message on uplink or downlink after sending", "s", ge=0.0, le=1e3
+    )
+    server_s: float = real(
+        0.0005, "time of launching the server's forward pass, twice that backward", "s", ge=0.0, le=1e3
+    )

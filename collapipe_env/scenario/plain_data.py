@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,14 +174,8 @@ def plain_yaml(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-def adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """Return the validator of a dataclass; building it takes far longer than using it."""
-    return _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
-
-
-@lru_cache(maxsize=128)
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+adapter: Callable[[type[Any]], TypeAdapter[Any]] = lru_cache(maxsize=128)(TypeAdapter)
+"""Validator of a dataclass; building it takes far longer than using it."""
 
 
 def validated(kind: type[T], data: Mapping[str, Any], source: str) -> T:

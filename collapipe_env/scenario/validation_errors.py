@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
@@ -35,14 +35,13 @@ class InnerFieldError(ValueError):
 
 
 def refuse_clearly(cls: type[T]) -> type[T]:
-    """Make a pydantic dataclass raise ``ScenarioError`` instead of pydantic's own error.
-
-    Args:
-        cls: The dataclass to decorate; changed in place.
-
-    Returns:
-        The same class.
-    """
+    """Make a pydantic dataclass raise ``ScenarioError``, and describe the choices of its fields; in place."""
+    fields: Any = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    for field in fields.values():
+        for hint in (field.annotation, *get_args(field.annotation)):
+            if get_origin(hint) is Literal and get_origin(field.annotation) is not tuple:
+                mark = "," if ";" in field.description else ";"  # after the unit, if there is one
+                field.description += f"{mark} one of {', '.join(map(str, get_args(hint)))}"
     validate = cls.__init__
 
     @functools.wraps(validate)
@@ -69,7 +68,7 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
         One line for one fault; otherwise a heading and one line for each.
     """
     faults = _faults(error, data)
-    lines = [str(_fault(path, items, data, root)) for path, items in faults[:SHOWN]]
+    lines = [str(_fault(path, items, root)) for path, items in faults[:SHOWN]]
     if len(faults) == 1:
         return f"{source}: {lines[0]}"
     if len(faults) > SHOWN:
@@ -79,7 +78,7 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
 
 def first_fault(error: ValidationError, root: type, data: object) -> InnerFieldError:
     """Return the first fault of a validation; arguments as for :func:`fault_text`."""
-    return _fault(*_faults(error, data)[0], data, root)
+    return _fault(*_faults(error, data)[0], root)
 
 
 def _faults(error: ValidationError, data: object) -> list[tuple[tuple[int | str, ...], list[Any]]]:
@@ -98,22 +97,21 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
 
     Args:
         root: The dataclass to start from.
-        path: Field names and indices.
 
     Returns:
-        The dataclass there, or ``None`` if the path ends at something else.
+        The dataclass there; ``None`` if the path ends at something else.
     """
     current: type | None = root
     for step in path:
         if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
             continue  # an index: the entry's type was already found with its list
-        if current is None or step not in _field_names(current):
+        if step not in _field_names(current):
             return None
         current = _dataclass_in(get_type_hints(current)[str(step)])
     return current
 
 
-def _fault(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> InnerFieldError:
+def _fault(path: Sequence[int | str], items: Sequence[Any], root: type) -> InnerFieldError:
     """Describe the fault at one place; pydantic reports one for each branch of a union."""
     fault = items[0].get("ctx", {}).get("error")
     if isinstance(fault, InnerFieldError):
@@ -127,9 +125,8 @@ def _fault(path: Sequence[int | str], items: Sequence[Any], data: object, root: 
     section = dataclass_at(root, path)
     if section is not None and allowed.startswith("!"):
         return InnerFieldError(dotted, allowed[1:])  # a rule between fields: its message holds the values
-    value = _value_at(data, path, items[-1]["input"])
     note = _description(root, path)
-    text = f"got {shown(value)}, but {allowed.removeprefix('!')}"
+    text = f"got {shown(items[-1]['input'])}, but {allowed.removeprefix('!')}"
     return InnerFieldError(dotted, f"{text} ({note})" if note else text)
 
 
@@ -137,15 +134,12 @@ def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str
     """Return the allowed values as text; a leading ``!`` marks a rule between fields."""
     kind = item["type"]
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
-        section = dataclass_at(root, path[:-1])
-        names = _field_names(section) if section is not None else []
+        names = _field_names(dataclass_at(root, path[:-1]))
         return f"there is no field {shown(str(path[-1]))} here; {nearest_name(str(path[-1]), names)}"
     if kind == "missing":
         return "this field is required"
     if kind == "dataclass_type":
-        section = dataclass_at(root, path)
-        fields = ", ".join(_field_names(section)) if section is not None else ""
-        return f"a mapping is expected with fields among {fields}"
+        return f"a mapping is expected with fields among {', '.join(_field_names(dataclass_at(root, path)))}"
     if kind == "value_error":
         text = shortened(item["msg"].removeprefix("Value error, "), 2_000)
         return "!" + text if path else text
@@ -180,34 +174,20 @@ def _step(value: object, step: int | str) -> object:
     return _MISSING
 
 
-def _value_at(data: object, path: Sequence[int | str], default: object) -> object:
-    for step in path:
-        data = _step(data, step)
-    return default if data is _MISSING else data
-
-
-def _field_names(cls: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls)]
+def _field_names(cls: type | None) -> list[str]:
+    return [] if cls is None else [field.name for field in dataclasses.fields(cls)]
 
 
 def _dataclass_in(hint: object) -> type | None:
     """Find the dataclass in a type hint such as ``tuple[X, ...]`` or ``X | None``."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
-    for argument in get_args(hint):
-        found = _dataclass_in(argument)
-        if found is not None:
-            return found
-    return None
+    return next((found for part in get_args(hint) if (found := _dataclass_in(part)) is not None), None)
 
 
 def _description(root: type, path: Sequence[object]) -> str:
     """Return the description (meaning, unit, range) of the field at the end of a path."""
     names = [step for step in path if isinstance(step, str)]
-    section = dataclass_at(root, names[:-1])
-    if section is None or not names or names[-1] not in _field_names(section):
-        return ""
-    fields: Mapping[str, Any] = getattr(section, "__pydantic_fields__", {})
-    if names[-1] not in fields or dataclass_at(root, names) is not None:
-        return ""
-    return str(fields[names[-1]].description or "")
+    fields: Mapping[str, Any] = getattr(dataclass_at(root, names[:-1]), "__pydantic_fields__", {})
+    field = fields.get(names[-1]) if names and dataclass_at(root, names) is None else None
+    return "" if field is None else str(field.description or "")
