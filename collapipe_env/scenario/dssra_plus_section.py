@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pydantic.dataclasses import dataclass
-
-from collapipe_env.scenario.fields import SPEC_CONFIG, real
-from collapipe_env.scenario.validation_errors import refuse_clearly
+from collapipe_env.scenario.fields import real, spec
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class DSSRAPlusSpec:
     """Scalars of the scheduler ``dssra-plus`` ([X]); with the defaults it is DSSRA (`docs/dssra_plus.md`)."""
 

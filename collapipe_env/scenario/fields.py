@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args, get_origin
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
-from collapipe_env.ground.errors import fits_a_line, shown
+from collapipe_env.ground.errors import ScenarioError, fits_a_line, shown
+from collapipe_env.scenario.validation_errors import fault_text
 
 SPEC_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 """Pydantic configuration of every scenario dataclass: no unknown field, no NaN, no infinity."""
+
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def spec(cls: type[T]) -> type[T]:
+    """Make a class a section of scenarios: a frozen pydantic dataclass that raises ``ScenarioError``.
+
+    Descriptions of its fields are completed by the choices of their types.
+    """
+    built: Any = dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)(cls)
+    for field in built.__pydantic_fields__.values():
+        for hint in (field.annotation, *get_args(field.annotation)):
+            if get_origin(hint) is Literal and get_origin(field.annotation) is not tuple:
+                mark = "," if ";" in field.description else ";"  # after the unit, if there is one
+                field.description += f"{mark} one of {', '.join(map(str, get_args(hint)))}"
+    validate = built.__init__
+
+    @functools.wraps(validate)
+    def checked_init(self: T, *args: Any, **kwargs: Any) -> None:
+        try:
+            validate(self, *args, **kwargs)
+        except ValidationError as error:
+            raise ScenarioError(fault_text(error, cls, kwargs, cls.__name__)) from None
+
+    built.__init__ = checked_init
+    return cast("type[T]", built)
 
 
 def real(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
-
-from collapipe_env.scenario.fields import SPEC_CONFIG, real
-from collapipe_env.scenario.validation_errors import refuse_clearly
+from collapipe_env.scenario.fields import real, spec
 
 REFERENCE_CLOCK_HZ = 1e9
 """Clock at which device times are given; at other clocks they scale inversely."""
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class OverheadSpec:
     """Overheads and latencies ([X]); with all of them zero the model is the paper's.
 

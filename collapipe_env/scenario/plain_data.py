@@ -174,7 +174,7 @@ def plain_yaml(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-adapter: Callable[[type[Any]], TypeAdapter[Any]] = lru_cache(maxsize=128)(TypeAdapter)
+adapter: Callable[..., TypeAdapter[Any]] = lru_cache(maxsize=128)(TypeAdapter)
 """Validator of a dataclass; building it takes far longer than using it."""
 
 

@@ -6,52 +6,21 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, model_validator
-from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.consistency import require_attenuation, require_memory, require_placement
-from collapipe_env.scenario.decision_names import (
-    COLLAPIPE,
-    OPENED,
-    Decision,
-    opens,
-    ordered_decisions,
-)
+from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED, Decision, opens, ordered_decisions
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
-from collapipe_env.scenario.fields import SPEC_CONFIG, Name, described, section
+from collapipe_env.scenario.fields import Name, described, section, spec
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.scenario.overrides import overridden
 from collapipe_env.scenario.plain_data import dumped, plain_yaml
-from collapipe_env.scenario.sections import (
-    BudgetSpec,
-    ClusterSpec,
-    DeviceProfile,
-    DeviceSpec,
-    DynamicsSpec,
-    RadioSpec,
-    WorkloadSpec,
-)
+from collapipe_env.scenario.sections import BudgetSpec, ClusterSpec, DeviceSpec, DynamicsSpec, RadioSpec
 from collapipe_env.scenario.server_section import TENANTS, ServerSpec
-from collapipe_env.scenario.validation_errors import refuse_clearly
-
-__all__ = [
-    "BudgetSpec",
-    "ClusterSpec",
-    "DSSRAPlusSpec",
-    "DeviceProfile",
-    "DeviceSpec",
-    "DynamicsSpec",
-    "LearningSpec",
-    "OverheadSpec",
-    "RadioSpec",
-    "Scenario",
-    "ServerSpec",
-    "WorkloadSpec",
-]
+from collapipe_env.scenario.workload_section import WorkloadSpec
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class Scenario:
     """A complete scenario. Immutable, hashable, comparable, and JSON-able through ``to_dict``.
 

@@ -11,23 +11,21 @@ from collections import Counter
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from collapipe_env.ground.errors import shown
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.decision_names import CLOCK_CAP_MIN, PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (
-    SPEC_CONFIG,
     Name,
     Positive,
     described,
     real,
     require_ordered,
+    spec,
     whole,
 )
 from collapipe_env.scenario.process_fields import ProcessFields
-from collapipe_env.scenario.validation_errors import refuse_clearly
-from collapipe_env.scenario.workload_section import WorkloadSpec as WorkloadSpec
+from collapipe_env.scenario.workload_section import WorkloadSpec
 
 Members = Annotated[int, Field(strict=True, ge=1, le=512)]
 LEAST_SHARE = 1e-9
@@ -37,8 +35,7 @@ smaller shares, delays and rewards soon leave the range of floats."""
 ClockShare = Annotated[float, Field(strict=True, gt=0.0, le=1.0)]
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class DeviceProfile:
     """A kind of device; every device of a layout is drawn from one profile.
 
@@ -81,8 +78,7 @@ class DeviceProfile:
         return self
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class DeviceSpec:
     """Kinds of devices, and the range of transmit powers (devices and CUs alike)."""
 
@@ -114,8 +110,7 @@ class DeviceSpec:
         return self
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class ClusterSpec:
     """Numbers of clusters and devices, the area in which they stand, and the server."""
 
@@ -167,8 +162,7 @@ class ClusterSpec:
         return max(self.devices_per_cluster)
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class RadioSpec:
     """Bandwidths, noise, fading and packet errors."""
 
@@ -221,8 +215,7 @@ class RadioSpec:
         return db_to_linear(self.noise_dbm_per_hz - 30.0)
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class BudgetSpec:
     """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
@@ -251,8 +244,7 @@ class BudgetSpec:
     )
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class DynamicsSpec:
     """Length of an episode, and slow changes over its rounds."""
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic.dataclasses import dataclass
-
-from collapipe_env.scenario.fields import SPEC_CONFIG, described, real
-from collapipe_env.scenario.validation_errors import refuse_clearly
+from collapipe_env.scenario.fields import described, real, spec
 
 TENANTS = "tenants"
 """Name of the process that changes the share of other tenants."""
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class ServerSpec:
     """Terms of the edge server ([X]); a null field takes the value of the named terms (`docs/server.md`)."""
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import ValidationError
 
-from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
+from collapipe_env.ground.errors import nearest_name, shortened, shown
 from collapipe_env.scenario.suggestions import expected_text, hints_of
-
-T = TypeVar("T")
 
 SHOWN = 10
 """Number of faults that a message lists before it only counts the rest."""
@@ -32,27 +29,6 @@ class InnerFieldError(ValueError):
         super().__init__(f"{place}: {text}" if place else text)
         self.place = place
         self.text = text
-
-
-def refuse_clearly(cls: type[T]) -> type[T]:
-    """Make a pydantic dataclass raise ``ScenarioError``, and describe the choices of its fields; in place."""
-    fields: Any = cls.__pydantic_fields__  # type: ignore[attr-defined]
-    for field in fields.values():
-        for hint in (field.annotation, *get_args(field.annotation)):
-            if get_origin(hint) is Literal and get_origin(field.annotation) is not tuple:
-                mark = "," if ";" in field.description else ";"  # after the unit, if there is one
-                field.description += f"{mark} one of {', '.join(map(str, get_args(hint)))}"
-    validate = cls.__init__
-
-    @functools.wraps(validate)
-    def checked_init(self: T, *args: Any, **kwargs: Any) -> None:
-        try:
-            validate(self, *args, **kwargs)
-        except ValidationError as error:
-            raise ScenarioError(fault_text(error, cls, kwargs, cls.__name__)) from None
-
-    cls.__init__ = checked_init  # type: ignore[method-assign, assignment]
-    return cls
 
 
 def fault_text(error: ValidationError, root: type, data: object, source: str) -> str:

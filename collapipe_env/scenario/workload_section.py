@@ -6,22 +6,20 @@ import math
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.scenario.decision_names import STEP_CHOICES
 from collapipe_env.scenario.fields import (
-    SPEC_CONFIG,
     Count,
     described,
     real,
     require_ordered,
+    spec,
     switch,
     whole,
 )
 from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
-from collapipe_env.scenario.validation_errors import refuse_clearly
 
 Bits = Literal[16, 32]
 _FOLLOWING = ("stored_activation_bits", "activation_bits", "gradient_bits")
@@ -35,8 +33,7 @@ def _known_task(name: str) -> str:
     return name
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class WorkloadSpec:
     """The priced Transformer and its training in one round: all delays and energies are computed for it."""
 
