@@ -50,9 +50,6 @@ class EnergySearch:
     """Least time-average energy of every node in sampled episodes, over budget.
 
     Where clocks may be capped, they run as slowly as allowed: that saves energy, and delay is ignored.
-
-    Args:
-        sample: Sampled rounds of the scenario.
     """
 
     def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
@@ -304,7 +301,6 @@ class EnergySearch:
         many further rounds are played first, uncounted, to find the prices.
 
         Args:
-            systems: Numbers of the systems (P,).
             rounds: Rounds to count, a multiple of the sampled ones.
         """
         F, uplinks = self.sample.rounds, self._uplink_of_system[systems]

@@ -183,11 +183,7 @@ def assumption(scenario: Scenario) -> str:
 
 
 def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
-    """Remedy of budgets that cannot be met, in one sentence.
-
-    Args:
-        report: Report of the scenario, with some budget that cannot be met.
-    """
+    """Remedy of budgets that cannot be met, in one sentence."""
     cu_ratio = float(report.energy_ratio[..., 0].max())
     device_ratio = float(report.energy_ratio[..., 1:].max())
     budgets = [

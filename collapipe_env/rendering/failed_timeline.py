@@ -16,9 +16,6 @@ WIDEST = 16
 def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
     """Return a cluster's timeline up to a failure inside the round, and its continuation.
 
-    Args:
-        timeline: The cluster's round as it was planned.
-
     Returns:
         The timeline unchanged if no device failed. Otherwise, work in progress is cut at the failure, and
         detection, planning, moves, the replay as one phase, collection and upload follow.
@@ -60,8 +57,6 @@ def _marked(element: Element, device: int, same: list[int]) -> Element:
     """Return an element; its label says so if its device, or one of its devices, failed.
 
     Args:
-        element: Any element of the cluster.
-        device: Device that failed.
         same: Devices of its stage, the lead first.
     """
     if element.kind != "compute" or element.node != same[0] + 1:

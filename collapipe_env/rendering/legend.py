@@ -45,11 +45,7 @@ class Entry:
 
 
 def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
-    """Return entries for the directions that occur, the phases, and hatching if there is any.
-
-    Args:
-        timelines: Timelines of the clusters that are drawn in detail.
-    """
+    """Return entries for the directions that occur, the phases, and hatching if there is any."""
     directions = {event.direction for timeline in timelines for event in timeline.events}
     phases = {known_phase(phase.label) for timeline in timelines for phase in timeline.phases}
     names = ["forward, micro-batch 1…M", "backward", *(["weight gradient"] if "weight" in directions else [])]
@@ -67,9 +63,6 @@ def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float
     """Draw entries in one line, or in two where they need more room.
 
     Args:
-        page: Page to draw on.
-        left: Left end of the lines.
-        right: Right end of the lines.
         middle: Height of the line, or of the middle between two.
     """
     lines: list[list[Entry]] = [[]]

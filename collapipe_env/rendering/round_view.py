@@ -186,7 +186,6 @@ def round_view(
 
     Args:
         local_steps: ``H`` of the scenario.
-        title: First words of the heading.
         row: Environment of the batch.
         side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
         reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.

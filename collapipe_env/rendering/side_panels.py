@@ -26,9 +26,7 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
     """Draw a bar per node, grouped by cluster, coloured by node; a cross marks an absent node.
 
     Args:
-        panel: Panel to draw on.
         values: (N, K+1), >= 0.
-        title: Heading, with the unit.
         budget_line: Whether to mark the value 1.
     """
     clusters, nodes = values.shape
@@ -56,7 +54,6 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
     Args:
         panel: Panel of the cells; title and scale take 34 pixels above it.
         values: (N, K+1), >= 0.
-        title: Heading, with the unit.
         budget_line: Whether the scale has its middle at 1, the budget.
     """
     there = view.node_present

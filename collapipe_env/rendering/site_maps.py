@@ -29,10 +29,7 @@ def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) ->
     """Draw a square for each cluster that is drawn in detail, as many as fit, and the legend of links.
 
     Args:
-        view: A round with maps.
-        x: Left edge in pixels.
         y: Upper edge of the squares in pixels.
-        width: In pixels.
     """
     room = int((width - SCALE_PX + GAP_PX) // (MAP_PX + GAP_PX))
     shown = [view.clusters[n] for n in sorted(view.detailed(min(4, room)))]

@@ -32,8 +32,6 @@ def place_clusters(
     is redrawn until it is at least ``cluster_separation_min_m`` from all earlier ones.
 
     Args:
-        cluster: Number of clusters, distances and separation.
-        rng: Source of randomness.
         starts: Fresh starts before giving up; the result of the first one does not depend on it.
 
     Returns:

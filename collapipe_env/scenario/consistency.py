@@ -39,9 +39,6 @@ def require_placement(scenario: Sections) -> None:
     are drawn anew in every episode: a hopeless geometry then fails when the scenario is built, not at a later
     reset.
 
-    Args:
-        scenario: The scenario to check.
-
     Raises:
         ScenarioError: If there are too many hops, or the placement fails.
     """
@@ -61,9 +58,6 @@ def require_attenuation(cluster: ClusterSpec) -> None:
 
     Shadowing and fading are factors around that mean and may exceed 1. CUs are at least 1 m from the base
     station and from each other, where both laws attenuate.
-
-    Args:
-        cluster: The section to check.
 
     Raises:
         ScenarioError: Names the field, its value, the gain, and the least distance allowed.
@@ -111,9 +105,6 @@ def require_memory(scenario: Sections) -> None:
     the worst draw, in which every device has the smallest memory of any profile. With recomputation every
     device first needs room for the working set of one block (:func:`working_bytes`).
 
-    Args:
-        scenario: The scenario to check.
-
     Raises:
         ValueError: If a cluster's caps sum to less than L; names the cluster and the missing bytes.
     """
@@ -159,9 +150,6 @@ def block_bytes(scenario: Sections) -> float:
 
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
     Where devices fail, they also keep the weights that the round began with.
-
-    Args:
-        scenario: Any scenario.
     """
     work = scenario.workload
     block = block_prices(work)
@@ -170,11 +158,7 @@ def block_bytes(scenario: Sections) -> float:
 
 
 def working_bytes(scenario: Sections) -> float:
-    """Return the bytes of a device's working set under recomputation, for the largest allowed micro-batch.
-
-    Args:
-        scenario: Any scenario; 0 without recomputation.
-    """
+    """Return a device's working set for the largest allowed micro-batch [byte]; 0 without recomputation."""
     work = scenario.workload
     return work.batch_size / work.micro_batch_choices[0] * block_prices(work).working_bytes
 

@@ -104,10 +104,6 @@ def _or_null(default: float | None) -> str:
 def require_ordered(field: str, values: Sequence[float]) -> None:
     """Refuse a list that is not strictly ascending.
 
-    Args:
-        field: The list's name, for the message.
-        values: Entries of the list.
-
     Raises:
         ValueError: If two neighbours are equal or in descending order.
     """

@@ -79,19 +79,12 @@ def draw_layout(scenario: Sections, rng: np.random.Generator) -> Layout:
 
     Where the clusters hardly fit, some may find no place. They then take the places of the layout of
     ``layout_seed`` in random order, and no draw fails or takes long.
-
-    Args:
-        scenario: Sections with the distributions.
-        rng: The only source of randomness; its state alone decides the draw.
     """
     return _draw(scenario.cluster, scenario.devices, rng, lambda: fixed_layout(scenario).cu_position)
 
 
 def fixed_layout(scenario: Sections) -> Layout:
     """Return the layout of the scenario's ``layout_seed``; equal scenarios share one (cached) object.
-
-    Args:
-        scenario: Any scenario, whatever its ``layout`` says.
 
     Raises:
         ScenarioError: If the clusters cannot be kept apart.

@@ -131,7 +131,6 @@ def scenario_from_text(text: str, source: str, name: str) -> Scenario:
     """Return the scenario that YAML text describes.
 
     Args:
-        text: The text of a scenario file.
         source: Place of the text, for errors.
         name: Name of the scenario if the text has none.
 

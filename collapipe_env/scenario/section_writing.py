@@ -26,7 +26,6 @@ def section_lines(scalars: Mapping[str, float], notes: Sequence[str]) -> list[st
     """Return the section ``dssra_plus`` of a scenario file, line by line.
 
     Args:
-        scalars: Values by name.
         notes: Comments above them, one line each.
     """
     return [
@@ -84,8 +83,6 @@ def write_scalars(
     """Write tuned scalars into a scenario file; everything else in it stays, including comments.
 
     Args:
-        scenario: The scenario that was tuned.
-        scalars: Values by name.
         notes: Comments above them, one line each.
 
     Raises:

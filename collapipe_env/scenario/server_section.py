@@ -62,11 +62,7 @@ TERMS = {
 
 
 def term_values(server: ServerSpec) -> TermValues:
-    """Return the terms' numbers, replaced by those that the section itself gives.
-
-    Args:
-        server: The section.
-    """
+    """Return the terms' numbers, replaced by those that the section itself gives."""
     named = TERMS[server.terms]
     own = {name: value for name in TermValues._fields if (value := getattr(server, name, None)) is not None}
     return named._replace(**own, chain=named.chain and server.tenants is None)

@@ -30,7 +30,6 @@ def style_fields(workload: object, style: str) -> dict[str, Any]:
 
     Args:
         workload: The workload, possibly of another style; fields that it lacks are then neutral.
-        style: Style of the model that is trained.
     """
     names = (name for name in LANGUAGE_FIELDS if name != "kv_heads" and style in OWNERS[name])
     return {name: getattr(workload, name) for name in names}
@@ -40,8 +39,6 @@ def require_heads(width: int, heads: int, kv_heads: int) -> None:
     """Refuse heads that style ``llama`` cannot rotate or share.
 
     Args:
-        width: Model width, a multiple of ``heads``.
-        heads: Attention heads.
         kv_heads: Heads of keys and values; 0 for as many as ``heads``.
 
     Raises:

@@ -38,11 +38,7 @@ def expected_text(fault: Mapping[str, Any], field: str, hint: object = None) -> 
 
 
 def hints_of(section: type | None) -> dict[str, Any]:
-    """Types of a dataclass's fields by name; empty if they cannot be determined.
-
-    Args:
-        section: The dataclass; ``None`` for none.
-    """
+    """Types of a dataclass's fields by name; empty if they cannot be determined."""
     try:
         return {} if section is None else get_type_hints(section, include_extras=True)
     except NameError:  # the class was made inside a function

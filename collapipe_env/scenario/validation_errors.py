@@ -35,8 +35,6 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
     """Describe all faults of a validation.
 
     Args:
-        error: Pydantic's error.
-        root: The dataclass that was being built.
         data: The data it was being built from.
         source: Source of the data (a file, a preset, a class), for the message.
 

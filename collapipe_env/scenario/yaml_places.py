@@ -12,9 +12,6 @@ def open_brackets(text: str) -> Iterator[tuple[int, int]]:
     """Yield each bracket's position and the number of brackets open after it, including those in comments.
 
     The time of parsing grows with the square of that number.
-
-    Args:
-        text: YAML text.
     """
     depth = 0
     for bracket in re.finditer(r"[\[{\]}]", text):
@@ -23,10 +20,6 @@ def open_brackets(text: str) -> Iterator[tuple[int, int]]:
 
 
 def line_of(error: MarkedYAMLError) -> str:
-    """Return ``, line 3`` for an error in the third line; nothing if the error names no place.
-
-    Args:
-        error: The parser's error.
-    """
+    """Return ``, line 3`` for an error in the third line; nothing if the error names no place."""
     mark = error.problem_mark or error.context_mark
     return f", line {mark.line + 1}" if mark is not None else ""
