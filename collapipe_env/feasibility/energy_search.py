@@ -7,15 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.feasibility.priced_segments import chain_neighbours, cheapest_segments
-from collapipe_env.feasibility.sampled_rounds import SampledRounds
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.running import slowest_state
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 POWER_LEVELS = 6
 """Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""
@@ -52,10 +54,10 @@ class EnergySearch:
     Where clocks may be capped, they run as slowly as allowed: that saves energy, and delay is ignored.
     """
 
-    def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
-        self.parameters = parameters
-        least = parameters.clock_cap_min
-        if least is not None:
+    def __init__(self, scenario: Scenario) -> None:
+        self.parameters = parameters = system_parameters(scenario)
+        sample = sample_rounds(scenario)
+        if (least := parameters.clock_cap_min) is not None:
             sample = replace(sample, state=slowest_state(sample.state, least))
         self.sample = sample
         state, costs = sample.state, parameters.costs
@@ -131,10 +133,8 @@ class EnergySearch:
         share = np.full((len(gain), N), 1.0 / N)
         best = np.full(share.shape, np.inf)
         for _ in range(BANDWIDTH_STEPS):
-            least = np.full(gain.shape, np.inf)
-            for power in self._powers:
-                np.minimum(least, self._uplink_joules(share[:, None], power, gain), out=least)
-            use = least.mean(axis=1) / budget
+            joules = [self._uplink_joules(share[:, None], power, gain) for power in self._powers]
+            use = np.min(joules, axis=0).mean(axis=1) / budget
             worst, least_worst = use.max(axis=-1), best.max(axis=-1)
             best = np.where((worst < least_worst)[:, None], use, best)
             if (worst > 0.99 * least_worst).all():
@@ -149,15 +149,12 @@ class EnergySearch:
         noise = parameters.uplink_noise_w
         radios = parameters.radio_power
         drawn = radio_power(power, radios.edge_circuit_w, radios.efficiency)
-        joules = drawn / radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
+        rate = radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
+        exponent = radio.uplink_failure_exponent(share, power, gain, noise, parameters.waterfall_threshold)
+        each = radio.seconds_per_bit(rate, exponent, parameters.transmissions)
+        messages = self._passes * parameters.overheads.edge_message_s
         bits = self._samples * costs.activation_bits
-        if parameters.transmissions > 1.0:
-            exponent = radio.uplink_failure_exponent(
-                share, power, gain, noise, parameters.waterfall_threshold
-            )
-            bits = bits * radio.expected_transmissions(exponent, parameters.transmissions)
-        messages = drawn * self._passes * parameters.overheads.edge_message_s
-        total: FloatArray = joules * (bits + costs.update_payload_bits) + messages
+        total: FloatArray = drawn * (bits * each + costs.update_payload_bits / rate + messages)
         return total
 
     def _fill(self, block_use: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -266,11 +263,10 @@ class EnergySearch:
         # No link leads to its own sender.
         snr = power * np.where(gain > 0.0, gain, 1.0) / noise
         used = radio.usable_snr(snr, parameters.d2d_snr_cap)
-        once: FloatArray = self._hop_power(power) / radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
-        if parameters.transmissions == 1.0:
-            return once, once
+        rate = radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
         exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
-        return once * radio.expected_transmissions(exponent, parameters.transmissions), once
+        drawn = self._hop_power(power)
+        return drawn * radio.seconds_per_bit(rate, exponent, parameters.transmissions), drawn / rate
 
     def _message_joules(self, power: float) -> float:
         """Energy of a node's messages apart from their bits, one each way for every micro-batch [J]."""
@@ -322,12 +318,9 @@ class EnergySearch:
 
     def _link_joules(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
         """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without."""
-        shape = state.d2d_gain.shape
-        repeated, once = np.full(shape, np.inf), np.full(shape, np.inf)
-        for power in self._powers:
-            disturbed = radio.interference(state.cross_gain, np.full(state.uplink_gain.shape, power))
-            joules = self._bit_joules(power, state.d2d_gain, disturbed[..., None, None])
-            repeated, once = np.minimum(repeated, joules[0]), np.minimum(once, joules[1])
+        unit = radio.interference(state.cross_gain, np.ones(state.uplink_gain.shape))[..., None, None]
+        joules = [self._bit_joules(power, state.d2d_gain, power * unit) for power in self._powers]
+        repeated, once = np.min(joules, axis=0)
         return repeated, once
 
     def _cheapest(self, rows: IntArray, links: tuple[FloatArray, FloatArray], price: FloatArray) -> IntArray:

@@ -10,10 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from collapipe_env.feasibility.energy_search import EnergySearch
-from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import budget_period, system_parameters
+from collapipe_env.simulator.build import budget_period
 from collapipe_env.simulator.system import MOBILITY
 
 HOPELESS = 1e6
@@ -114,21 +113,14 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     The report is about what plans can achieve, not about a policy. A policy that meets the budgets in the
     long run still begins with empty queues, and has used a few per cent more than its budgets after 100
     rounds. Near the border, a policy is therefore over budget in far more episodes than
-    :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` the shares were 45 % and 6 %
-    in the same episodes. Counting only episodes in which DSSRA uses more than 5 % above some budget
-    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios; with a layout per
-    episode the shares were 28 % and 16 % (``modelling_notes.md``). The search can also miss existing plans:
-    in episodes in which devices spend most of their energy on the radio, the least use may come out a few per
-    cent too high.
+    :attr:`FeasibilityReport.share` says (figures: ``modelling_notes.md``). The search can also miss existing
+    plans: in episodes in which devices spend most of their energy on the radio, the least use may come out a
+    few per cent too high.
 
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.
     """
-    return FeasibilityReport(_search(scenario).least_use(), budget_period(scenario))
-
-
-def _search(scenario: Scenario) -> EnergySearch:
-    return EnergySearch(system_parameters(scenario), sample_rounds(scenario))
+    return FeasibilityReport(EnergySearch(scenario).least_use(), budget_period(scenario))
 
 
 @lru_cache(maxsize=64)
@@ -143,7 +135,7 @@ def warn_if_infeasible(scenario: Scenario) -> None:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
             field and a remedy. Where devices walk, it says that the estimate has them stand still.
     """
-    if budget_period(scenario) is None and (_search(scenario).bound() > 1.0).any():
+    if budget_period(scenario) is None and (EnergySearch(scenario).bound() > 1.0).any():
         text = _warning(scenario, energy_feasibility(scenario))
         warnings.warn(text, EnergyBudgetWarning, stacklevel=4)
 

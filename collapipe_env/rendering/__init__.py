@@ -54,15 +54,11 @@ def draw_round(
 ) -> npt.NDArray[np.uint8]:
     """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` expects.
 
-    Args:
-        width_px: Width of the picture, at least 1100.
-        height_px: Height of the picture, at least 600.
-
     Returns:
         (height_px, width_px, 3) uint8, red green blue.
 
     Raises:
-        CollaPipeError: As :func:`round_figure`.
+        CollaPipeError: As :func:`round_figure`, whose arguments it takes.
     """
     page = _page()
     pixels: npt.NDArray[np.uint8] = page.drawn(view, width_px, height_px, page.Sheet.pixels)

@@ -20,13 +20,7 @@ LETTER_PX = 5.9
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the legend.
-
-    Attributes:
-        name: Its text.
-        colours: Colours of its swatches, side by side.
-        hatched: Whether they are hatched.
-    """
+    """An entry of the legend: its text, and its swatches side by side, the last one hatched or not."""
 
     name: str
     colours: list[Any]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.rendering.colours import FAINT, GRID, INK
+from collapipe_env.rendering.colours import FAINT, GRID
 from collapipe_env.rendering.sheet import Sheet
 
 LEAST_FONT = 5.2
@@ -50,14 +51,12 @@ class Panel:
     """A rectangle of the page, from (x, y) in pixels, y downwards.
 
     Attributes:
-        x: Left edge in pixels.
-        y: Upper edge in pixels.
-        width: In pixels.
-        height: In pixels.
+        words: :meth:`Sheet.write`, centred.
     """
 
     def __init__(self, page: Sheet, x: float, y: float, width: float, height: float) -> None:
         self.page = page
+        self.words = partial(page.write, across="center")
         self.x, self.y, self.width, self.height = x, y, width, height
         self.x_range = (0.0, 1.0)
         self.y_range = (0.0, 1.0)
@@ -92,20 +91,6 @@ class Panel:
             self.to_x(left), self.to_x(right), self.to_y(high), self.to_y(low), colours,
             edge=edge, line_widths=line_widths,
         )  # fmt: skip
-
-    def words(
-        self,
-        x_px: float,
-        y_px: float,
-        text: str,
-        size: float,
-        *,
-        across: str = "center",
-        colour: str = INK,
-        bold: bool = False,
-    ) -> None:
-        """Write at a pixel of the page, vertically centred on it."""
-        self.page.write(x_px, y_px, text, size, across=across, colour=colour, bold=bold)
 
     def title(self, text: str, *, lift: float = 10.0) -> None:
         """Write a heading above the panel's left edge."""

@@ -186,10 +186,8 @@ def round_view(
 
     Args:
         local_steps: ``H`` of the scenario.
-        row: Environment of the batch.
         side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
         reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
-        loss_history: Losses of the episode so far.
         delay_history: Round delays of the episode so far [s].
     """
     costs, allocation = record.costs, record.allocation

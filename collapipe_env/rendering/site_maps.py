@@ -6,7 +6,10 @@ import math
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import LogNorm
 
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.colours import CU_COLOUR, FAINT, GRID, INK
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
@@ -33,22 +36,20 @@ def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) ->
     """
     room = int((width - SCALE_PX + GAP_PX) // (MAP_PX + GAP_PX))
     shown = [view.clusters[n] for n in sorted(view.detailed(min(4, room)))]
-    seconds = [link[2] for c in shown if c.site is not None for link in c.site.links]
-    low, high = (min(seconds), max(seconds)) if seconds else (1.0, 1.0)
+    seconds = [max(link[2], 1e-12) for c in shown if c.site is not None for link in c.site.links]
+    ends = min(seconds, default=1.0), max(seconds, default=1.0)
     for i, cluster in enumerate(shown):
         if cluster.site is not None:
             panel = Panel(page, x + i * (MAP_PX + GAP_PX), y, MAP_PX, MAP_PX)
-            _map(panel, cluster, cluster.site, view, (low, high))
+            _map(panel, cluster, cluster.site, view, ends)
     if seconds:
-        _scale(page, x + width - SCALE_PX + 44.0, y, (low, high))
+        _scale(page, x + width - SCALE_PX + 44.0, y, ends)
 
 
-def _shade(seconds: float, ends: tuple[float, float]) -> tuple[float, float, float, float]:
-    """Return the colour of a link by the logarithm of its time: light for quick links."""
-    low, high = (math.log(max(end, 1e-12)) for end in ends)
-    place = (math.log(max(seconds, 1e-12)) - low) / (high - low) if high > low else 0.0
-    red, green, blue, alpha = matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place)
-    return float(red), float(green), float(blue), float(alpha)
+def _shade(seconds: npt.ArrayLike, ends: tuple[float, float]) -> FloatArray:
+    """Return the colours of links by the logarithm of their times: light for quick links."""
+    place = LogNorm(*ends)(np.asarray(seconds))
+    return np.asarray(matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place))
 
 
 def _map(
@@ -60,12 +61,13 @@ def _map(
     left, right, top, foot = panel.x, panel.x + panel.width, panel.y, panel.y + panel.height
     corners = [(left, top), (right, top), (right, foot), (left, foot)]
     panel.page.rules(list(zip(corners, corners[1:] + corners[:1], strict=True)), FAINT, 0.7, 1.0)
-    _cross_lines(panel)
+    x, y = float(panel.to_x(0.0)), float(panel.to_y(0.0))  # of the CU
+    panel.page.rules([((left, y), (right, y)), ((x, top), (x, foot))], GRID, 0.6, 0.5)
     east = np.concatenate([[0.0], site.east_m])
     north = np.concatenate([[0.0], site.north_m])
     at_x, at_y = panel.to_x(east), panel.to_y(north)
     for i, j, seconds in site.links:
-        panel.page.curve(at_x[[i, j]], at_y[[i, j]], color=_shade(seconds, ends), linewidth=1.8)
+        panel.page.curve(at_x[[i, j]], at_y[[i, j]], color=_shade(max(seconds, 1e-12), ends), linewidth=1.8)
     colours = np.array(node_colours(len(site.east_m)))
     there = np.flatnonzero(view.present[view.clusters.index(cluster)])
     if site.reach_m is not None:
@@ -84,24 +86,14 @@ def _map(
     panel.words(left + 0.5 * panel.width, foot + 10.0, f"▲ base station {distance:.0f} m", 7.0)
 
 
-def _cross_lines(panel: Panel) -> None:
-    """Draw the axes through the CU, faintly."""
-    x, y = float(panel.to_x(0.0)), float(panel.to_y(0.0))
-    across = ((panel.x, y), (panel.x + panel.width, y))
-    along = ((x, panel.y), (x, panel.y + panel.height))
-    panel.page.rules([across, along], GRID, 0.6, 0.5)
-
-
 def _scale(page: Sheet, x: float, y: float, ends: tuple[float, float]) -> None:
     """Draw the colours of links with their times, quick links below."""
     page.write(x - 24.0, y - 9.0, "hop (s)", 8.0)
     steps = 24
-    low, high = (math.log(max(end, 1e-12)) for end in ends)
-    times = np.exp(np.linspace(low, high, steps))
+    times = np.geomspace(*ends, steps)
     edges = y + MAP_PX - 0.8 * MAP_PX * np.arange(steps + 1) / steps - 0.1 * MAP_PX
-    shades = [_shade(float(t), ends) for t in times]
-    page.boxes(x - 24.0, x - 12.0, edges[1:], edges[:-1], shades)
+    page.boxes(x - 24.0, x - 12.0, edges[1:], edges[:-1], _shade(times, ends))
     # A single time gets a single label.
-    named = (0, steps - 1) if high > low else (0,)
+    named = (0, steps - 1) if ends[1] > ends[0] else (0,)
     for i in named:
         page.write(x - 8.0, float(0.5 * (edges[i] + edges[i + 1])), f"{times[i]:.3g}", 7.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ RESTARTS = 16
 """Fresh starts before the geometry counts as impossible; an unlucky first cluster may block the rest."""
 
 
-def place_clusters(
-    cluster: ClusterSpec, rng: np.random.Generator, starts: int = RESTARTS
-) -> NDArray[np.float64]:
+def place_clusters(cluster: ClusterSpec, rng: np.random.Generator, starts: int = RESTARTS) -> FloatArray:
     """Draw the clusters' centres around the base station at the origin.
 
     Each centre has a uniform distance in ``[cu_distance_min_m, cu_distance_max_m]`` and a uniform angle and
@@ -64,34 +62,26 @@ def place_clusters(
 
 
 def _free_candidate(
-    cluster: ClusterSpec, centres: NDArray[np.float64], rng: np.random.Generator
-) -> tuple[NDArray[np.float64] | None, int]:
+    cluster: ClusterSpec, centres: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray | None, int]:
     """Return the first candidate that keeps its distance from ``centres``, and the number drawn."""
-    drawn = 0
+    drawn, separation = 0, cluster.cluster_separation_min_m
     span = cluster.cu_distance_max_m - cluster.cu_distance_min_m
     for size in (64, TRIES_PER_CLUSTER - 64):  # a small batch is nearly always enough
         distance = cluster.cu_distance_min_m + span * rng.random(size)
         angle = 2.0 * np.pi * rng.random(size)
         candidates = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
+        free = np.arange(size)
+        if drawn and len(centres):
+            # Few of many candidates are free: a tree, slow to import, quickly leaves out what is clearly too
+            # near. Exact distances decide the rest.
+            from scipy.spatial import cKDTree
+
+            nearest, _ = cKDTree(centres).query(candidates)
+            free = np.flatnonzero(nearest >= separation * (1.0 - 1e-9))
         drawn += size
-        for index in np.flatnonzero(_may_be_free(cluster, centres, candidates)):
+        for index in free:
             gap = candidates[index] - centres
-            if (np.hypot(gap[:, 0], gap[:, 1]) >= cluster.cluster_separation_min_m).all():
+            if (np.hypot(gap[:, 0], gap[:, 1]) >= separation).all():
                 return np.asarray(candidates[index]), drawn
     return None, drawn
-
-
-def _may_be_free(
-    cluster: ClusterSpec, centres: NDArray[np.float64], candidates: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return False for candidates that are clearly too near to a centre; exact distances decide the rest.
-
-    Few of many candidates are free. A tree finds the nearest centre in a time that hardly grows with the
-    number of centres.
-    """
-    if len(candidates) < TRIES_PER_CLUSTER // 2 or not len(centres):
-        return np.ones(len(candidates), dtype=bool)
-    from scipy.spatial import cKDTree  # only for crowded clusters: it takes a moment to import
-
-    nearest, _ = cKDTree(centres).query(candidates)
-    return np.asarray(nearest >= cluster.cluster_separation_min_m * (1.0 - 1e-9))

@@ -130,18 +130,14 @@ def require_memory(scenario: Sections) -> None:
                 f"{missing:.0f} bytes are missing"
             )
     if faults:
-        more = f"; and {len(faults) - SHOWN} more clusters" if len(faults) > SHOWN else ""
+        listed = faults[:SHOWN] + [f"and {len(faults) - SHOWN} more clusters"] * (len(faults) > SHOWN)
+        other = "let devices recompute activations, workload.recompute: true"
+        if working:
+            other = "leave small numbers out of workload.micro_batches, which shrinks the working set"
         raise ValueError(
-            "; ".join(faults[:SHOWN])
-            + more
-            + " (offer more in devices.profiles[].memory_bytes or cluster.devices, or lower workload.blocks, "
-            "workload.batch_size, workload.width or workload.stored_activation_bits"
-            + (
-                "; or leave small numbers out of workload.micro_batches, which shrinks the working set"
-                if working
-                else "; or let devices recompute activations, workload.recompute: true"
-            )
-            + ")"
+            f"{'; '.join(listed)} (offer more in devices.profiles[].memory_bytes or cluster.devices, or lower "
+            "workload.blocks, workload.batch_size, workload.width or workload.stored_activation_bits; or "
+            f"{other})"
         )
 
 
@@ -151,10 +147,9 @@ def block_bytes(scenario: Sections) -> float:
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
     Where devices fail, they also keep the weights that the round began with.
     """
-    work = scenario.workload
-    block = block_prices(work)
+    block = block_prices(scenario.workload)
     state = training_memory_of(scenario).block_bytes(block.parameters, block.adapter_parameters)
-    return state + work.batch_size * block.stored_bytes
+    return state + scenario.workload.batch_size * block.stored_bytes
 
 
 def working_bytes(scenario: Sections) -> float:

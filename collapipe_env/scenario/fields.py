@@ -59,12 +59,7 @@ def real(
 
     Args:
         default: Its default; with ``None`` the field may be null.
-        meaning: Meaning of the number.
         unit: Unit of the number, ``"1"`` for a pure number.
-        ge: Smallest allowed value, included.
-        gt: Lower bound, excluded.
-        le: Largest allowed value, included.
-        lt: Upper bound, excluded.
     """
     bounds = {"at least": ge, "above": gt, "at most": le, "below": lt}
     said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
@@ -84,11 +79,7 @@ def switch(default: bool, meaning: str) -> Any:
 
 
 def described(default: Any, text: str) -> Any:
-    """Declare a field whose type states what is allowed; the choices of a ``Literal`` are added to its text.
-
-    Args:
-        text: Meaning, unit and range.
-    """
+    """Declare a field by meaning, unit and range; the choices of a ``Literal`` are added."""
     return Field(default, kw_only=True, description=text)
 
 
@@ -112,6 +103,17 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
             raise ValueError(
                 f"{field} must be in ascending order without repeats, but {before:g} is followed by {after:g}"
             )
+
+
+def require_range(spec: object, low: str, high: str) -> None:
+    """Refuse a field above the one that bounds it.
+
+    Raises:
+        ValueError: With both fields and values.
+    """
+    least, most = getattr(spec, low), getattr(spec, high)
+    if least > most:
+        raise ValueError(f"{low} = {least:g} is above {high} = {most:g}")
 
 
 def _writable(text: str) -> str:

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario.cluster_centres import RESTARTS, place_clusters
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import ClusterSpec, DeviceSpec, Sections
-
-FloatArray: TypeAlias = NDArray[np.float64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +55,7 @@ class Layout:
     d2e_path_gain: FloatArray
     d2d_path_gain: FloatArray
     cross_gain: FloatArray
-    profile: NDArray[np.int64]
+    profile: IntArray
     max_clock_hz: FloatArray
     flops_per_cycle: FloatArray
     switched_capacitance: FloatArray
@@ -108,9 +105,13 @@ def _draw(
     present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
     weights = np.array([profile.weight for profile in devices.profiles])
     profile = rng.choice(len(weights), size=(N, K), p=weights / weights.sum())
-    slowest = np.array([p.clock_min_hz for p in devices.profiles])[profile]
-    fastest = np.array([p.clock_max_hz for p in devices.profiles])[profile]
-    clock = slowest + (fastest - slowest) * rng.random((N, K))
+
+    def each(name: str) -> FloatArray:
+        """A field of each device's profile (N, K), 0 where it is not given."""
+        return np.array([getattr(kind, name) or 0.0 for kind in devices.profiles])[profile]
+
+    slowest = each("clock_min_hz")
+    clock = slowest + (each("clock_max_hz") - slowest) * rng.random((N, K))
     pick = rng.random((N, K))
     memory = np.zeros((N, K))
     for index, kind in enumerate(devices.profiles):
@@ -135,15 +136,13 @@ def _draw(
         device_position=position,
         d2e_distance=distance,
         d2e_path_gain=np.asarray(path_gain_d2e(distance)),
-        d2d_path_gain=_without_diagonal(np.asarray(path_gain_d2d(hop))),
-        cross_gain=_without_diagonal(
-            np.asarray(path_gain_d2d(_pairwise_distance(centre) + np.eye(N)))  # +1 m: no log of zero
-        ),
+        d2d_path_gain=_gains(hop),
+        cross_gain=_gains(_pairwise_distance(centre) + np.eye(N)),  # +1 m: no log of zero
         profile=profile,
         max_clock_hz=clock,
-        flops_per_cycle=np.array([p.flops_per_cycle for p in devices.profiles])[profile],
-        switched_capacitance=np.array([p.switched_capacitance or 0.0 for p in devices.profiles])[profile],
-        active_power_w=np.array([p.active_power_w or 0.0 for p in devices.profiles])[profile],
+        flops_per_cycle=each("flops_per_cycle"),
+        switched_capacitance=each("switched_capacitance"),
+        active_power_w=each("active_power_w"),
         memory_bytes=memory,
     )
 
@@ -154,6 +153,6 @@ def _pairwise_distance(points: FloatArray) -> FloatArray:
     return np.asarray(np.hypot(difference[..., 0], difference[..., 1]))
 
 
-def _without_diagonal(gain: FloatArray) -> FloatArray:
-    """Return the gains (..., P, P) with zeros on the diagonal."""
-    return np.where(np.eye(gain.shape[-1], dtype=bool), 0.0, gain)
+def _gains(distance: FloatArray) -> FloatArray:
+    """Gains over distances (..., P, P), with zeros on the diagonal."""
+    return np.where(np.eye(distance.shape[-1], dtype=bool), 0.0, path_gain_d2d(distance))

@@ -137,7 +137,11 @@ def plain_data(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
                 f"{source}: {shortened(path) or 'the top level'}: nested too deeply or too large for a "
                 f"scenario, which has at most {MAX_DEPTH} levels and {MAX_NODES:,} entries"
             )
-        value = _plain_value(value)
+        if isinstance(value, np.generic):
+            value = value.item()
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            # A section in a mapping.
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
             raise ScenarioError(f"{source}: {shortened(path)}: {shown(value)} is more than any field takes")
         if isinstance(value, Mapping):
@@ -153,15 +157,6 @@ def plain_data(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
 
     plain: dict[str, Any] = copy_of(data, "", 0)
     return plain
-
-
-def _plain_value(value: object) -> object:
-    """Turn a section object (such as a ``RadioSpec`` in a mapping) or a NumPy scalar into plain data."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return value
 
 
 def plain_yaml(data: Mapping[str, Any]) -> str:

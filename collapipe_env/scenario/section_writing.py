@@ -61,10 +61,6 @@ def with_section(text: str, lines: Sequence[str]) -> str:
 def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) -> None:
     """Refuse, before the search, a scenario file into which tuned scalars cannot be written.
 
-    Args:
-        scenario: The scenario to tune.
-        names: Scalars that will be written.
-
     Raises:
         ScenarioError: As :func:`write_scalars`; also if the file's folder cannot be written to.
     """

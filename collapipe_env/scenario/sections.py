@@ -21,6 +21,7 @@ from collapipe_env.scenario.fields import (
     described,
     real,
     require_ordered,
+    require_range,
     spec,
     whole,
 )
@@ -32,7 +33,7 @@ LEAST_SHARE = 1e-9
 """Smallest share of the uplink that a plan may give a cluster: a fiftieth of a hertz of 20 MHz. With still
 smaller shares, delays and rewards soon leave the range of floats."""
 
-ClockShare = Annotated[float, Field(strict=True, gt=0.0, le=1.0)]
+ClockShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 @spec
@@ -44,18 +45,18 @@ class DeviceProfile:
     """
 
     name: Name = described("mobile", "the profile's name; no unit, one line of text")
-    weight: float = real(1.0, "relative frequency of the profile among the devices", "1", gt=0.0, le=1e6)
-    clock_min_hz: float = real(0.5e9, "slowest full clock of such a device", "Hz", gt=0.0, le=1e12)
+    weight: float = real(1.0, "relative frequency of the profile among the devices", "1", gt=0, le=1e6)
+    clock_min_hz: float = real(0.5e9, "slowest full clock of such a device", "Hz", gt=0, le=1e12)
     clock_max_hz: float = real(
-        2.0e9, "fastest full clock; a device's is uniform between the two", "Hz", gt=0.0, le=1e12
+        2.0e9, "fastest full clock; a device's is uniform between the two", "Hz", gt=0, le=1e12
     )
     flops_per_cycle: float = real(
-        16.0, "floating-point operations per clock cycle", "FLOP/cycle", gt=0.0, le=1e9
+        16.0, "floating-point operations per clock cycle", "FLOP/cycle", gt=0, le=1e9
     )
     switched_capacitance: float | None = real(
-        None, "effective switched capacitance kappa, power kappa f^3", "W/Hz^3", gt=0.0, le=1.0
+        None, "effective switched capacitance kappa, power kappa f^3", "W/Hz^3", gt=0, le=1
     )
-    active_power_w: float | None = real(None, "power while computing at full clock", "W", gt=0.0, le=1e6)
+    active_power_w: float | None = real(None, "power while computing at full clock", "W", gt=0, le=1e6)
     memory_bytes: tuple[Positive, ...] = described(
         (384e6, 512e6, 1e9),
         "memory a device may offer, each equally likely; byte, range above 0, at least one",
@@ -63,10 +64,7 @@ class DeviceProfile:
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.clock_min_hz > self.clock_max_hz:
-            raise ValueError(
-                f"clock_min_hz = {self.clock_min_hz:g} is above clock_max_hz = {self.clock_max_hz:g}"
-            )
+        require_range(self, "clock_min_hz", "clock_max_hz")
         if (self.switched_capacitance is None) == (self.active_power_w is None):
             found = "neither" if self.active_power_w is None else "both"
             raise ValueError(
@@ -86,14 +84,14 @@ class DeviceSpec:
         (DeviceProfile(switched_capacitance=1e-27),),
         "kinds of devices, drawn in proportion to their weights; no unit, at least one profile",
     )
-    power_min_w: float = real(0.002, "least transmit power", "W", gt=0.0, le=1e4)
-    power_max_w: float = real(0.2, "greatest transmit power", "W", gt=0.0, le=1e4)
+    power_min_w: float = real(0.002, "least transmit power", "W", gt=0, le=1e4)
+    power_max_w: float = real(0.2, "greatest transmit power", "W", gt=0, le=1e4)
     clock_cap_min: float = real(
         CLOCK_CAP_MIN,
         "least cap on a device's clock, over the full one, where decisions list clock_cap",
         "1",
         ge=0.01,
-        le=1.0,
+        le=1,
     )
 
     @model_validator(mode="after")
@@ -103,10 +101,7 @@ class DeviceSpec:
         for name, count in Counter(profile.name for profile in self.profiles).items():
             if count > 1:
                 raise ValueError(f"profiles holds the name {shown(name)} twice; names must differ")
-        if self.power_min_w > self.power_max_w:
-            raise ValueError(
-                f"power_min_w = {self.power_min_w:g} is above power_max_w = {self.power_max_w:g}"
-            )
+        require_range(self, "power_min_w", "power_max_w")
         return self
 
 
@@ -118,15 +113,15 @@ class ClusterSpec:
     devices: Members | tuple[Members, ...] = described(
         5, "devices K_n: one number for all clusters or one each; integer, range 1 to 512"
     )
-    cu_distance_min_m: float = real(50.0, "least distance from a CU to the base station", "m", ge=1.0, le=1e5)
+    cu_distance_min_m: float = real(50.0, "least distance from a CU to the base station", "m", ge=1, le=1e5)
     cu_distance_max_m: float = real(
-        400.0, "greatest distance from a CU to the base station", "m", ge=1.0, le=1e5
+        400.0, "greatest distance from a CU to the base station", "m", ge=1, le=1e5
     )
     cluster_separation_min_m: float = real(
-        100.0, "least distance between two clusters' centres", "m", ge=1.0, le=1e5
+        100.0, "least distance between two clusters' centres", "m", ge=1, le=1e5
     )
     area_side_m: float = real(
-        40.0, "side of the square around a CU where its devices stand", "m", gt=0.0, le=1e4
+        40.0, "side of the square around a CU where its devices stand", "m", gt=0, le=1e4
     )
     hop_min_m: float = real(5.0, "shortest hop, to which shorter distances are raised", "m", ge=0.1, le=1e4)
     layout_seed: int = whole(19, "seed of the fixed layout's positions, clocks and memories", 0, 2**63 - 1)
@@ -134,7 +129,7 @@ class ClusterSpec:
         "fixed", "whether the layout is the same in every episode or redrawn"
     )
     server_flops: float = real(
-        2e12, "speed of the server, shared equally by the clusters", "FLOP/s", gt=0.0, le=1e18
+        2e12, "speed of the server, shared equally by the clusters", "FLOP/s", gt=0, le=1e18
     )
 
     @model_validator(mode="after")
@@ -144,11 +139,7 @@ class ClusterSpec:
                 f"devices lists {len(self.devices)} clusters but clusters = {self.clusters}; "
                 "give one number for all or one for each"
             )
-        if self.cu_distance_min_m > self.cu_distance_max_m:
-            raise ValueError(
-                f"cu_distance_min_m = {self.cu_distance_min_m:g} is above "
-                f"cu_distance_max_m = {self.cu_distance_max_m:g}"
-            )
+        require_range(self, "cu_distance_min_m", "cu_distance_max_m")
         return self
 
     @property
@@ -166,27 +157,27 @@ class ClusterSpec:
 class RadioSpec:
     """Bandwidths, noise, fading and packet errors."""
 
-    noise_dbm_per_hz: float = real(-174.0, "noise power density N0", "dBm/Hz", ge=-250.0, le=0.0)
+    noise_dbm_per_hz: float = real(-174.0, "noise power density N0", "dBm/Hz", ge=-250.0, le=0)
     d2d_bandwidth_hz: float = real(
-        10e6, "bandwidth of a device-to-device hop W_d, reused by all clusters", "Hz", gt=0.0, le=1e12
+        10e6, "bandwidth of a device-to-device hop W_d, reused by all clusters", "Hz", gt=0, le=1e12
     )
     uplink_bandwidth_hz: float = real(
-        20e6, "uplink bandwidth W_up that the clusters share", "Hz", gt=0.0, le=1e12
+        20e6, "uplink bandwidth W_up that the clusters share", "Hz", gt=0, le=1e12
     )
-    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "Hz", gt=0.0, le=1e12)
-    bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "W", gt=0.0, le=1e6)
+    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "Hz", gt=0, le=1e12)
+    bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "W", gt=0, le=1e6)
     external_interference_w: float = real(
-        0.0, "interference from outside in the base station's band I_ext", "W", ge=0.0, le=1.0
+        0.0, "interference from outside in the base station's band I_ext", "W", ge=0, le=1
     )
     d2e_shadowing_db: float = real(
-        0.0, "standard deviation of the CUs' log-normal shadowing", "dB", ge=0.0, le=30.0
+        0.0, "standard deviation of the CUs' log-normal shadowing", "dB", ge=0, le=30
     )
     d2d_shadowing_db: float = real(
-        0.0, "standard deviation of the hops' log-normal shadowing", "dB", ge=0.0, le=30.0
+        0.0, "standard deviation of the hops' log-normal shadowing", "dB", ge=0, le=30
     )
     diversity: int = whole(4, "Nakagami branches m of a round's gain, 1 for Rayleigh fading", 1, 1024)
     fading_correlation: float = real(
-        0.0, "correlation rho between rounds, 0 for independent rounds", "1", ge=0.0, lt=1.0
+        0.0, "correlation rho between rounds, 0 for independent rounds", "1", ge=0, lt=1
     )
     d2d_duplex: Literal["full", "half"] = described(
         "full", "whether a device-to-device hop sends both ways at once"
@@ -196,18 +187,18 @@ class RadioSpec:
     )
     max_transmissions: int = whole(16, "transmissions after which arq drops a micro-batch", 1, 1_000_000)
     waterfall_threshold: float = real(
-        0.023, "waterfall threshold of the packet error rate, linear", "1", ge=0.0, le=1e3
+        0.023, "waterfall threshold of the packet error rate, linear", "1", ge=0, le=1e3
     )
 
     snr_cap_db: float | None = real(
-        None, "greatest SNR that device-to-device rates use, null for any", "dB", ge=0.0, le=200.0
+        None, "greatest SNR that device-to-device rates use, null for any", "dB", ge=0, le=200
     )
-    d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "W", ge=0.0, le=1e4)
+    d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "W", ge=0, le=1e4)
     edge_circuit_w: float = real(
-        0.0, "power of the circuits of a CU that sends on the uplink", "W", ge=0.0, le=1e4
+        0.0, "power of the circuits of a CU that sends on the uplink", "W", ge=0, le=1e4
     )
-    amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "1", ge=1e-6, le=1.0)
-    receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "W", ge=0.0, le=1e4)
+    amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "1", ge=1e-6, le=1)
+    receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "W", ge=0, le=1e4)
 
     @property
     def noise_w_per_hz(self) -> float:
@@ -219,28 +210,28 @@ class RadioSpec:
 class BudgetSpec:
     """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
-    device_energy_j: float = real(12.0, "energy budget per device and round", "J", gt=0.0, le=1e12)
-    cu_energy_j: float = real(1.0, "energy budget per CU and round", "J", gt=0.0, le=1e12)
+    device_energy_j: float = real(12.0, "energy budget per device and round", "J", gt=0, le=1e12)
+    cu_energy_j: float = real(1.0, "energy budget per CU and round", "J", gt=0, le=1e12)
     per: Literal["round", "second"] = described(
         "round", "period of a budget: a round, or the seconds of a usual round (T_ref at one local step)"
     )
-    tradeoff_v: float = real(1.4, "Lyapunov weight of the delay V", "1/s", ge=0.0, le=1e9)
+    tradeoff_v: float = real(1.4, "Lyapunov weight of the delay V", "1/s", ge=0, le=1e9)
     backlog_cap: float = real(
         20.0,
         "cap z_cap on normalised backlogs (energy over budget) in observations and the per-round reward",
         "1",
-        gt=0.0,
+        gt=0,
         le=1e9,
     )
     participation_min: float = real(
         PARTICIPATION_MIN,
         "least share of rounds in which a cluster is to take part, where decisions list participation",
         "1",
-        ge=0.0,
-        le=1.0,
+        ge=0,
+        le=1,
     )
     bandwidth_floor: float = real(
-        0.02, "share of the bandwidth that every cluster gets at least", "1", ge=LEAST_SHARE, lt=1.0
+        0.02, "share of the bandwidth that every cluster gets at least", "1", ge=LEAST_SHARE, lt=1
     )
 
 
@@ -255,10 +246,10 @@ class DynamicsSpec:
         "to 1, at least one",
     )
     load_stay_probability: float = real(
-        0.95, "probability that a device's load level stays for the next round", "1", ge=0.0, le=1.0
+        0.95, "probability that a device's load level stays for the next round", "1", ge=0, le=1
     )
     target_loss: float | None = real(
-        None, "smoothed evaluation loss that ends an episode, null for never", "nat", gt=0.0, le=1e6
+        None, "smoothed evaluation loss that ends an episode, null for never", "nat", gt=0, le=1e6
     )
     time_base: Literal["mixed", "real", "reference"] = described(
         "mixed",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from collapipe_env.ground.errors import nearest_name, shortened, shown
-from collapipe_env.scenario.suggestions import expected_text, hints_of
 
 SHOWN = 10
 """Number of faults that a message lists before it only counts the rest."""
 
 _MISSING = object()
+_CHOICE = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_PLAIN = re.compile(r"[A-Za-z_][\w.-]*")
+_SEQUENCES = {"tuple_type": tuple, "list_type": list}
 
 
 class InnerFieldError(ValueError):
@@ -79,7 +83,7 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
     for step in path:
         if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
             continue  # an index: the entry's type was already found with its list
-        if step not in _field_names(current):
+        if step not in field_names(current):
             return None
         current = _dataclass_in(get_type_hints(current)[str(step)])
     return current
@@ -108,19 +112,18 @@ def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str
     """Return the allowed values as text; a leading ``!`` marks a rule between fields."""
     kind = item["type"]
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
-        names = _field_names(dataclass_at(root, path[:-1]))
+        names = field_names(dataclass_at(root, path[:-1]))
         return f"there is no field {shown(str(path[-1]))} here; {nearest_name(str(path[-1]), names)}"
     if kind == "missing":
         return "this field is required"
     if kind == "dataclass_type":
-        return f"a mapping is expected with fields among {', '.join(_field_names(dataclass_at(root, path)))}"
+        return f"a mapping is expected with fields among {', '.join(field_names(dataclass_at(root, path)))}"
     if kind == "value_error":
         text = shortened(item["msg"].removeprefix("Value error, "), 2_000)
         return "!" + text if path else text
     if kind == "unexpected_positional_argument":
         return "fields are given by name, not by position"
-    name = str(path[-1]) if path else ""
-    return expected_text(item, name, hints_of(dataclass_at(root, path[:-1])).get(name))
+    return _expected(item, root, path)
 
 
 def _path_in(data: object, loc: Sequence[int | str], kind: str) -> list[int | str]:
@@ -148,7 +151,8 @@ def _step(value: object, step: int | str) -> object:
     return _MISSING
 
 
-def _field_names(cls: type | None) -> list[str]:
+def field_names(cls: type | None) -> list[str]:
+    """Return the names of a dataclass's fields; none for ``None``."""
     return [] if cls is None else [field.name for field in dataclasses.fields(cls)]
 
 
@@ -165,3 +169,57 @@ def _description(root: type, path: Sequence[object]) -> str:
     fields: Mapping[str, Any] = getattr(dataclass_at(root, names[:-1]), "__pydantic_fields__", {})
     field = fields.get(names[-1]) if names and dataclass_at(root, names) is None else None
     return "" if field is None else str(field.description or "")
+
+
+def _expected(fault: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
+    """Return the value that a field expects, with a suggestion of what to write if there is one.
+
+    Returns:
+        Such as ``"the input should be a list: write modes: [delayed]"``.
+    """
+    kind, message, value = fault["type"], str(fault["msg"]), fault["input"]
+    text = "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
+    if kind == "literal_error" and (meant := _meant(value, message)) is not None:
+        return f"{text}; did you mean {meant!r}?"
+    if kind in _SEQUENCES and path:
+        entry = _entry(value, _SEQUENCES[kind], _hints_of(dataclass_at(root, path[:-1])).get(str(path[-1])))
+        return f"{text}: write {path[-1]}: [{entry}]" if entry is not None else text
+    return text
+
+
+def _hints_of(section: type | None) -> dict[str, Any]:
+    """Types of a dataclass's fields by name; empty if they cannot be determined."""
+    try:
+        return {} if section is None else get_type_hints(section, include_extras=True)
+    except NameError:  # the class was made inside a function
+        return {}
+
+
+def _meant(value: object, message: str) -> str | None:
+    """The choice in a message that is close to a text."""
+    if not isinstance(value, str):
+        return None
+    return next(iter(difflib.get_close_matches(value, _CHOICE.findall(message), n=1)), None)
+
+
+def _entry(value: object, sequence: type, hint: object) -> str | None:
+    """The value as an entry of the expected list, in YAML; ``None`` if it cannot be one."""
+    if hint is None or not isinstance(value, str | int | float):
+        return None
+    fault = _fault_of(sequence([value]), hint)
+    if fault is not None and fault["type"] == "literal_error":
+        value = _meant(value, fault["msg"])
+        fault = _fault_of(sequence([value]), hint)
+    if fault is not None:
+        return None
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else shown(value)
+
+
+def _fault_of(value: object, hint: Any) -> Mapping[str, Any] | None:
+    """The first fault of a value checked against a type; ``None`` if it fits."""
+    try:
+        TypeAdapter(hint).validate_python(value, strict=True)
+    except ValidationError as error:
+        fault: Mapping[str, Any] = error.errors(include_url=False, include_context=False)[0]
+        return fault
+    return None

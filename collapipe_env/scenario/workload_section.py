@@ -9,15 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.scenario.decision_names import STEP_CHOICES
-from collapipe_env.scenario.fields import (
-    Count,
-    described,
-    real,
-    require_ordered,
-    spec,
-    switch,
-    whole,
-)
+from collapipe_env.scenario.fields import Count, described, real, require_ordered, spec, switch, whole
 from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 
@@ -60,17 +52,15 @@ class WorkloadSpec:
         0, "heads of keys and values, a divisor of heads, style llama only; 0 for all", 0, 1024
     )
     qkv_bias: bool = switch(False, "biases of queries, keys and values (Qwen2), style llama")
-    rope_theta: float = real(
-        10_000.0, "base of the rotary frequencies, style llama only", "1", gt=1.0, le=1e12
-    )
+    rope_theta: float = real(10_000.0, "base of the rotary frequencies, style llama only", "1", gt=1, le=1e12)
     rope_factor: float = real(
-        1.0, "factor by which slow rotations are stretched (Llama 3), style llama", "1", ge=1.0, le=1e6
+        1.0, "factor by which slow rotations are stretched (Llama 3), style llama", "1", ge=1, le=1e6
     )
     rope_original_length: int = whole(
         8192, "tokens that rotations were trained for before they were stretched", 1, 10_000_000
     )
     norm_epsilon: float = real(
-        1e-5, "number added to variances in norms, styles gpt2 and llama", "1", gt=0.0, le=1e-2
+        1e-5, "number added to variances in norms, styles gpt2 and llama", "1", gt=0, le=1e-2
     )
     tied_head: bool = switch(
         False, "the embedding table also serves as the language model's head, styles gpt2 and llama only"
@@ -99,10 +89,10 @@ class WorkloadSpec:
         "part of an update that is sent: all of it, the largest entries with error feedback, or "
         "low-rank adapters",
     )
-    top_k_share: float = real(0.1, "share of a block's update that top-k sends", "1", gt=0.0, le=1.0)
+    top_k_share: float = real(0.1, "share of a block's update that top-k sends", "1", gt=0, le=1)
     lora_rank: int = whole(8, "rank of the adapters of lora", 1, 4096)
     lora_alpha: float = real(
-        16.0, "scale of lora's adapters: their product counts alpha / rank", "1", gt=0.0, le=1e6
+        16.0, "scale of lora's adapters: their product counts alpha / rank", "1", gt=0, le=1e6
     )
     distribution: Literal["cu", "relay"] = described(
         "cu", "way of new weights to the devices: free once a CU has them, or sent on by the CU"
