@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.feasibility.priced_segments import chain_neighbours, cheapest_segments
+from collapipe_env.feasibility.priced_segments import cheapest_segments
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
+from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
@@ -210,15 +211,16 @@ class EnergySearch:
     def _play(self, rows: IntArray, blocks: IntArray) -> FloatArray:
         """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds."""
         state = self.sample.state if len(rows) == len(self._block_use) else self.sample.state[rows]
-        power = self._best_powers(state, blocks)
         clusters = blocks.shape[:-1]
         allocation = Allocation(
             blocks=blocks,
             micro_batches=np.full(clusters, self._micro_batches),
             bandwidth=np.full(clusters, 1.0 / self.parameters.clusters),
-            device_power=power[..., 1:],
-            cu_power=power[..., 0],
+            device_power=np.full(blocks.shape, self._powers[0]),
+            cu_power=np.full(clusters, self._powers[0]),
         )
+        power = self._best_powers(state, allocation)
+        allocation = replace(allocation, device_power=power[..., 1:], cu_power=power[..., 0])
         played = round_costs(self.parameters, state, allocation)
         use: FloatArray = played.energy_ratio
         radios = self.parameters.radio_power
@@ -227,7 +229,7 @@ class EnergySearch:
         use[..., 0] = (played.energy[..., 0] - uplink) / state.budget[..., 0]
         return use
 
-    def _best_powers(self, state: SystemState, blocks: IntArray) -> FloatArray:
+    def _best_powers(self, state: SystemState, allocation: Allocation) -> FloatArray:
         """Power of each node (R, N, K+1) [W] that minimises the energy of its transmissions in a plan."""
         nodes = state.budget.shape
         power = np.full(nodes, self._powers[0])
@@ -235,14 +237,16 @@ class EnergySearch:
             return power
         parameters, costs = self.parameters, self.parameters.costs
         bits = self._samples * np.array([costs.activation_bits, costs.gradient_bits])
-        forward, backward = chain_neighbours(blocks)
-        gains = [np.take_along_axis(state.d2d_gain, to[..., None], -1)[..., 0] for to in (forward, backward)]
+        blocks, forward = allocation.blocks, plan_graph(allocation).successor
+        gains = [(state.d2d_gain * to).sum(axis=-1) for to in (forward, forward.swapaxes(-1, -2))]
+        # Apart from its bits, a node sends a message each way for every micro-batch.
+        messages_s = 2.0 * self._passes * parameters.overheads.message_s
         for _ in range(INTERFERENCE_STEPS):
             disturbed = radio.interference(state.cross_gain, radio.mean_active_power(power, blocks > 0))
             best = np.full(nodes, np.inf)
             for level in self._powers:
                 sent = [self._bit_joules(level, gain, disturbed[..., None]) for gain in gains]
-                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + self._message_joules(level)
+                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + messages_s * self._hop_power(level)
                 to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
                 joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
                 if self._relay_bits:
@@ -267,10 +271,6 @@ class EnergySearch:
         exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
         drawn = self._hop_power(power)
         return drawn * radio.seconds_per_bit(rate, exponent, parameters.transmissions), drawn / rate
-
-    def _message_joules(self, power: float) -> float:
-        """Energy of a node's messages apart from their bits, one each way for every micro-batch [J]."""
-        return 2.0 * self._passes * self.parameters.overheads.message_s * self._hop_power(power)
 
     def _hop_power(self, power: float) -> float:
         """Power drawn while a node sends to another node [W].

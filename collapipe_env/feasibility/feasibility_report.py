@@ -176,30 +176,27 @@ def assumption(scenario: Scenario) -> str:
 
 def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
     """Remedy of budgets that cannot be met, in one sentence."""
-    cu_ratio = float(report.energy_ratio[..., 0].max())
-    device_ratio = float(report.energy_ratio[..., 1:].max())
-    budgets = [
-        ("budgets.cu_energy_j", scenario.budgets.cu_energy_j, cu_ratio),
-        ("budgets.device_energy_j", scenario.budgets.device_energy_j, device_ratio),
-    ]
-    missed = [budget for budget in budgets if budget[2] > 1.0]
+    ratios = {
+        "cu_energy_j": float(report.energy_ratio[..., 0].max()),
+        "device_energy_j": float(report.energy_ratio[..., 1:].max()),
+    }
     raised = [
-        f"{name} from {given:g} to {_rounded_up(ratio * given):g}"
-        for name, given, ratio in missed
-        if ratio <= HOPELESS
+        f"budgets.{name} from {given:g} to {_rounded_up(ratio * given):g}"
+        for name, ratio in ratios.items()
+        if 1.0 < ratio <= HOPELESS and (given := getattr(scenario.budgets, name))
     ]
     advice = []
     if raised:
         advice.append(f"raise {' and '.join(raised)}, which is enough in all sampled episodes")
-    if device_ratio > 1.0:
+    if ratios["device_energy_j"] > 1.0:
         advice.append("offer more memory")
-    if cu_ratio > 1.0:
+    if ratios["cu_energy_j"] > 1.0:
         advice.append("bring the CUs nearer (cluster.cu_distance_max_m)")
         if scenario.radio.d2e_shadowing_db > 0.0:
             advice.append("lower radio.d2e_shadowing_db")
     if scenario.cluster.layout == "fixed":
         advice.append("take another layout_seed")
-    if len(raised) < len(missed):
+    if max(ratios.values()) > HOPELESS:
         advice.append(
             "improve the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver"
         )

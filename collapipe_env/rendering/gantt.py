@@ -177,7 +177,7 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
         end = np.maximum.reduceat(end, first)
         element, direction, shade, start = (v[first] for v in (element, direction, shade, start))
 
-    colours = np.stack(micro_batch_colours(shades))[direction, shade]
+    colours = micro_batch_colours(shades)[direction, shade]
     end = np.maximum(end, start + 1.0)  # even the shortest event is visible
     height = (rows.foot - rows.top)[element]
     inset = np.where(height > 7.0, 0.1 * height, 0.3)

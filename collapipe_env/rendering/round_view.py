@@ -45,14 +45,9 @@ def cluster_round_timeline(
     if costs.local_steps is not None:
         local_steps = int(costs.local_steps[at])
     leaders = np.flatnonzero(costs.graph.leader[at])
-    names = [f"d{k}" for k in leaders]
-    held = allocation.device_blocks[at][leaders]
-    if allocation.stage is not None:
-        order = np.argsort(allocation.stage[at][leaders])
-        leaders, held = leaders[order], held[order]
-        names = [
-            _group_name(np.flatnonzero(allocation.stage[at] == allocation.stage[at][k])) for k in leaders
-        ]
+    stage = np.arange(costs.graph.leader.shape[-1]) if allocation.stage is None else allocation.stage[at]
+    leaders = leaders[np.argsort(stage[leaders])]
+    names = [_group_name(np.flatnonzero(stage == stage[k])) for k in leaders]
     e = costs.elements
     wrap_s = None
     if allocation.chunks is not None and int(allocation.chunks[at]) > 1:
@@ -66,7 +61,7 @@ def cluster_round_timeline(
     return cluster_timeline(
         chain_elements(
             (leaders + 1).tolist(),
-            held.tolist(),
+            allocation.device_blocks[at][leaders].tolist(),
             compute_forward_s=e.compute_forward[at][leaders],
             compute_backward_s=e.compute_backward[at][leaders],
             # A hop's forward sender is the group before it, its backward sender the group after it.
@@ -96,16 +91,15 @@ def cluster_round_timeline(
 
 
 def played_timeline(
-    record: RoundRecord, row: int, cluster: int, local_steps: int, plays: bool, detailed: bool
+    record: RoundRecord, row: int, cluster: int, local_steps: int, detailed: bool
 ) -> RoundTimeline:
     """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
         local_steps: ``H``, used if the plan does not set it.
-        plays: Whether the cluster takes part.
         detailed: Whether the events of a local step are listed.
     """
-    drawn = 1 if detailed and plays else 0
+    plays = bool(record.costs.plays[row, cluster])
     happened = None if record.interruption is None else record.interruption.failed
     planned = cluster_round_timeline(
         record.costs,
@@ -113,7 +107,7 @@ def played_timeline(
         row,
         cluster,
         local_steps,
-        drawn_steps=drawn,
+        drawn_steps=1 if detailed and plays else 0,
         failed=happened is not None and bool(happened.device[row, cluster] >= 0),
     )
     if not plays:
@@ -199,7 +193,7 @@ def round_view(
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=played_timeline(record, row, n, local_steps, bool(plays[n]), n in detailed),
+            timeline=played_timeline(record, row, n, local_steps, n in detailed),
             blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),
             bandwidth=float(allocation.bandwidth[row, n] * plays[n]),

@@ -5,7 +5,6 @@ from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.scenario.loading import load_scenario, register_scenario
 from collapipe_env.scenario.names import scenario_names
-from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.scenario.schema import Scenario
 from collapipe_env.scenario.sections import (
     BudgetSpec,
@@ -13,6 +12,7 @@ from collapipe_env.scenario.sections import (
     DeviceProfile,
     DeviceSpec,
     DynamicsSpec,
+    OverheadSpec,
     RadioSpec,
 )
 from collapipe_env.scenario.server_section import ServerSpec

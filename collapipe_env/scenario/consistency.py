@@ -135,9 +135,9 @@ def require_memory(scenario: Sections) -> None:
         if working:
             other = "leave small numbers out of workload.micro_batches, which shrinks the working set"
         raise ValueError(
-            f"{'; '.join(listed)} (offer more in devices.profiles[].memory_bytes or cluster.devices, or lower "
-            "workload.blocks, workload.batch_size, workload.width or workload.stored_activation_bits; or "
-            f"{other})"
+            f"{'; '.join(listed)} (offer more in devices.profiles[].memory_bytes or cluster.devices, or "
+            "lower workload.blocks, workload.batch_size, workload.width or "
+            f"workload.stored_activation_bits; or {other})"
         )
 
 

@@ -92,12 +92,14 @@ def _or_null(default: float | None) -> str:
     return ", or null" if default is None else ""
 
 
-def require_ordered(field: str, values: Sequence[float]) -> None:
-    """Refuse a list that is not strictly ascending.
+def require_ordered(field: str, values: Sequence[float], *, least: str | None = None) -> None:
+    """Refuse a list that is not strictly ascending, or is empty where it must hold at ``least`` one of these.
 
     Raises:
         ValueError: If two neighbours are equal or in descending order.
     """
+    if least is not None and not values:
+        raise ValueError(f"{field} must hold at least one {least}")
     for before, after in itertools.pairwise(values):
         if not before < after:
             raise ValueError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,6 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from collapipe_env.ground.errors import LARGEST_BITS, ScenarioError, shortened, shown
 from collapipe_env.ground.files import read_regular
 from collapipe_env.scenario.validation_errors import fault_text
-from collapipe_env.scenario.yaml_places import line_of, open_brackets
 
 T = TypeVar("T")
 
@@ -100,6 +100,23 @@ class _Constructor(SafeConstructor):
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yaml_int)
+
+
+def open_brackets(text: str) -> Iterator[tuple[int, int]]:
+    """Yield each bracket's position and the number of brackets open after it, including those in comments.
+
+    The time of parsing grows with the square of that number.
+    """
+    depth = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        yield bracket.start(), depth
+
+
+def line_of(error: MarkedYAMLError) -> str:
+    """Return ``, line 3`` for an error in the third line; nothing if the error names no place."""
+    mark = error.problem_mark or error.context_mark
+    return f", line {mark.line + 1}" if mark is not None else ""
 
 
 def _require_quick(text: str, source: str) -> None:

@@ -12,10 +12,16 @@ from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED, Decision, o
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import Name, described, section, spec
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.scenario.overrides import overridden
 from collapipe_env.scenario.plain_data import dumped, plain_yaml
-from collapipe_env.scenario.sections import BudgetSpec, ClusterSpec, DeviceSpec, DynamicsSpec, RadioSpec
+from collapipe_env.scenario.sections import (
+    BudgetSpec,
+    ClusterSpec,
+    DeviceSpec,
+    DynamicsSpec,
+    OverheadSpec,
+    RadioSpec,
+)
 from collapipe_env.scenario.server_section import TENANTS, ServerSpec
 from collapipe_env.scenario.workload_section import WorkloadSpec
 

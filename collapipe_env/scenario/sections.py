@@ -1,4 +1,4 @@
-"""The sections of a scenario: workload, devices, clusters, radio, budgets and dynamics.
+"""The sections of a scenario: devices, clusters, radio, budgets, overheads and dynamics.
 
 Frozen, validated dataclasses. Units are SI throughout (seconds, joules, watts, hertz, bits, bytes, FLOP,
 metres); decibels appear only where a field's name ends in ``_db`` or ``_dbm_per_hz``. The defaults are the
@@ -34,6 +34,8 @@ LEAST_SHARE = 1e-9
 smaller shares, delays and rewards soon leave the range of floats."""
 
 ClockShare = Annotated[float, Field(strict=True, gt=0, le=1)]
+REFERENCE_CLOCK_HZ = 1e9
+"""Clock at which device times are given; at other clocks they scale inversely."""
 
 
 @spec
@@ -70,9 +72,7 @@ class DeviceProfile:
             raise ValueError(
                 f"exactly one of switched_capacitance and active_power_w must be given; found {found}"
             )
-        if not self.memory_bytes:
-            raise ValueError("memory_bytes must hold at least one size")
-        require_ordered("memory_bytes", self.memory_bytes)
+        require_ordered("memory_bytes", self.memory_bytes, least="size")
         return self
 
 
@@ -236,6 +236,35 @@ class BudgetSpec:
 
 
 @spec
+class OverheadSpec:
+    """Overheads and latencies ([X]); with all of them zero the model is the paper's.
+
+    The defaults are estimates for phones and small boards (`docs/prices.md`).
+    """
+
+    block_s: float = real(
+        0.003, "time of launching a block's forward pass at 1 GHz, twice that backward", "s", ge=0, le=1e3
+    )
+    update_s: float = real(
+        0.005, "time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0, le=1e3
+    )
+    message_s: float = real(
+        0.001, "fixed time of a device-to-device message, without its bits", "s", ge=0, le=1e3
+    )
+    header_bits: float = real(0.0, "header of a device-to-device message", "bits", ge=0, le=1e9)
+    latency_s: float = real(0.003, "latency of a device-to-device message after sending", "s", ge=0, le=1e3)
+    edge_message_s: float = real(
+        0.001, "fixed time of a message on uplink or downlink, without its bits", "s", ge=0, le=1e3
+    )
+    edge_latency_s: float = real(
+        0.015, "latency of a message on uplink or downlink after sending", "s", ge=0, le=1e3
+    )
+    server_s: float = real(
+        0.0005, "time of launching the server's forward pass, twice that backward", "s", ge=0, le=1e3
+    )
+
+
+@spec
 class DynamicsSpec:
     """Length of an episode, and slow changes over its rounds."""
 
@@ -265,9 +294,7 @@ class DynamicsSpec:
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.load_levels:
-            raise ValueError("load_levels must hold at least one level; [1.0] means constant speeds")
-        require_ordered("load_levels", self.load_levels)
+        require_ordered("load_levels", self.load_levels, least="level; [1.0] means constant speeds")
         return self
 
 

@@ -100,16 +100,15 @@ def _fault(path: Sequence[int | str], items: Sequence[Any], root: type) -> Inner
     if not path:
         return InnerFieldError("", allowed)
     dotted = shortened(".".join(map(str, path)))
-    section = dataclass_at(root, path)
-    if section is not None and allowed.startswith("!"):
-        return InnerFieldError(dotted, allowed[1:])  # a rule between fields: its message holds the values
+    if items[0]["type"] == "value_error" and dataclass_at(root, path) is not None:
+        return InnerFieldError(dotted, allowed)  # a rule between fields: its message holds the values
     note = _description(root, path)
-    text = f"got {shown(items[-1]['input'])}, but {allowed.removeprefix('!')}"
+    text = f"got {shown(items[-1]['input'])}, but {allowed}"
     return InnerFieldError(dotted, f"{text} ({note})" if note else text)
 
 
 def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
-    """Return the allowed values as text; a leading ``!`` marks a rule between fields."""
+    """Return the allowed values as text, or the rule that is broken."""
     kind = item["type"]
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
         names = field_names(dataclass_at(root, path[:-1]))
@@ -119,8 +118,7 @@ def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str
     if kind == "dataclass_type":
         return f"a mapping is expected with fields among {', '.join(field_names(dataclass_at(root, path)))}"
     if kind == "value_error":
-        text = shortened(item["msg"].removeprefix("Value error, "), 2_000)
-        return "!" + text if path else text
+        return shortened(item["msg"].removeprefix("Value error, "), 2_000)
     if kind == "unexpected_positional_argument":
         return "fields are given by name, not by position"
     return _expected(item, root, path)

@@ -121,9 +121,7 @@ class WorkloadSpec:
         if self.width % self.heads:
             raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
         require_ordered("micro_batches", self.micro_batches)
-        if not self.local_steps_choices:
-            raise ValueError("local_steps_choices must hold at least one number, [1] for instance")
-        require_ordered("local_steps_choices", self.local_steps_choices)
+        require_ordered("local_steps_choices", self.local_steps_choices, least="number, [1] for instance")
         for count in self.micro_batches:
             if self.batch_size % count:
                 raise ValueError(
