@@ -68,7 +68,6 @@ class EnergySearch:
         levels = POWER_LEVELS if parameters.transmissions > 1.0 or not ideal else 1
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
-        self._relay_bits = parameters.numbers.relay_bits
         work = self._samples * (1.0 + costs.backward_over_forward) * costs.block_forward_flops
         # The fewest micro-batches, because each costs launches and messages.
         self._micro_batches = parameters.micro_batch_choices[0]
@@ -108,7 +107,7 @@ class EnergySearch:
         best = self._mixed()
         undecided = self._undecided(best)
         systems = np.flatnonzero(undecided.any(axis=-1))
-        rounds = self._affordable_rounds(len(systems))
+        rounds = self._affordable_rounds(len(systems)) if len(systems) else 0
         if rounds > 0:
             priced = self._priced(systems, rounds)
             better = undecided[systems] & (priced.max(axis=-1) < best[systems].max(axis=-1))
@@ -249,9 +248,9 @@ class EnergySearch:
                 joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + messages_s * self._hop_power(level)
                 to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
                 joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
-                if self._relay_bits:
+                if self.parameters.numbers.relay_bits:
                     sent_on = self._bit_joules(level, state.d2d_gain[..., 0, 1:], disturbed[..., None])[1]
-                    joules[..., 0] += (blocks * self._relay_bits * sent_on).sum(axis=-1)
+                    joules[..., 0] += (blocks * self.parameters.numbers.relay_bits * sent_on).sum(axis=-1)
                 equal = np.array(1.0 / parameters.clusters)
                 joules[..., 0] += self._uplink_joules(equal, level, state.uplink_gain)
                 power = np.where(joules < best, level, power)
@@ -281,9 +280,7 @@ class EnergySearch:
         return float(radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w)
 
     def _affordable_rounds(self, systems: int) -> int:
-        """Rounds to play at prices for this many systems, a multiple of the sampled ones; 0 for no search."""
-        if systems == 0:
-            return 0
+        """Rounds to play at prices for some systems, a multiple of the sampled ones; 0 for no search."""
         L = self.parameters.costs.blocks
         most = WORK // (systems * self._cap[0].size * L * min(int(self._cap.max()), L))
         F = self.sample.rounds
@@ -331,8 +328,8 @@ class EnergySearch:
         hop = sent * costs.activation_bits + sent.swapaxes(-1, -2) * costs.gradient_bits
         block = price[..., 1:] * self._block_use[rows]
         block = block + per_joule[..., 1:] * links[1][..., 1:, 0] * costs.block_payload_bits
-        if self._relay_bits:
-            block = block + per_joule[..., :1] * links[1][..., 0, 1:] * self._relay_bits
+        if self.parameters.numbers.relay_bits:
+            block = block + per_joule[..., :1] * links[1][..., 0, 1:] * self.parameters.numbers.relay_bits
         cap = state.memory_cap[rows]
         found = cheapest_segments(
             hop.reshape(-1, *hop.shape[-2:]),

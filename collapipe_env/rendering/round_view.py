@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import IntArray, on_host
+from collapipe_env.ground.arrays import on_host
 from collapipe_env.physics.allocation import ASYNC, GPIPE, SCHEDULES, SEQUENTIAL, Allocation
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
@@ -143,11 +143,6 @@ def _server_blocks(allocation: Allocation, at: tuple[int, int]) -> int:
     return 0 if allocation.server_blocks is None else int(allocation.server_blocks[at])
 
 
-def _pipeline_order(stage: IntArray) -> IntArray:
-    """Devices in the order of their stages, idle ones last (K,)."""
-    return np.argsort(np.where(stage < 0, len(stage), stage), kind="stable")
-
-
 def _scheduled_events(
     costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
 ) -> tuple[float, list[Event]] | None:
@@ -190,6 +185,8 @@ def round_view(
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
     plays = costs.plays[row]
+    if (stage := allocation.stage) is not None:  # in the order of their stages, idle ones last
+        passed = np.argsort(np.where(stage[row] < 0, stage.shape[-1], stage[row]), kind="stable")
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
@@ -203,11 +200,11 @@ def round_view(
             arrivals=float(arrivals[n]),
             recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
             schedule=None if allocation.schedule is None else SCHEDULES[int(allocation.schedule[row, n])],
-            order=None if allocation.stage is None else _pipeline_order(allocation.stage[row, n]),
+            order=None if allocation.stage is None else passed[n],
             server_blocks=_server_blocks(allocation, (row, n)),
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
-            site=None if side_m is None else _site(record, (row, n), side_m, reach_m, bool(plays[n])),
+            site=None if side_m is None else _site(record, (row, n), side_m, reach_m),
             clock_cap=None if allocation.clock_cap is None else on_host(allocation.clock_cap)[row, n],
         )
         for n in range(N)
@@ -246,7 +243,7 @@ def _known_error_db(record: RoundRecord, row: int) -> float | None:
 
 
 def _site(
-    record: RoundRecord, at: tuple[int, int], side_m: float, reach_m: float | None, plays: bool
+    record: RoundRecord, at: tuple[int, int], side_m: float, reach_m: float | None
 ) -> ClusterMap | None:
     """Places of a cluster's devices and the hops of its pipeline; ``None`` where devices stand still."""
     walk = record.state.processes.get(MOBILITY)
@@ -255,9 +252,8 @@ def _site(
     graph = record.costs.graph
     # For the whole mini-batch, so that clusters with different micro-batches compare by their rates.
     hops = record.costs.elements.hop_forward[at] * record.allocation.micro_batches[at]
-    used = graph.successor[at]
     # Empty slots have a rank that is next to no other, so they have no links.
-    pairs = np.argwhere(used) if plays else np.empty((0, 2), np.int64)
+    pairs = np.argwhere(graph.successor[at] & record.costs.plays[at])
     station = -on_host(walk["cu_position"])[at]
     return ClusterMap(
         side_m=side_m,

@@ -14,13 +14,6 @@ from collapipe_env.rendering.panel import LEAST_FONT, Panel, ticks_between
 from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.style import ink_on, node_colours
 
-MOST_BARS = 40
-
-
-def as_bars(view: RoundView) -> bool:
-    """Whether the nodes are few enough for a bar each; otherwise they are drawn as a heat map."""
-    return int(view.node_present.size) <= MOST_BARS
-
 
 def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
     """Draw a bar per node, grouped by cluster, coloured by node; a cross marks an absent node.

@@ -23,20 +23,11 @@ SCALE_PX = 92.0
 """Width of the legend beside them."""
 
 
-def has_maps(view: RoundView) -> bool:
-    """Whether the round has positions of devices to draw."""
-    return any(cluster.site is not None for cluster in view.clusters)
-
-
 def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) -> None:
-    """Draw a square for each cluster that is drawn in detail, as many as fit, and the legend of links.
-
-    Args:
-        y: Upper edge of the squares in pixels.
-    """
+    """Draw squares from ``y`` downwards for the detailed clusters that fit, and the legend of links."""
     room = int((width - SCALE_PX + GAP_PX) // (MAP_PX + GAP_PX))
     shown = [view.clusters[n] for n in sorted(view.detailed(min(4, room)))]
-    seconds = [max(link[2], 1e-12) for c in shown if c.site is not None for link in c.site.links]
+    seconds = [min(max(link[2], 1e-12), 1e12) for c in shown if c.site is not None for link in c.site.links]
     ends = min(seconds, default=1.0), max(seconds, default=1.0)
     for i, cluster in enumerate(shown):
         if cluster.site is not None:
@@ -48,7 +39,7 @@ def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) ->
 
 def _shade(seconds: npt.ArrayLike, ends: tuple[float, float]) -> FloatArray:
     """Return the colours of links by the logarithm of their times: light for quick links."""
-    place = LogNorm(*ends)(np.asarray(seconds))
+    place = LogNorm(*ends, clip=True)(np.asarray(seconds))
     return np.asarray(matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place))
 
 
@@ -67,7 +58,7 @@ def _map(
     north = np.concatenate([[0.0], site.north_m])
     at_x, at_y = panel.to_x(east), panel.to_y(north)
     for i, j, seconds in site.links:
-        panel.page.curve(at_x[[i, j]], at_y[[i, j]], color=_shade(max(seconds, 1e-12), ends), linewidth=1.8)
+        panel.page.curve(at_x[[i, j]], at_y[[i, j]], color=_shade(seconds, ends), linewidth=1.8)
     colours = np.array(node_colours(len(site.east_m)))
     there = np.flatnonzero(view.present[view.clusters.index(cluster)])
     if site.reach_m is not None:

@@ -17,7 +17,6 @@ from collapipe_env.scenario.layout import fixed_layout
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import ClusterSpec, Sections
 
-
 MAX_HOPS = 2**24
 """Pairs of nodes within a cluster, over all clusters: 134 MB for every array with an entry for each."""
 DENSEST_PACKING = math.pi / math.sqrt(12.0)

@@ -194,7 +194,7 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator, starts: int =
             if found is None:
                 break
             centres = np.vstack([centres, found])
-        if len(centres) == cluster.clusters:
+        else:
             return centres
         best = max(best, len(centres))
     raise ScenarioError(

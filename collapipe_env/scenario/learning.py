@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from collapipe_env.scenario.fields import Text, described, real, spec, switch, whole
-from collapipe_env.scenario.style_fields import require_heads
+from collapipe_env.scenario.style_fields import Style, require_heads
 
 
 @spec
@@ -22,9 +22,7 @@ class ProxySpec:
             whose FLOPs, parameters and activations are those of ``workload.style``.
     """
 
-    style: Literal["pre-ln", "transformer", "bert", "gpt2", "llama"] | None = described(
-        "bert", "style of blocks and embedding, as priced if null"
-    )
+    style: Style | None = described("bert", "style of blocks and embedding, as priced if null")
     width: int = whole(32, "model width d, a multiple of heads", 2, 8192)
     feedforward: int = whole(64, "feed-forward width d_ff", 1, 65536)
     heads: int = whole(2, "attention heads, a divisor of the width", 1, 256)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
+"""Styles of blocks and embedding."""
 CAUSAL = ("gpt2", "llama")
 """Styles of language models."""
 

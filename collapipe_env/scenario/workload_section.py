@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.scenario.decision_names import STEP_CHOICES
 from collapipe_env.scenario.fields import Count, described, real, require_ordered, spec, switch, whole
-from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, require_heads
+from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, Style, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
@@ -41,9 +41,7 @@ class WorkloadSpec:
     vocabulary: int = whole(
         8000, "tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000
     )
-    style: Literal["pre-ln", "transformer", "bert", "gpt2", "llama"] = described(
-        "pre-ln", "style of blocks and embedding"
-    )
+    style: Style = described("pre-ln", "style of blocks and embedding")
     learned_positions: int = whole(
         0, "rows of the table of learned positions, at least q with style bert or gpt2, otherwise 0", 0, 65536
     )
@@ -72,7 +70,7 @@ class WorkloadSpec:
     local_steps_choices: tuple[Steps, ...] = described(
         STEP_CHOICES,
         "numbers of local steps that a cluster may take where decisions list local_steps, in "
-        " ascending order; range 1 to 1024 each, at least one",
+        "ascending order; range 1 to 1024 each, at least one",
     )
     micro_batches: tuple[Count, ...] = described(
         (),
@@ -105,7 +103,6 @@ class WorkloadSpec:
     stored_activation_bits: Bits = described(
         32, "precision of the activations kept for the backward pass; bits per number"
     )
-
     train_bits: Bits = described(
         32, "precision of the weights and gradients that devices keep; bits per number"
     )
