@@ -11,8 +11,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from collapipe_env.scenario import Scenario, fixed_layout, load_scenario
-from collapipe_env.scenario.overheads_section import OverheadSpec
+from collapipe_env.scenario import OverheadSpec, Scenario, fixed_layout, load_scenario
 from collapipe_env.simulator.build import mean_state, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split

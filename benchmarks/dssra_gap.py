@@ -30,8 +30,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.queues import idle_drift
-from collapipe_env.scenario import Scenario, draw_layout, load_scenario
-from collapipe_env.scenario.overheads_section import OverheadSpec
+from collapipe_env.scenario import OverheadSpec, Scenario, draw_layout, load_scenario
 from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split

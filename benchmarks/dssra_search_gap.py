@@ -29,8 +29,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import idle_drift
-from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.overheads_section import OverheadSpec
+from collapipe_env.scenario import OverheadSpec, Scenario, load_scenario
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState

@@ -293,9 +293,10 @@ def luminance(colour: str) -> float:
 
 
 def test_numbers_on_bars_are_written_in_the_colour_that_contrasts_more():
-    from collapipe_env.rendering.style import INK, MUTED, PHASE_COLOURS, ink_on
+    from collapipe_env.rendering.colours import INK, MUTED, PHASES
+    from collapipe_env.rendering.style import ink_on
 
-    for colour in (*MUTED, *PHASE_COLOURS.values(), "#000000", "#ffffff", "#777777"):
+    for colour in (*MUTED, *(colour for _, colour in PHASES.values()), "#000000", "#ffffff", "#777777"):
         ground = luminance(colour)
         contrast = {}
         for name, code in ((INK, INK), ("white", "#ffffff")):

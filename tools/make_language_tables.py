@@ -24,8 +24,7 @@ from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import ONE_F_ONE_B, Allocation
 from collapipe_env.physics.memory import device_memory
-from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.overheads_section import OverheadSpec
+from collapipe_env.scenario import OverheadSpec, Scenario, load_scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.simulator.round import RoundCosts

@@ -68,11 +68,12 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     """
     import matplotlib
 
+    from collapipe_env.rendering.colours import FAINT
     from collapipe_env.rendering.gantt import draw_gantt
     from collapipe_env.rendering.legend import draw_legend, legend_entries
     from collapipe_env.rendering.panel import Panel
     from collapipe_env.rendering.sheet import Sheet
-    from collapipe_env.rendering.style import FAINT, RC
+    from collapipe_env.rendering.style import RC
 
     names = chosen(comparison, asked)
     views = [typical_view(comparison, name) for name in names]

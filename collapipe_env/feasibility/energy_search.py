@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.feasibility.priced_segments import chain_neighbours, cheapest_segments
-from collapipe_env.feasibility.sampled_rounds import SampledRounds
+from collapipe_env.feasibility.priced_segments import cheapest_segments
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
+from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.overheads import launch_time, update_time
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.running import slowest_state
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 POWER_LEVELS = 6
 """Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""
@@ -50,13 +53,11 @@ class EnergySearch:
     """Least time-average energy of every node in sampled episodes, over budget.
 
     Where clocks may be capped, they run as slowly as allowed: that saves energy, and delay is ignored.
-
-    Args:
-        sample: Sampled rounds of the scenario.
     """
 
-    def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
-        self.parameters = parameters
+    def __init__(self, scenario: Scenario) -> None:
+        self.parameters = parameters = system_parameters(scenario)
+        sample = sample_rounds(scenario)
         if "clock_cap" in parameters.opened:
             sample = replace(sample, state=slowest_state(sample.state, parameters.clock_cap_min))
         self.sample = sample
@@ -67,7 +68,6 @@ class EnergySearch:
         levels = POWER_LEVELS if parameters.transmissions > 1.0 or not ideal else 1
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
-        self._relay_bits = parameters.numbers.relay_bits
         work = self._samples * (1.0 + costs.backward_over_forward) * costs.block_forward_flops
         # The fewest micro-batches, because each costs launches and messages.
         self._micro_batches = parameters.micro_batch_choices[0]
@@ -107,7 +107,7 @@ class EnergySearch:
         best = self._mixed()
         undecided = self._undecided(best)
         systems = np.flatnonzero(undecided.any(axis=-1))
-        rounds = self._affordable_rounds(len(systems))
+        rounds = self._affordable_rounds(len(systems)) if len(systems) else 0
         if rounds > 0:
             priced = self._priced(systems, rounds)
             better = undecided[systems] & (priced.max(axis=-1) < best[systems].max(axis=-1))
@@ -133,10 +133,8 @@ class EnergySearch:
         share = np.full((len(gain), N), 1.0 / N)
         best = np.full(share.shape, np.inf)
         for _ in range(BANDWIDTH_STEPS):
-            least = np.full(gain.shape, np.inf)
-            for power in self._powers:
-                np.minimum(least, self._uplink_joules(share[:, None], power, gain), out=least)
-            use = least.mean(axis=1) / budget
+            joules = [self._uplink_joules(share[:, None], power, gain) for power in self._powers]
+            use = np.min(joules, axis=0).mean(axis=1) / budget
             worst, least_worst = use.max(axis=-1), best.max(axis=-1)
             best = np.where((worst < least_worst)[:, None], use, best)
             if (worst > 0.99 * least_worst).all():
@@ -151,15 +149,12 @@ class EnergySearch:
         noise = parameters.uplink_noise_w
         radios = parameters.radio_power
         drawn = radio_power(power, radios.edge_circuit_w, radios.efficiency)
-        joules = drawn / radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
+        rate = radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
+        exponent = radio.uplink_failure_exponent(share, power, gain, noise, parameters.waterfall_threshold)
+        each = radio.seconds_per_bit(rate, exponent, parameters.transmissions)
+        messages = self._passes * parameters.overheads.edge_message_s
         bits = self._samples * costs.activation_bits
-        if parameters.transmissions > 1.0:
-            exponent = radio.uplink_failure_exponent(
-                share, power, gain, noise, parameters.waterfall_threshold
-            )
-            bits = bits * radio.expected_transmissions(exponent, parameters.transmissions)
-        messages = drawn * self._passes * parameters.overheads.edge_message_s
-        total: FloatArray = joules * (bits + costs.update_payload_bits) + messages
+        total: FloatArray = drawn * (bits * each + costs.update_payload_bits / rate + messages)
         return total
 
     def _fill(self, block_use: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -215,15 +210,16 @@ class EnergySearch:
     def _play(self, rows: IntArray, blocks: IntArray) -> FloatArray:
         """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds."""
         state = self.sample.state if len(rows) == len(self._block_use) else self.sample.state[rows]
-        power = self._best_powers(state, blocks)
         clusters = blocks.shape[:-1]
         allocation = Allocation(
             blocks=blocks,
             micro_batches=np.full(clusters, self._micro_batches),
             bandwidth=np.full(clusters, 1.0 / self.parameters.clusters),
-            device_power=power[..., 1:],
-            cu_power=power[..., 0],
+            device_power=np.full(blocks.shape, self._powers[0]),
+            cu_power=np.full(clusters, self._powers[0]),
         )
+        power = self._best_powers(state, allocation)
+        allocation = replace(allocation, device_power=power[..., 1:], cu_power=power[..., 0])
         played = round_costs(self.parameters, state, allocation)
         use: FloatArray = played.energy_ratio
         radios = self.parameters.radio_power
@@ -232,7 +228,7 @@ class EnergySearch:
         use[..., 0] = (played.energy[..., 0] - uplink) / state.budget[..., 0]
         return use
 
-    def _best_powers(self, state: SystemState, blocks: IntArray) -> FloatArray:
+    def _best_powers(self, state: SystemState, allocation: Allocation) -> FloatArray:
         """Power of each node (R, N, K+1) [W] that minimises the energy of its transmissions in a plan."""
         nodes = state.budget.shape
         power = np.full(nodes, self._powers[0])
@@ -240,19 +236,21 @@ class EnergySearch:
             return power
         parameters, costs = self.parameters, self.parameters.costs
         bits = self._samples * np.array([costs.activation_bits, costs.gradient_bits])
-        forward, backward = chain_neighbours(blocks)
-        gains = [np.take_along_axis(state.d2d_gain, to[..., None], -1)[..., 0] for to in (forward, backward)]
+        blocks, forward = allocation.blocks, plan_graph(allocation).successor
+        gains = [(state.d2d_gain * to).sum(axis=-1) for to in (forward, forward.swapaxes(-1, -2))]
+        # Apart from its bits, a node sends a message each way for every micro-batch.
+        messages_s = 2.0 * self._passes * parameters.overheads.message_s
         for _ in range(INTERFERENCE_STEPS):
             disturbed = radio.interference(state.cross_gain, radio.mean_active_power(power, blocks > 0))
             best = np.full(nodes, np.inf)
             for level in self._powers:
                 sent = [self._bit_joules(level, gain, disturbed[..., None]) for gain in gains]
-                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + self._message_joules(level)
+                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + messages_s * self._hop_power(level)
                 to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
                 joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
-                if self._relay_bits:
+                if self.parameters.numbers.relay_bits:
                     sent_on = self._bit_joules(level, state.d2d_gain[..., 0, 1:], disturbed[..., None])[1]
-                    joules[..., 0] += (blocks * self._relay_bits * sent_on).sum(axis=-1)
+                    joules[..., 0] += (blocks * self.parameters.numbers.relay_bits * sent_on).sum(axis=-1)
                 equal = np.array(1.0 / parameters.clusters)
                 joules[..., 0] += self._uplink_joules(equal, level, state.uplink_gain)
                 power = np.where(joules < best, level, power)
@@ -268,15 +266,10 @@ class EnergySearch:
         # No link leads to its own sender.
         snr = power * np.where(gain > 0.0, gain, 1.0) / noise
         used = radio.usable_snr(snr, parameters.d2d_snr_cap)
-        once: FloatArray = self._hop_power(power) / radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
-        if parameters.transmissions == 1.0:
-            return once, once
+        rate = radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
         exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
-        return once * radio.expected_transmissions(exponent, parameters.transmissions), once
-
-    def _message_joules(self, power: float) -> float:
-        """Energy of a node's messages apart from their bits, one each way for every micro-batch [J]."""
-        return 2.0 * self._passes * self.parameters.overheads.message_s * self._hop_power(power)
+        drawn = self._hop_power(power)
+        return drawn * radio.seconds_per_bit(rate, exponent, parameters.transmissions), drawn / rate
 
     def _hop_power(self, power: float) -> float:
         """Power drawn while a node sends to another node [W].
@@ -287,9 +280,7 @@ class EnergySearch:
         return float(radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w)
 
     def _affordable_rounds(self, systems: int) -> int:
-        """Rounds to play at prices for this many systems, a multiple of the sampled ones; 0 for no search."""
-        if systems == 0:
-            return 0
+        """Rounds to play at prices for some systems, a multiple of the sampled ones; 0 for no search."""
         L = self.parameters.costs.blocks
         most = WORK // (systems * self._cap[0].size * L * min(int(self._cap.max()), L))
         F = self.sample.rounds
@@ -303,7 +294,6 @@ class EnergySearch:
         many further rounds are played first, uncounted, to find the prices.
 
         Args:
-            systems: Numbers of the systems (P,).
             rounds: Rounds to count, a multiple of the sampled ones.
         """
         F, uplinks = self.sample.rounds, self._uplink_of_system[systems]
@@ -325,12 +315,9 @@ class EnergySearch:
 
     def _link_joules(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
         """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without."""
-        shape = state.d2d_gain.shape
-        repeated, once = np.full(shape, np.inf), np.full(shape, np.inf)
-        for power in self._powers:
-            disturbed = radio.interference(state.cross_gain, np.full(state.uplink_gain.shape, power))
-            joules = self._bit_joules(power, state.d2d_gain, disturbed[..., None, None])
-            repeated, once = np.minimum(repeated, joules[0]), np.minimum(once, joules[1])
+        unit = radio.interference(state.cross_gain, np.ones(state.uplink_gain.shape))[..., None, None]
+        joules = [self._bit_joules(power, state.d2d_gain, power * unit) for power in self._powers]
+        repeated, once = np.min(joules, axis=0)
         return repeated, once
 
     def _cheapest(self, rows: IntArray, links: tuple[FloatArray, FloatArray], price: FloatArray) -> IntArray:
@@ -341,8 +328,8 @@ class EnergySearch:
         hop = sent * costs.activation_bits + sent.swapaxes(-1, -2) * costs.gradient_bits
         block = price[..., 1:] * self._block_use[rows]
         block = block + per_joule[..., 1:] * links[1][..., 1:, 0] * costs.block_payload_bits
-        if self._relay_bits:
-            block = block + per_joule[..., :1] * links[1][..., 0, 1:] * self._relay_bits
+        if self.parameters.numbers.relay_bits:
+            block = block + per_joule[..., :1] * links[1][..., 0, 1:] * self.parameters.numbers.relay_bits
         cap = state.memory_cap[rows]
         found = cheapest_segments(
             hop.reshape(-1, *hop.shape[-2:]),

@@ -10,10 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from collapipe_env.feasibility.energy_search import EnergySearch
-from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import budget_period, system_parameters
+from collapipe_env.simulator.build import budget_period
 from collapipe_env.simulator.system import MOBILITY
 
 HOPELESS = 1e6
@@ -114,21 +113,14 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     The report is about what plans can achieve, not about a policy. A policy that meets the budgets in the
     long run still begins with empty queues, and has used a few per cent more than its budgets after 100
     rounds. Near the border, a policy is therefore over budget in far more episodes than
-    :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` the shares were 45 % and 6 %
-    in the same episodes. Counting only episodes in which DSSRA uses more than 5 % above some budget
-    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios; with a layout per
-    episode the shares were 28 % and 16 % (``modelling_notes.md``). The search can also miss existing plans:
-    in episodes in which devices spend most of their energy on the radio, the least use may come out a few per
-    cent too high.
+    :attr:`FeasibilityReport.share` says (figures: ``modelling_notes.md``). The search can also miss existing
+    plans: in episodes in which devices spend most of their energy on the radio, the least use may come out a
+    few per cent too high.
 
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.
     """
-    return FeasibilityReport(_search(scenario).least_use(), budget_period(scenario))
-
-
-def _search(scenario: Scenario) -> EnergySearch:
-    return EnergySearch(system_parameters(scenario), sample_rounds(scenario))
+    return FeasibilityReport(EnergySearch(scenario).least_use(), budget_period(scenario))
 
 
 @lru_cache(maxsize=64)
@@ -143,7 +135,7 @@ def warn_if_infeasible(scenario: Scenario) -> None:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
             field and a remedy. Where devices walk, it says that the estimate has them stand still.
     """
-    if budget_period(scenario) is None and (_search(scenario).bound() > 1.0).any():
+    if budget_period(scenario) is None and (EnergySearch(scenario).bound() > 1.0).any():
         text = _warning(scenario, energy_feasibility(scenario))
         warnings.warn(text, EnergyBudgetWarning, stacklevel=4)
 
@@ -183,35 +175,28 @@ def assumption(scenario: Scenario) -> str:
 
 
 def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
-    """Remedy of budgets that cannot be met, in one sentence.
-
-    Args:
-        report: Report of the scenario, with some budget that cannot be met.
-    """
-    cu_ratio = float(report.energy_ratio[..., 0].max())
-    device_ratio = float(report.energy_ratio[..., 1:].max())
-    budgets = [
-        ("budgets.cu_energy_j", scenario.budgets.cu_energy_j, cu_ratio),
-        ("budgets.device_energy_j", scenario.budgets.device_energy_j, device_ratio),
-    ]
-    missed = [budget for budget in budgets if budget[2] > 1.0]
+    """Remedy of budgets that cannot be met, in one sentence."""
+    ratios = {
+        "cu_energy_j": float(report.energy_ratio[..., 0].max()),
+        "device_energy_j": float(report.energy_ratio[..., 1:].max()),
+    }
     raised = [
-        f"{name} from {given:g} to {_rounded_up(ratio * given):g}"
-        for name, given, ratio in missed
-        if ratio <= HOPELESS
+        f"budgets.{name} from {given:g} to {_rounded_up(ratio * given):g}"
+        for name, ratio in ratios.items()
+        if 1.0 < ratio <= HOPELESS and (given := getattr(scenario.budgets, name))
     ]
     advice = []
     if raised:
         advice.append(f"raise {' and '.join(raised)}, which is enough in all sampled episodes")
-    if device_ratio > 1.0:
+    if ratios["device_energy_j"] > 1.0:
         advice.append("offer more memory")
-    if cu_ratio > 1.0:
+    if ratios["cu_energy_j"] > 1.0:
         advice.append("bring the CUs nearer (cluster.cu_distance_max_m)")
         if scenario.radio.d2e_shadowing_db > 0.0:
             advice.append("lower radio.d2e_shadowing_db")
     if scenario.cluster.layout == "fixed":
         advice.append("take another layout_seed")
-    if len(raised) < len(missed):
+    if max(ratios.values()) > HOPELESS:
         advice.append(
             "improve the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver"
         )

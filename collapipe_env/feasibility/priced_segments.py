@@ -54,21 +54,3 @@ def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks:
         earlier = np.where(np.arange(K + 1) < node[:, None], earlier, np.inf)
         node = np.where(moving, earlier.argmin(axis=-1), 0)
     return segments
-
-
-def chain_neighbours(blocks: IntArray) -> tuple[IntArray, IntArray]:
-    """The nodes after and before each node in the chains of plans, two arrays (..., K+1).
-
-    Devices without blocks are given the neighbours that they would have.
-
-    Args:
-        blocks: Blocks of each device (..., K).
-    """
-    K = blocks.shape[-1]
-    device = np.where(blocks > 0, np.arange(1, K + 1), 0)
-    last = np.maximum.accumulate(device, axis=-1)
-    before = np.concatenate((last[..., -1:], np.zeros_like(last[..., :1]), last[..., :-1]), axis=-1)
-    device = np.where(blocks > 0, np.arange(1, K + 1), K + 1)
-    first = np.minimum.accumulate(device[..., ::-1], axis=-1)[..., ::-1]
-    after = np.concatenate((first, np.full_like(first[..., :1], K + 1)), axis=-1)
-    return np.where(after > K, 0, after), before

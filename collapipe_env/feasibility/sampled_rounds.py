@@ -62,11 +62,7 @@ class SampledRounds:
 
 
 def sample_rounds(scenario: Scenario) -> SampledRounds:
-    """Draw a sample by the laws of the environment, fading and loads in their stationary state.
-
-    Args:
-        scenario: The scenario; equal ones have equal samples.
-    """
+    """Draw a sample by the laws of the environment, fading and loads in their stationary state."""
     N, K = scenario.clusters, scenario.max_devices
     radio = scenario.radio
     rng = np.random.default_rng(SEED)

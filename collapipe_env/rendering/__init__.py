@@ -13,8 +13,10 @@ Example:
 from __future__ import annotations
 
 import importlib.util
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from collapipe_env.ground.errors import MissingPackageError
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 
 if TYPE_CHECKING:
@@ -39,13 +41,12 @@ def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = 
         The figure. It carries an Agg canvas and belongs to no window and no ``pyplot`` state.
 
     Raises:
-        ModuleNotFoundError: Matplotlib is not installed.
+        MissingPackageError: If Matplotlib is not installed.
         CollaPipeError: If the picture is too small for its text.
     """
-    _need_matplotlib()
-    from collapipe_env.rendering import page
-
-    return page.compose(view, width_px, height_px)
+    page = _page()
+    figure: Figure = page.drawn(view, width_px, height_px, page.Sheet.figure)
+    return figure
 
 
 def draw_round(
@@ -53,27 +54,21 @@ def draw_round(
 ) -> npt.NDArray[np.uint8]:
     """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` expects.
 
-    Args:
-        width_px: Width of the picture, at least 1100.
-        height_px: Height of the picture, at least 600.
-
     Returns:
         (height_px, width_px, 3) uint8, red green blue.
 
     Raises:
-        ModuleNotFoundError: Matplotlib is not installed.
-        CollaPipeError: If the picture is too small for its text.
+        CollaPipeError: As :func:`round_figure`, whose arguments it takes.
     """
-    _need_matplotlib()
+    page = _page()
+    pixels: npt.NDArray[np.uint8] = page.drawn(view, width_px, height_px, page.Sheet.pixels)
+    return pixels
+
+
+def _page() -> ModuleType:
+    """Return the module that draws, with Matplotlib, which is optional."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingPackageError.of("pictures", "Matplotlib", "plots")
     from collapipe_env.rendering import page
 
-    return page.pixels(view, width_px, height_px)
-
-
-def _need_matplotlib() -> None:
-    """Refuse to draw without Matplotlib, which is optional, and say how to install it."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ModuleNotFoundError(
-            "drawing needs Matplotlib, which is not installed; run: pip install 'collapipe-env[plots]'",
-            name="matplotlib",
-        )
+    return page

@@ -10,42 +10,31 @@ SERVER_COLOUR = "#b9b9b9"
 MUTED = (
     "#88CCEE", "#CC6677", "#117733", "#DDCC77", "#332288", "#44AA99", "#AA4499", "#999933", "#882255",
 )  # fmt: skip
-PHASE_COLOURS = {
-    "migration": "#e07b91",
-    "relay": "#7fa3d1",
-    "step": "#e3e3e3",
-    "all-reduce": "#b9a6d3",
-    "update": "#c98f6b",
-    "replicas": "#5c8a8a",
-    "detection": "#d1495b",
-    "planning": "#edae49",
-    "moves": "#e07b91",
-    "replay": "#b8c4d6",
-    "collect": "#5aae9b",
-    "upload": "#9b6fb5",
-    "wait": "#ffffff",
-    "broadcast": "#d9c441",
-    "other": "#c7b299",
+PHASES = {
+    "migration": ("migration", "#e07b91"),
+    "relay": ("relay of new weights", "#7fa3d1"),
+    "step": ("local step", "#e3e3e3"),
+    "all-reduce": ("all-reduce", "#b9a6d3"),
+    "update": ("update", "#c98f6b"),
+    "replicas": ("replicas", "#5c8a8a"),
+    "detection": ("failure detected", "#d1495b"),
+    "planning": ("planning", "#edae49"),
+    "moves": ("blocks move", "#e07b91"),
+    "replay": ("local steps replayed", "#b8c4d6"),
+    "collect": ("collect", "#5aae9b"),
+    "upload": ("upload", "#9b6fb5"),
+    "wait": ("wait", "#ffffff"),
+    "broadcast": ("broadcast", "#d9c441"),
+    "other": ("another phase", "#c7b299"),
 }
-PHASE_NAMES = {
-    "migration": "migration",
-    "relay": "relay of new weights",
-    "step": "local step",
-    "all-reduce": "all-reduce",
-    "update": "update",
-    "replicas": "replicas",
-    "detection": "failure detected",
-    "planning": "planning",
-    "moves": "blocks move",
-    "replay": "local steps replayed",
-    "collect": "collect",
-    "upload": "upload",
-    "wait": "wait",
-    "broadcast": "broadcast",
-    "other": "another phase",
-}
+"""Name and colour of each phase, by its label."""
 
 
 def known_phase(label: str) -> str:
     """Return the label under which a phase has a colour; ``other`` for phases of prices of one's own."""
-    return label if label in PHASE_NAMES else "other"
+    return label if label in PHASES else "other"
+
+
+def phase_colour(label: str) -> str:
+    """Return the colour of a phase."""
+    return PHASES[known_phase(label)][1]

@@ -16,9 +16,6 @@ WIDEST = 16
 def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
     """Return a cluster's timeline up to a failure inside the round, and its continuation.
 
-    Args:
-        timeline: The cluster's round as it was planned.
-
     Returns:
         The timeline unchanged if no device failed. Otherwise, work in progress is cut at the failure, and
         detection, planning, moves, the replay as one phase, collection and upload follow.
@@ -52,21 +49,12 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
     device = int(failed.device[at])
     stage = record.allocation.stage
     same = [device] if stage is None else np.flatnonzero(stage[at] == stage[at][device]).tolist()
-    elements = tuple(_marked(element, device, same) for element in timeline.elements)
-    return RoundTimeline(elements, tuple(events), tuple(phases))
 
+    def marked(element: Element) -> Element:
+        """The element; its label says so if its device, or one of its devices, failed."""
+        if element.kind != "compute" or element.node != same[0] + 1:
+            return element
+        alone, named = f"d{device} failed", f"{element.label.split(',')[0]}, d{device} failed"
+        return replace(element, label=named if len(same) > 1 and len(named) <= WIDEST else alone)
 
-def _marked(element: Element, device: int, same: list[int]) -> Element:
-    """Return an element; its label says so if its device, or one of its devices, failed.
-
-    Args:
-        element: Any element of the cluster.
-        device: Device that failed.
-        same: Devices of its stage, the lead first.
-    """
-    if element.kind != "compute" or element.node != same[0] + 1:
-        return element
-    label = f"d{device} failed"
-    if len(same) > 1 and len(named := f"{element.label.split(',')[0]}, {label}") <= WIDEST:
-        label = named
-    return replace(element, label=label)
+    return RoundTimeline(tuple(map(marked, timeline.elements)), tuple(events), tuple(phases))

@@ -8,19 +8,10 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.schedules.timeline import Element, RoundTimeline
-from collapipe_env.rendering.panel import Panel, seconds, ticks_between
+from collapipe_env.rendering.colours import FAINT, INK, phase_colour
+from collapipe_env.rendering.panel import LEAST_FONT, Panel, seconds, ticks_between
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
-from collapipe_env.rendering.style import (
-    FAINT,
-    HATCH,
-    HATCH_COLOUR,
-    INK,
-    PHASE_COLOURS,
-    ink_on,
-    known_phase,
-    micro_batch_colours,
-    node_colours,
-)
+from collapipe_env.rendering.style import HATCH, HATCH_COLOUR, ink_on, micro_batch_colours, node_colours
 
 ROW_UNITS = {"hop": 0.62, "compute": 1.0, "uplink": 0.8, "server": 0.8}
 PHASE_UNITS = 0.95
@@ -28,7 +19,6 @@ GAP_UNITS = 0.6
 LEAST_UNIT_PX = 9.5
 MOST_UNIT_PX = 60.0
 MOST_PHASE_PX = 24.0
-LEAST_FONT = 5.2
 DIRECTIONS = ("forward", "backward", "weight")
 FOLDED_BATCHES = 16
 """Beyond this many micro-batches neighbours share a shade, and their bars merge where they touch."""
@@ -58,7 +48,7 @@ def draw_gantt(panel: Panel, view: RoundView) -> None:
     end_s = max(max(c.timeline.end_s for c in view.clusters), 1e-12)
     panel.scale((0.0, end_s), (0.0, 1.0))
     panel.frame(left=False)
-    panel.x_ticks(ticks_between(0.0, end_s, 8), grid=True)
+    panel.ticks("x", ticks_between(0.0, end_s, 8), grid=True)
     foot = panel.y + panel.height
     panel.words(panel.x + 0.5 * panel.width, foot + 25.0, "time since the start of the round (s)", 8.0)
 
@@ -130,12 +120,12 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
     phases = timeline.phases
     start = panel.to_x([p.start_s for p in phases])
     end = panel.to_x([p.end_s for p in phases])
-    strip = [PHASE_COLOURS[known_phase(p.label)] for p in phases]
+    strip = [phase_colour(p.label) for p in phases]
     panel.page.boxes(start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5)
 
     below = float(rows.top[0])
     tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait", "replay")]
-    tints = [PHASE_COLOURS[known_phase(phases[i].label)] + "38" for i in tinted]
+    tints = [phase_colour(phases[i].label) + "38" for i in tinted]
     panel.page.boxes(start[tinted], end[tinted], below, rows.end, tints, z=0.4)
     plain = undrawn_steps(timeline)
     panel.page.boxes(start[plain], end[plain], below, rows.end, "none", edge=HATCH_COLOUR, hatch=HATCH, z=0.3)
@@ -151,7 +141,7 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
             if cluster.schedule is not None:
                 text += f" ({cluster.schedule})"
         if size >= LEAST_FONT and end[i] - start[i] > 0.85 * size * len(text) + 4.0:
-            colour = ink_on(PHASE_COLOURS[known_phase(phase.label)])
+            colour = ink_on(phase_colour(phase.label))
             middle = 0.5 * (rows.phase_top + rows.phase_foot)
             panel.words(float(0.5 * (start[i] + end[i])), middle, text, size, colour=colour)
 
@@ -187,7 +177,7 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
         end = np.maximum.reduceat(end, first)
         element, direction, shade, start = (v[first] for v in (element, direction, shade, start))
 
-    colours = np.stack(micro_batch_colours(shades))[direction, shade]
+    colours = micro_batch_colours(shades)[direction, shade]
     end = np.maximum(end, start + 1.0)  # even the shortest event is visible
     height = (rows.foot - rows.top)[element]
     inset = np.where(height > 7.0, 0.1 * height, 0.3)
@@ -215,7 +205,7 @@ def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) 
     left = panel.to_x([phase.start_s for _, phase in strips])
     right = panel.to_x([phase.end_s for _, phase in strips])
     row = top + np.array([n for n, _ in strips]) * row_px
-    colours = [PHASE_COLOURS[known_phase(phase.label)] for _, phase in strips]
+    colours = [phase_colour(phase.label) for _, phase in strips]
     panel.page.boxes(
         left, right, row + 0.08 * row_px, row + 0.92 * row_px, colours, edge="white", line_widths=0.4
     )

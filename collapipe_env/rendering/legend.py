@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from collapipe_env.physics.schedules.timeline import RoundTimeline
+from collapipe_env.rendering.colours import FAINT, PHASES, known_phase
 from collapipe_env.rendering.gantt import undrawn_steps
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import (
-    FAINT,
-    HATCH,
-    HATCH_COLOUR,
-    HATCH_NAME,
-    PHASE_COLOURS,
-    PHASE_NAMES,
-    known_phase,
-    micro_batch_colours,
-)
+from collapipe_env.rendering.style import HATCH, HATCH_COLOUR, HATCH_NAME, micro_batch_colours
 
 SWATCH_PX, TEXT_GAP_PX, ENTRY_GAP_PX, LINE_PX = 10.0, 5.0, 12.0, 14.0
 """Width of a swatch, gaps after swatches and entries, and distance between two lines."""
@@ -28,13 +20,7 @@ LETTER_PX = 5.9
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the legend.
-
-    Attributes:
-        name: Its text.
-        colours: Colours of its swatches, side by side.
-        hatched: Whether they are hatched.
-    """
+    """An entry of the legend: its text, and its swatches side by side, the last one hatched or not."""
 
     name: str
     colours: list[Any]
@@ -53,11 +39,7 @@ class Entry:
 
 
 def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
-    """Return entries for the directions that occur, the phases, and hatching if there is any.
-
-    Args:
-        timelines: Timelines of the clusters that are drawn in detail.
-    """
+    """Return entries for the directions that occur, the phases, and hatching if there is any."""
     directions = {event.direction for timeline in timelines for event in timeline.events}
     phases = {known_phase(phase.label) for timeline in timelines for phase in timeline.phases}
     names = ["forward, micro-batch 1…M", "backward", *(["weight gradient"] if "weight" in directions else [])]
@@ -65,7 +47,7 @@ def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
         Entry(name, [tuple(shade) for shade in ramp])
         for name, ramp in zip(names, micro_batch_colours(5), strict=False)
     ]
-    entries += [Entry(name, [PHASE_COLOURS[label]]) for label, name in PHASE_NAMES.items() if label in phases]
+    entries += [Entry(name, [colour]) for label, (name, colour) in PHASES.items() if label in phases]
     if any(undrawn_steps(timeline) for timeline in timelines):
         entries.append(Entry(HATCH_NAME, ["white"], hatched=True))
     return entries
@@ -75,9 +57,6 @@ def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float
     """Draw entries in one line, or in two where they need more room.
 
     Args:
-        page: Page to draw on.
-        left: Left end of the lines.
-        right: Right end of the lines.
         middle: Height of the line, or of the middle between two.
     """
     lines: list[list[Entry]] = [[]]
@@ -90,18 +69,10 @@ def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float
         x, y = left, middle + LINE_PX * (number - 0.5 * (len(lines) - 1))
         for entry in line:
             for colour in entry.colours:
-                page.boxes(x, x + entry.swatch_px, y - 5.0, y + 5.0, [colour], edge=FAINT, line_widths=0.4)
+                place = x, x + entry.swatch_px, y - 5.0, y + 5.0
+                page.boxes(*place, [colour], edge=FAINT, line_widths=0.4)
                 x += entry.swatch_px
             if entry.hatched:
-                page.boxes(
-                    x - entry.swatch_px,
-                    x,
-                    y - 5.0,
-                    y + 5.0,
-                    "none",
-                    edge=HATCH_COLOUR,
-                    hatch=2 * HATCH,
-                    z=2.1,
-                )
+                page.boxes(*place, "none", edge=HATCH_COLOUR, hatch=2 * HATCH, z=2.1)
             page.write(x + TEXT_GAP_PX, y, entry.name, 7.5)
             x += entry.width_px - entry.swatch_px * len(entry.colours)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.rendering import side_panels, site_maps
@@ -18,24 +18,22 @@ from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import RC, node_colours
 
+T = TypeVar("T")
+
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
 """Row of the legends, upper edge of the panels, and their lower edge from the bottom of the page."""
+MOST_BARS = 40
+"""Most nodes that get a bar each; more are drawn as a heat map."""
 PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 """Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
 
-def compose(view: RoundView, width_px: int, height_px: int) -> Figure:
-    """Lay out and fill a figure; see :func:`collapipe_env.rendering.round_figure`."""
+def drawn(view: RoundView, width_px: int, height_px: int, form: Callable[[Sheet], T]) -> T:
+    """Lay out and fill a page, and return it in a form: :meth:`Sheet.figure` or :meth:`Sheet.pixels`."""
     with matplotlib.rc_context(RC):
-        return _filled(view, width_px, height_px).figure()
-
-
-def pixels(view: RoundView, width_px: int, height_px: int) -> npt.NDArray[np.uint8]:
-    """Lay out, fill and draw a frame; see :func:`collapipe_env.rendering.draw_round`."""
-    with matplotlib.rc_context(RC):
-        return _filled(view, width_px, height_px).pixels()
+        return form(_filled(view, width_px, height_px))
 
 
 def _filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
@@ -52,7 +50,7 @@ def _filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
     detailed = [view.clusters[n].timeline for n in view.detailed()]
     draw_legend(page, legend_entries(detailed), 16.0, middle + 30.0, LEGEND_PX)
     gantt_px = usable
-    if site_maps.has_maps(view):
+    if any(cluster.site is not None for cluster in view.clusters):
         gantt_px -= site_maps.STRIP_PX
         maps_top = bottom - site_maps.MAP_PX + 8.0
         site_maps.draw_maps(page, view, LEFT_PX, maps_top, middle - LEFT_PX)
@@ -105,7 +103,7 @@ def _energy(page: Sheet, view: RoundView, x: float, y: float, width: float, heig
     titles = ("energy queue z (budgets)", "energy e / budget" if view.allowance is None else "power / budget")
     values = (view.backlog, view.energy_ratio / (view.allowance or 1.0))
     for i in range(2):
-        if side_panels.as_bars(view):
+        if view.node_present.size <= MOST_BARS:
             each = 0.5 * (height - 38.0)
             panel = Panel(page, x, y + i * (each + 38.0), width, each)
             side_panels.draw_bars(panel, view, values[i], titles[i], budget_line=i == 1)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
 from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.rendering.colours import FAINT, GRID
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import FAINT, GRID, INK
 
+LEAST_FONT = 5.2
+"""Points below which text is left out."""
 TICK_PX = 3.0
 
 
@@ -47,14 +51,12 @@ class Panel:
     """A rectangle of the page, from (x, y) in pixels, y downwards.
 
     Attributes:
-        x: Left edge in pixels.
-        y: Upper edge in pixels.
-        width: In pixels.
-        height: In pixels.
+        words: :meth:`Sheet.write`, centred.
     """
 
     def __init__(self, page: Sheet, x: float, y: float, width: float, height: float) -> None:
         self.page = page
+        self.words = partial(page.write, across="center")
         self.x, self.y, self.width, self.height = x, y, width, height
         self.x_range = (0.0, 1.0)
         self.y_range = (0.0, 1.0)
@@ -90,20 +92,6 @@ class Panel:
             edge=edge, line_widths=line_widths,
         )  # fmt: skip
 
-    def words(
-        self,
-        x_px: float,
-        y_px: float,
-        text: str,
-        size: float,
-        *,
-        across: str = "center",
-        colour: str = INK,
-        bold: bool = False,
-    ) -> None:
-        """Write at a pixel of the page, vertically centred on it."""
-        self.page.write(x_px, y_px, text, size, across=across, colour=colour, bold=bold)
-
     def title(self, text: str, *, lift: float = 10.0) -> None:
         """Write a heading above the panel's left edge."""
         self.words(self.x, self.y - lift, text, 8.0, across="left")
@@ -114,35 +102,26 @@ class Panel:
         segments = [((x, y), (x, foot))] * left + [((x, foot), (right, foot))]
         self.page.rules(segments, FAINT, 0.7, 3.0)
 
-    def x_ticks(
+    def ticks(
         self,
+        axis: Literal["x", "y"],
         values: Sequence[float],
         words: Sequence[str] | None = None,
         *,
         grid: bool = False,
         size: float = 7.0,
     ) -> None:
-        """Mark and label places along the lower edge."""
-        foot = self.y + self.height
-        at = self.to_x(list(values))
-        self.page.rules([((x, foot), (x, foot + TICK_PX)) for x in at], FAINT, 0.6, 3.0)
+        """Mark and label places along the lower edge (``"x"``) or the left one (``"y"``)."""
+        x, foot = self.x, self.y + self.height
+        if axis == "x":
+            ends = [((at, self.y), (at, foot), (at, foot + TICK_PX)) for at in self.to_x(values).tolist()]
+            shift, across = (0.0, 0.8 * size + 1.0), "center"
+        else:
+            right = x + self.width
+            ends = [((right, at), (x, at), (x - TICK_PX, at)) for at in self.to_y(values).tolist()]
+            shift, across = (-2.0, 0.0), "right"
+        self.page.rules([(edge, end) for _, edge, end in ends], FAINT, 0.6, 3.0)
         if grid:
-            self.page.rules([((x, self.y), (x, foot)) for x in at], GRID, 0.6, 0.5)
-        for x, text in zip(at, tick_words(values) if words is None else words, strict=True):
-            self.words(float(x), foot + TICK_PX + 0.8 * size + 1.0, text, size)
-
-    def y_ticks(
-        self,
-        values: Sequence[float],
-        words: Sequence[str] | None = None,
-        *,
-        grid: bool = False,
-        size: float = 7.0,
-    ) -> None:
-        """Mark and label places along the left edge."""
-        at = self.to_y(list(values))
-        self.page.rules([((self.x - TICK_PX, y), (self.x, y)) for y in at], FAINT, 0.6, 3.0)
-        if grid:
-            self.page.rules([((self.x, y), (self.x + self.width, y)) for y in at], GRID, 0.6, 0.5)
-        for y, text in zip(at, tick_words(values) if words is None else words, strict=True):
-            self.words(self.x - TICK_PX - 2.0, float(y), text, size, across="right")
+            self.page.rules([(far, edge) for far, edge, _ in ends], GRID, 0.6, 0.5)
+        for (*_, end), text in zip(ends, tick_words(values) if words is None else words, strict=True):
+            self.words(end[0] + shift[0], end[1] + shift[1], text, size, across=across)

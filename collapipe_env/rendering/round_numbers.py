@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -116,21 +117,19 @@ class RoundView:
     def __post_init__(self) -> None:
         if not self.clusters:
             raise CollaPipeError("RoundView.clusters is empty; a picture needs at least one cluster")
-        shape = (len(self.clusters), int(self.clusters[0].blocks.shape[0]))
-        nodes = (shape[0], shape[1] + 1)
-        shapes: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
-            ("present", self.present.shape, shape),
-            ("backlog", self.backlog.shape, nodes),
-            ("energy_ratio", self.energy_ratio.shape, nodes),
-        ]
+        N, K = len(self.clusters), len(self.clusters[0].blocks)
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            name: (getattr(self, name), (N, K + (name != "present")))
+            for name in ("present", "backlog", "energy_ratio")
+        }
         for i, cluster in enumerate(self.clusters):
-            shapes.append((f"clusters[{i}].blocks", cluster.blocks.shape, shape[1:]))
-            shapes.append((f"clusters[{i}].device_power_w", cluster.device_power_w.shape, shape[1:]))
-        for name, found, wanted in shapes:
-            if found != wanted:
+            for name in ("blocks", "device_power_w"):
+                arrays[f"clusters[{i}].{name}"] = getattr(cluster, name), (K,)
+        for name, (array, wanted) in arrays.items():
+            if array.shape != wanted:
                 raise CollaPipeError(
-                    f"RoundView.{name} has shape {found}, but {shape[0]} clusters of {shape[1]} device "
-                    f"slots take {wanted}"
+                    f"RoundView.{name} has shape {array.shape}, but {N} clusters of {K} device slots take "
+                    f"{wanted}"
                 )
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import IntArray, on_host
+from collapipe_env.ground.arrays import on_host
 from collapipe_env.physics.allocation import ASYNC, GPIPE, SCHEDULES, SEQUENTIAL, Allocation
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
@@ -17,7 +17,7 @@ from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, Round
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.learner import Arrivals
-from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
+from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.system import MOBILITY
 from collapipe_env.simulator.world import World
@@ -45,14 +45,9 @@ def cluster_round_timeline(
     if costs.local_steps is not None:
         local_steps = int(costs.local_steps[at])
     leaders = np.flatnonzero(costs.graph.leader[at])
-    names = [f"d{k}" for k in leaders]
-    held = allocation.device_blocks[at][leaders]
-    if allocation.stage is not None:
-        order = np.argsort(allocation.stage[at][leaders])
-        leaders, held = leaders[order], held[order]
-        names = [
-            _group_name(np.flatnonzero(allocation.stage[at] == allocation.stage[at][k])) for k in leaders
-        ]
+    stage = np.arange(costs.graph.leader.shape[-1]) if allocation.stage is None else allocation.stage[at]
+    leaders = leaders[np.argsort(stage[leaders])]
+    names = [_group_name(np.flatnonzero(stage == stage[k])) for k in leaders]
     e = costs.elements
     wrap_s = None
     if allocation.chunks is not None and int(allocation.chunks[at]) > 1:
@@ -66,7 +61,7 @@ def cluster_round_timeline(
     return cluster_timeline(
         chain_elements(
             (leaders + 1).tolist(),
-            held.tolist(),
+            allocation.device_blocks[at][leaders].tolist(),
             compute_forward_s=e.compute_forward[at][leaders],
             compute_backward_s=e.compute_backward[at][leaders],
             # A hop's forward sender is the group before it, its backward sender the group after it.
@@ -96,16 +91,15 @@ def cluster_round_timeline(
 
 
 def played_timeline(
-    record: RoundRecord, row: int, cluster: int, local_steps: int, plays: bool, detailed: bool
+    record: RoundRecord, row: int, cluster: int, local_steps: int, detailed: bool
 ) -> RoundTimeline:
     """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
         local_steps: ``H``, used if the plan does not set it.
-        plays: Whether the cluster takes part.
         detailed: Whether the events of a local step are listed.
     """
-    drawn = 1 if detailed and plays else 0
+    plays = bool(record.costs.plays[row, cluster])
     happened = None if record.interruption is None else record.interruption.failed
     planned = cluster_round_timeline(
         record.costs,
@@ -113,7 +107,7 @@ def played_timeline(
         row,
         cluster,
         local_steps,
-        drawn_steps=drawn,
+        drawn_steps=1 if detailed and plays else 0,
         failed=happened is not None and bool(happened.device[row, cluster] >= 0),
     )
     if not plays:
@@ -127,9 +121,14 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
     Args:
         allocation: The plan (E, ...).
     """
-    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
-        return False
-    return allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
+    return not _takes_turns(allocation, row) and (
+        allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
+    )
+
+
+def _takes_turns(allocation: Allocation, row: int) -> bool:
+    """Whether the server runs one cluster after the other."""
+    return allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -144,21 +143,16 @@ def _server_blocks(allocation: Allocation, at: tuple[int, int]) -> int:
     return 0 if allocation.server_blocks is None else int(allocation.server_blocks[at])
 
 
-def _pipeline_order(stage: IntArray) -> IntArray:
-    """Devices in the order of their stages, idle ones last (K,)."""
-    return np.argsort(np.where(stage < 0, len(stage), stage), kind="stable")
-
-
 def _scheduled_events(
     costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
 ) -> tuple[float, list[Event]] | None:
     """Return length and events of a local step that the event-driven GPipe simulation does not cover."""
     allocation, at = record.allocation, (row, cluster)
-    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
+    if runs_gpipe(allocation, row, cluster):
+        return None
+    if _takes_turns(allocation, row):
         # The wait for the server depends on the other clusters: its length is known, its events are not.
         return float(costs.local_step[at] - costs.allreduce[at] - costs.update[at]), []
-    if allocation.schedule is None or int(allocation.schedule[at]) == GPIPE:
-        return None
     from collapipe_env.physics.schedules.events import schedule_events
 
     shape = costs.local_step.shape
@@ -181,11 +175,8 @@ def round_view(
 
     Args:
         local_steps: ``H`` of the scenario.
-        title: First words of the heading.
-        row: Environment of the batch.
         side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
         reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
-        loss_history: Losses of the episode so far.
         delay_history: Round delays of the episode so far [s].
     """
     costs, allocation = record.costs, record.allocation
@@ -194,10 +185,12 @@ def round_view(
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
     plays = costs.plays[row]
+    if (stage := allocation.stage) is not None:  # in the order of their stages, idle ones last
+        passed = np.argsort(np.where(stage[row] < 0, stage.shape[-1], stage[row]), kind="stable")
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=played_timeline(record, row, n, local_steps, bool(plays[n]), n in detailed),
+            timeline=played_timeline(record, row, n, local_steps, n in detailed),
             blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),
             bandwidth=float(allocation.bandwidth[row, n] * plays[n]),
@@ -207,11 +200,11 @@ def round_view(
             arrivals=float(arrivals[n]),
             recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
             schedule=None if allocation.schedule is None else SCHEDULES[int(allocation.schedule[row, n])],
-            order=None if allocation.stage is None else _pipeline_order(allocation.stage[row, n]),
+            order=None if allocation.stage is None else passed[n],
             server_blocks=_server_blocks(allocation, (row, n)),
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
-            site=None if side_m is None else _site(record, (row, n), side_m, reach_m, bool(plays[n])),
+            site=None if side_m is None else _site(record, (row, n), side_m, reach_m),
             clock_cap=None if allocation.clock_cap is None else on_host(allocation.clock_cap)[row, n],
         )
         for n in range(N)
@@ -250,7 +243,7 @@ def _known_error_db(record: RoundRecord, row: int) -> float | None:
 
 
 def _site(
-    record: RoundRecord, at: tuple[int, int], side_m: float, reach_m: float | None, plays: bool
+    record: RoundRecord, at: tuple[int, int], side_m: float, reach_m: float | None
 ) -> ClusterMap | None:
     """Places of a cluster's devices and the hops of its pipeline; ``None`` where devices stand still."""
     walk = record.state.processes.get(MOBILITY)
@@ -259,9 +252,8 @@ def _site(
     graph = record.costs.graph
     # For the whole mini-batch, so that clusters with different micro-batches compare by their rates.
     hops = record.costs.elements.hop_forward[at] * record.allocation.micro_batches[at]
-    used = graph.successor[at]
     # Empty slots have a rank that is next to no other, so they have no links.
-    pairs = np.argwhere(used) if plays else np.empty((0, 2), np.int64)
+    pairs = np.argwhere(graph.successor[at] & record.costs.plays[at])
     station = -on_host(walk["cu_position"])[at]
     return ClusterMap(
         side_m=side_m,
@@ -282,23 +274,5 @@ def preview(world: World) -> RoundRecord:
     shape = (*state.uplink_gain.shape, world.parameters.most_local_steps)
     M = allocation.micro_batches
     counts = np.where(np.arange(shape[-1]) < work.local_steps, M[..., None], 0)
-    backlog, excess, held = queue_round(
-        state.backlog,
-        costs.energy_ratio,
-        costs.allowance,
-        costs.plays,
-        state.present,
-    )
-    server = server_round(state, costs)
-    if server is not None:
-        held, excess = held + server[0], excess + server[1]
-    return RoundRecord(
-        state=state,
-        allocation=allocation,
-        costs=costs,
-        arrivals=Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1]),
-        backlog=backlog,
-        backlog_sum=held,
-        energy_excess=excess,
-        learning=replace(world.learning),
-    )
+    arrivals = Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1])
+    return world.recorded(state, allocation, costs, arrivals, replace(world.learning))

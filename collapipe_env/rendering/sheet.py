@@ -23,7 +23,8 @@ from matplotlib.path import Path
 from matplotlib.transforms import Affine2D, IdentityTransform
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.rendering.style import INK, RC
+from collapipe_env.rendering.colours import INK
+from collapipe_env.rendering.style import RC
 
 DPI = 100
 STAMPS = 1024

@@ -9,26 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.rendering.panel import Panel, ticks_between
+from collapipe_env.rendering.colours import FAINT, INK, SERVER_COLOUR
+from collapipe_env.rendering.panel import LEAST_FONT, Panel, ticks_between
 from collapipe_env.rendering.round_numbers import RoundView
-from collapipe_env.rendering.style import FAINT, INK, SERVER_COLOUR, ink_on, node_colours
-
-MOST_BARS = 40
-LEAST_FONT = 5.2
-
-
-def as_bars(view: RoundView) -> bool:
-    """Whether the nodes are few enough for a bar each; otherwise they are drawn as a heat map."""
-    return int(view.node_present.size) <= MOST_BARS
+from collapipe_env.rendering.style import ink_on, node_colours
 
 
 def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
     """Draw a bar per node, grouped by cluster, coloured by node; a cross marks an absent node.
 
     Args:
-        panel: Panel to draw on.
         values: (N, K+1), >= 0.
-        title: Heading, with the unit.
         budget_line: Whether to mark the value 1.
     """
     clusters, nodes = values.shape
@@ -39,8 +30,8 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
     panel.scale((-1.0, float(x[-1, -1]) + 1.0), (0.0, top))
     panel.title(title)
     panel.frame()
-    panel.y_ticks(ticks_between(0.0, top, 4), grid=True)
-    panel.x_ticks([float(v) for v in x.mean(axis=1)], [c.name for c in view.clusters])
+    panel.ticks("y", ticks_between(0.0, top, 4), grid=True)
+    panel.ticks("x", [float(v) for v in x.mean(axis=1)], [c.name for c in view.clusters])
     colours = np.array(node_colours(view.devices))
     which = np.broadcast_to(np.arange(nodes), values.shape)[there]
     panel.bars(x[there] - 0.42, x[there] + 0.42, 0.0, values[there], list(colours[which]))
@@ -56,7 +47,6 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
     Args:
         panel: Panel of the cells; title and scale take 34 pixels above it.
         values: (N, K+1), >= 0.
-        title: Heading, with the unit.
         budget_line: Whether the scale has its middle at 1, the budget.
     """
     there = view.node_present
@@ -72,9 +62,9 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
     _crosses(panel, missing_node, missing_row, 3.0)
     step = max(1, int(np.ceil(22.0 * nodes / panel.width)))
     names = ["CU", *(f"d{k}" for k in range(nodes - 1))]
-    panel.x_ticks(range(0, nodes, step), names[::step], size=6.0)
+    panel.ticks("x", range(0, nodes, step), names[::step], size=6.0)
     step = max(1, int(np.ceil(11.0 * clusters / panel.height)))
-    panel.y_ticks(range(0, clusters, step), [c.name for c in view.clusters[::step]], size=6.0)
+    panel.ticks("y", range(0, clusters, step), [c.name for c in view.clusters[::step]], size=6.0)
 
     scale = Panel(panel.page, panel.x, panel.y - 12.0, panel.width, 7.0)
     scale.scale((0.0, 64.0), (0.0, 1.0))
@@ -103,7 +93,7 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
     capped = any(c.clock_cap is not None for c in view.clusters)
     notes = ["grey: server"] * bool(held[:, K].any()) + ["height: clock"] * capped
     panel.title(f"blocks ({', '.join(notes)})" if notes else "blocks per device")
-    panel.x_ticks(ticks_between(0.0, total, 4, integer=True), grid=True)
+    panel.ticks("x", ticks_between(0.0, total, 4, integer=True), grid=True)
     row, slot = np.nonzero(blocks)
     device = places[row, slot]
     colours = np.array([*node_colours(K)[1:], SERVER_COLOUR])
@@ -132,7 +122,7 @@ def draw_powers(panel: Panel, view: RoundView) -> None:
     x_range = min(low, high - 10.0) - 1.5, high + 1.5
     row_px = _cluster_rows(panel, view, x_range)
     panel.title("power (dBm)")
-    panel.x_ticks(ticks_between(*x_range, 3, integer=True), grid=True)
+    panel.ticks("x", ticks_between(*x_range, 3, integer=True), grid=True)
     row, node = np.nonzero(active)
     colours = np.array(node_colours(view.devices))
     size = float(np.clip(1.6 * row_px, 8.0, 26.0))
@@ -147,7 +137,7 @@ def draw_bandwidth(panel: Panel, view: RoundView) -> None:
     top = max(1.1 * float(percent.max()), 1.0)
     _cluster_rows(panel, view, (0.0, top))
     panel.title("band (%)")
-    panel.x_ticks(ticks_between(0.0, top, 2, integer=True), grid=True)
+    panel.ticks("x", ticks_between(0.0, top, 2, integer=True), grid=True)
     row = np.arange(len(percent))
     panel.bars(0.0, percent, row + 0.3, row - 0.3, "#7a8fa6")
 
@@ -193,12 +183,12 @@ def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: 
     x_range = (float(x[0]) if len(x) else float(last_round)) - 0.5, last_round + 0.5
     panel.scale(x_range, (low - pad, high + pad))
     panel.frame()
-    panel.x_ticks(ticks_between(*x_range, 4, integer=True))
+    panel.ticks("x", ticks_between(*x_range, 4, integer=True))
     if not known.any():
         middle = panel.x + 0.5 * panel.width, panel.y + 0.5 * panel.height
         panel.words(*middle, "no value yet", 7.0, colour=FAINT)
         return
-    panel.y_ticks(ticks_between(low - pad, high + pad, 4), grid=True)
+    panel.ticks("y", ticks_between(low - pad, high + pad, 4), grid=True)
     across, up = panel.to_x(x[known]), panel.to_y(y[known])
     panel.page.curve(across, up, color=colour, linewidth=1.2)
     panel.page.curve(across[-1:], up[-1:], color=colour, linestyle="none", marker="o", markersize=3.5)
@@ -215,7 +205,7 @@ def _cluster_rows(
     if names:
         every = max(1, int(np.ceil(10.0 / row_px)))
         size = min(7.0, max(LEAST_FONT, 0.62 * row_px * every))
-        panel.y_ticks(range(0, count, every), [c.name for c in view.clusters[::every]], size=size)
+        panel.ticks("y", range(0, count, every), [c.name for c in view.clusters[::every]], size=size)
     return row_px
 
 

@@ -6,11 +6,15 @@ import math
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import LogNorm
 
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.rendering.colours import CU_COLOUR, FAINT, GRID, INK
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import CU_COLOUR, FAINT, GRID, INK, node_colours
+from collapipe_env.rendering.style import node_colours
 
 MAP_PX, GAP_PX = 116.0, 20.0
 STRIP_PX = MAP_PX + 60.0
@@ -19,38 +23,24 @@ SCALE_PX = 92.0
 """Width of the legend beside them."""
 
 
-def has_maps(view: RoundView) -> bool:
-    """Whether the round has positions of devices to draw."""
-    return any(cluster.site is not None for cluster in view.clusters)
-
-
 def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) -> None:
-    """Draw a square for each cluster that is drawn in detail, as many as fit, and the legend of links.
-
-    Args:
-        view: A round with maps.
-        x: Left edge in pixels.
-        y: Upper edge of the squares in pixels.
-        width: In pixels.
-    """
+    """Draw squares from ``y`` downwards for the detailed clusters that fit, and the legend of links."""
     room = int((width - SCALE_PX + GAP_PX) // (MAP_PX + GAP_PX))
     shown = [view.clusters[n] for n in sorted(view.detailed(min(4, room)))]
-    seconds = [link[2] for c in shown if c.site is not None for link in c.site.links]
-    low, high = (min(seconds), max(seconds)) if seconds else (1.0, 1.0)
+    seconds = [min(max(link[2], 1e-12), 1e12) for c in shown if c.site is not None for link in c.site.links]
+    ends = min(seconds, default=1.0), max(seconds, default=1.0)
     for i, cluster in enumerate(shown):
         if cluster.site is not None:
             panel = Panel(page, x + i * (MAP_PX + GAP_PX), y, MAP_PX, MAP_PX)
-            _map(panel, cluster, cluster.site, view, (low, high))
+            _map(panel, cluster, cluster.site, view, ends)
     if seconds:
-        _scale(page, x + width - SCALE_PX + 44.0, y, (low, high))
+        _scale(page, x + width - SCALE_PX + 44.0, y, ends)
 
 
-def _shade(seconds: float, ends: tuple[float, float]) -> tuple[float, float, float, float]:
-    """Return the colour of a link by the logarithm of its time: light for quick links."""
-    low, high = (math.log(max(end, 1e-12)) for end in ends)
-    place = (math.log(max(seconds, 1e-12)) - low) / (high - low) if high > low else 0.0
-    red, green, blue, alpha = matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place)
-    return float(red), float(green), float(blue), float(alpha)
+def _shade(seconds: npt.ArrayLike, ends: tuple[float, float]) -> FloatArray:
+    """Return the colours of links by the logarithm of their times: light for quick links."""
+    place = LogNorm(*ends, clip=True)(np.asarray(seconds))
+    return np.asarray(matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place))
 
 
 def _map(
@@ -62,7 +52,8 @@ def _map(
     left, right, top, foot = panel.x, panel.x + panel.width, panel.y, panel.y + panel.height
     corners = [(left, top), (right, top), (right, foot), (left, foot)]
     panel.page.rules(list(zip(corners, corners[1:] + corners[:1], strict=True)), FAINT, 0.7, 1.0)
-    _cross_lines(panel)
+    x, y = float(panel.to_x(0.0)), float(panel.to_y(0.0))  # of the CU
+    panel.page.rules([((left, y), (right, y)), ((x, top), (x, foot))], GRID, 0.6, 0.5)
     east = np.concatenate([[0.0], site.east_m])
     north = np.concatenate([[0.0], site.north_m])
     at_x, at_y = panel.to_x(east), panel.to_y(north)
@@ -86,24 +77,14 @@ def _map(
     panel.words(left + 0.5 * panel.width, foot + 10.0, f"▲ base station {distance:.0f} m", 7.0)
 
 
-def _cross_lines(panel: Panel) -> None:
-    """Draw the axes through the CU, faintly."""
-    x, y = float(panel.to_x(0.0)), float(panel.to_y(0.0))
-    across = ((panel.x, y), (panel.x + panel.width, y))
-    along = ((x, panel.y), (x, panel.y + panel.height))
-    panel.page.rules([across, along], GRID, 0.6, 0.5)
-
-
 def _scale(page: Sheet, x: float, y: float, ends: tuple[float, float]) -> None:
     """Draw the colours of links with their times, quick links below."""
     page.write(x - 24.0, y - 9.0, "hop (s)", 8.0)
     steps = 24
-    low, high = (math.log(max(end, 1e-12)) for end in ends)
-    times = np.exp(np.linspace(low, high, steps))
+    times = np.geomspace(*ends, steps)
     edges = y + MAP_PX - 0.8 * MAP_PX * np.arange(steps + 1) / steps - 0.1 * MAP_PX
-    shades = [_shade(float(t), ends) for t in times]
-    page.boxes(x - 24.0, x - 12.0, edges[1:], edges[:-1], shades)
+    page.boxes(x - 24.0, x - 12.0, edges[1:], edges[:-1], _shade(times, ends))
     # A single time gets a single label.
-    named = (0, steps - 1) if high > low else (0,)
+    named = (0, steps - 1) if ends[1] > ends[0] else (0,)
     for i in named:
         page.write(x - 8.0, float(0.5 * (edges[i] + edges[i + 1])), f"{times[i]:.3g}", 7.0)

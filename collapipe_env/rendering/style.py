@@ -15,36 +15,7 @@ import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.rendering.colours import (
-    CU_COLOUR,
-    FAINT,
-    GRID,
-    INK,
-    MUTED,
-    PHASE_COLOURS,
-    PHASE_NAMES,
-    SERVER_COLOUR,
-    known_phase,
-)
-
-__all__ = [
-    "CU_COLOUR",
-    "FAINT",
-    "GRID",
-    "HATCH",
-    "HATCH_COLOUR",
-    "HATCH_NAME",
-    "INK",
-    "MUTED",
-    "PHASE_COLOURS",
-    "PHASE_NAMES",
-    "RC",
-    "SERVER_COLOUR",
-    "ink_on",
-    "known_phase",
-    "micro_batch_colours",
-    "node_colours",
-]
+from collapipe_env.rendering.colours import CU_COLOUR, INK, MUTED
 
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"
@@ -84,17 +55,13 @@ def _luminance(colour: str) -> float:
 
 
 @cache
-def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4).
+def micro_batch_colours(count: int) -> FloatArray:
+    """Return forward, backward and weight colours of ``count`` micro-batches, light to dark (3, count, 4).
 
     They are kept, since every frame needs them, and are read-only.
     """
     position = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.6])
-    ramps = tuple(
-        np.asarray(matplotlib.colormaps[name](low + span * position))
-        for name, low, span in (("Blues", 0.35, 0.6), ("Oranges", 0.28, 0.6), ("Greys", 0.30, 0.5))
-    )
-    for ramp in ramps:
-        ramp.flags.writeable = False
-    forward, backward, weight = ramps
-    return forward, backward, weight
+    kinds = ("Blues", 0.35, 0.6), ("Oranges", 0.28, 0.6), ("Greys", 0.30, 0.5)
+    ramps = np.stack([matplotlib.colormaps[name](low + span * position) for name, low, span in kinds])
+    ramps.flags.writeable = False
+    return ramps

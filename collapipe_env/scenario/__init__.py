@@ -5,7 +5,8 @@ from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.scenario.loading import load_scenario, register_scenario
 from collapipe_env.scenario.names import scenario_names
-from collapipe_env.scenario.schema import (
+from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.sections import (
     BudgetSpec,
     ClusterSpec,
     DeviceProfile,
@@ -13,10 +14,9 @@ from collapipe_env.scenario.schema import (
     DynamicsSpec,
     OverheadSpec,
     RadioSpec,
-    Scenario,
-    ServerSpec,
-    WorkloadSpec,
 )
+from collapipe_env.scenario.server_section import ServerSpec
+from collapipe_env.scenario.workload_section import WorkloadSpec
 
 __all__ = [
     "BudgetSpec",

@@ -65,38 +65,18 @@ def block_prices(workload: WorkloadSpec) -> BlockPrices:
     """Return the figures of a workload's block."""
     w = workload
     d, f, q, bits = w.width, w.feedforward, w.sequence_length, w.stored_activation_bits
-    lora = w.update_compression == "lora"
     if w.style == "llama":
         kv = w.kv_width
-        whole = llama_stored_bytes(d, f, kv, w.heads, q, bits, half_model=w.train_bits == 16)
-        stored, working = _activations(w, whole)
-        return BlockPrices(
-            forward_flops=llama_forward_flops(d, f, kv, q),
-            weight_flops=llama_weight_flops(d, f, kv, q),
-            parameters=llama_parameters(d, f, kv, qkv_bias=w.qkv_bias),
-            adapter_parameters=llama_adapter_parameters(d, f, kv, w.lora_rank) if lora else 0,
-            stored_bytes=stored,
-            working_bytes=working,
-        )
-    stored, working = _activations(w, stored_activation_bytes(d, w.heads, q, bits))
-    return BlockPrices(
-        forward_flops=block_forward_flops(d, f, q),
-        weight_flops=block_weight_flops(d, f, q),
-        parameters=block_parameters(d, f),
-        adapter_parameters=adapter_parameters(d, f, w.lora_rank) if lora else 0,
-        stored_bytes=stored,
-        working_bytes=working,
-    )
-
-
-def _activations(workload: WorkloadSpec, whole: float) -> tuple[float, float]:
-    """Return the stored bytes of a sample's activations in a block, and those of its working set.
-
-    Args:
-        whole: Everything that a block's backward pass needs [byte], including its input.
-    """
-    if not workload.recompute:
-        return whole, 0.0
-    w = workload
-    stored = boundary_bytes(w.width, w.sequence_length, w.stored_activation_bits)
-    return stored, whole - stored
+        flops = llama_forward_flops(d, f, kv, q), llama_weight_flops(d, f, kv, q)
+        parameters = llama_parameters(d, f, kv, qkv_bias=w.qkv_bias)
+        adapters = llama_adapter_parameters(d, f, kv, w.lora_rank)
+        needed = llama_stored_bytes(d, f, kv, w.heads, q, bits, half_model=w.train_bits == 16)
+    else:
+        flops = block_forward_flops(d, f, q), block_weight_flops(d, f, q)
+        parameters = block_parameters(d, f)
+        adapters = adapter_parameters(d, f, w.lora_rank)
+        needed = stored_activation_bytes(d, w.heads, q, bits)
+    # Of everything that a backward pass needs, recomputation keeps the block's input only.
+    stored = boundary_bytes(d, q, bits) if w.recompute else needed
+    trained = adapters if w.update_compression == "lora" else 0
+    return BlockPrices(*flops, parameters, trained, stored, needed - stored)

@@ -17,7 +17,6 @@ from collapipe_env.scenario.layout import fixed_layout
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import ClusterSpec, Sections
 
-
 MAX_HOPS = 2**24
 """Pairs of nodes within a cluster, over all clusters: 134 MB for every array with an entry for each."""
 DENSEST_PACKING = math.pi / math.sqrt(12.0)
@@ -39,9 +38,6 @@ def require_placement(scenario: Sections) -> None:
     are drawn anew in every episode: a hopeless geometry then fails when the scenario is built, not at a later
     reset.
 
-    Args:
-        scenario: The scenario to check.
-
     Raises:
         ScenarioError: If there are too many hops, or the placement fails.
     """
@@ -61,9 +57,6 @@ def require_attenuation(cluster: ClusterSpec) -> None:
 
     Shadowing and fading are factors around that mean and may exceed 1. CUs are at least 1 m from the base
     station and from each other, where both laws attenuate.
-
-    Args:
-        cluster: The section to check.
 
     Raises:
         ScenarioError: Names the field, its value, the gain, and the least distance allowed.
@@ -111,9 +104,6 @@ def require_memory(scenario: Sections) -> None:
     the worst draw, in which every device has the smallest memory of any profile. With recomputation every
     device first needs room for the working set of one block (:func:`working_bytes`).
 
-    Args:
-        scenario: The scenario to check.
-
     Raises:
         ValueError: If a cluster's caps sum to less than L; names the cluster and the missing bytes.
     """
@@ -139,18 +129,14 @@ def require_memory(scenario: Sections) -> None:
                 f"{missing:.0f} bytes are missing"
             )
     if faults:
-        more = f"; and {len(faults) - SHOWN} more clusters" if len(faults) > SHOWN else ""
+        listed = faults[:SHOWN] + [f"and {len(faults) - SHOWN} more clusters"] * (len(faults) > SHOWN)
+        other = "let devices recompute activations, workload.recompute: true"
+        if working:
+            other = "leave small numbers out of workload.micro_batches, which shrinks the working set"
         raise ValueError(
-            "; ".join(faults[:SHOWN])
-            + more
-            + " (offer more in devices.profiles[].memory_bytes or cluster.devices, or lower workload.blocks, "
-            "workload.batch_size, workload.width or workload.stored_activation_bits"
-            + (
-                "; or leave small numbers out of workload.micro_batches, which shrinks the working set"
-                if working
-                else "; or let devices recompute activations, workload.recompute: true"
-            )
-            + ")"
+            f"{'; '.join(listed)} (offer more in devices.profiles[].memory_bytes or cluster.devices, or "
+            "lower workload.blocks, workload.batch_size, workload.width or "
+            f"workload.stored_activation_bits; or {other})"
         )
 
 
@@ -159,22 +145,14 @@ def block_bytes(scenario: Sections) -> float:
 
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
     Where devices fail, they also keep the weights that the round began with.
-
-    Args:
-        scenario: Any scenario.
     """
-    work = scenario.workload
-    block = block_prices(work)
+    block = block_prices(scenario.workload)
     state = training_memory_of(scenario).block_bytes(block.parameters, block.adapter_parameters)
-    return state + work.batch_size * block.stored_bytes
+    return state + scenario.workload.batch_size * block.stored_bytes
 
 
 def working_bytes(scenario: Sections) -> float:
-    """Return the bytes of a device's working set under recomputation, for the largest allowed micro-batch.
-
-    Args:
-        scenario: Any scenario; 0 without recomputation.
-    """
+    """Return a device's working set for the largest allowed micro-batch [byte]; 0 without recomputation."""
     work = scenario.workload
     return work.batch_size / work.micro_batch_choices[0] * block_prices(work).working_bytes
 

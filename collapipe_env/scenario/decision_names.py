@@ -39,9 +39,6 @@ CLOCK_CAP_MIN = 0.2
 def ordered_decisions(decisions: Iterable[str]) -> tuple[str, ...]:
     """Return decisions in the common order.
 
-    Args:
-        decisions: Names of the decisions.
-
     Raises:
         ValueError: If one is unknown or named twice, or one of CollaPipe's own is missing.
     """
@@ -70,11 +67,7 @@ class Deciding(Protocol):
 
 
 def opens(scenario: Deciding, decision: str) -> bool:
-    """Whether a scenario leaves a decision to schedulers.
-
-    Args:
-        scenario: Any scenario.
-    """
+    """Whether a scenario leaves a decision to schedulers."""
     return decision in scenario.decisions
 
 
@@ -82,8 +75,5 @@ def judged_by_target(scenario: Deciding) -> bool:
     """Whether schedulers are judged by the time to a target: the shortest rounds train least.
 
     This holds where schedulers decide about participation or local steps.
-
-    Args:
-        scenario: Any scenario.
     """
     return opens(scenario, "participation") or opens(scenario, "local_steps")

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args, get_origin
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
-from collapipe_env.ground.errors import fits_a_line, shown
+from collapipe_env.ground.errors import ScenarioError, fits_a_line, shown
+from collapipe_env.scenario.validation_errors import fault_text
 
 SPEC_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 """Pydantic configuration of every scenario dataclass: no unknown field, no NaN, no infinity."""
 
 
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def spec(cls: type[T]) -> type[T]:
+    """Make a class a section of scenarios: a frozen pydantic dataclass that raises ``ScenarioError``.
+
+    Descriptions of its fields are completed by the choices of their types.
+    """
+    built: Any = dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)(cls)
+    for field in built.__pydantic_fields__.values():
+        for hint in (field.annotation, *get_args(field.annotation)):
+            if get_origin(hint) is Literal and get_origin(field.annotation) is not tuple:
+                mark = "," if ";" in field.description else ";"  # after the unit, if there is one
+                field.description += f"{mark} one of {', '.join(map(str, get_args(hint)))}"
+    validate = built.__init__
+
+    @functools.wraps(validate)
+    def checked_init(self: T, *args: Any, **kwargs: Any) -> None:
+        try:
+            validate(self, *args, **kwargs)
+        except ValidationError as error:
+            raise ScenarioError(fault_text(error, cls, kwargs, cls.__name__)) from None
+
+    built.__init__ = checked_init
+    return cast("type[T]", built)
+
+
 def real(
+    default: float | None,
     meaning: str,
     unit: str,
     *,
@@ -23,59 +55,51 @@ def real(
     le: float | None = None,
     lt: float | None = None,
 ) -> Any:
-    """Describe a float field with its unit and range (integers are accepted, strings and booleans are not).
+    """Declare a float field (integers are accepted, strings and booleans are not).
 
     Args:
-        meaning: Meaning of the number.
+        default: Its default; with ``None`` the field may be null.
         unit: Unit of the number, ``"1"`` for a pure number.
-        ge: Smallest allowed value, included.
-        gt: Lower bound, excluded.
-        le: Largest allowed value, included.
-        lt: Upper bound, excluded.
-
-    Returns:
-        Field information for ``typing.Annotated``.
     """
-    text = f"{meaning}; unit {unit}, {_range_text(ge, gt, le, lt)}"
-    return Field(strict=True, ge=ge, gt=gt, le=le, lt=lt, description=text)
+    bounds = {"at least": ge, "above": gt, "at most": le, "below": lt}
+    said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+    text = f"{meaning}; unit {unit}, range {said}{_or_null(default)}"
+    return Field(default, kw_only=True, strict=True, ge=ge, gt=gt, le=le, lt=lt, description=text)
 
 
-def whole(meaning: str, low: int, high: int) -> Any:
-    """Describe an integer field with its range (floats, strings and booleans are not accepted).
-
-    Args:
-        meaning: The things counted.
-        low: Smallest allowed value.
-        high: Largest allowed value.
-
-    Returns:
-        Field information for ``typing.Annotated``.
-    """
-    return Field(strict=True, ge=low, le=high, description=f"{meaning}; integer, range {low} to {high}")
+def whole(default: int | None, meaning: str, low: int, high: int) -> Any:
+    """Declare an integer field from ``low`` to ``high`` (floats, strings and booleans are not accepted)."""
+    text = f"{meaning}; integer, range {low} to {high}{_or_null(default)}"
+    return Field(default, kw_only=True, strict=True, ge=low, le=high, description=text)
 
 
-def described(text: str) -> Any:
-    """Describe a field whose type alone states what is allowed.
-
-    Args:
-        text: Meaning, unit and range.
-
-    Returns:
-        Field information for ``typing.Annotated``.
-    """
-    return Field(description=text)
+def switch(default: bool, meaning: str) -> Any:
+    """Declare a field that is true or false."""
+    return Field(default, kw_only=True, strict=True, description=f"{meaning}; no unit, true or false")
 
 
-def require_ordered(field: str, values: Sequence[float]) -> None:
-    """Refuse a list that is not strictly ascending.
+def described(default: Any, text: str) -> Any:
+    """Declare a field by meaning, unit and range; the choices of a ``Literal`` are added."""
+    return Field(default, kw_only=True, description=text)
 
-    Args:
-        field: The list's name, for the message.
-        values: Entries of the list.
+
+def section(kind: type, meaning: str) -> Any:
+    """Declare a section of a scenario, by default as its class has it."""
+    return Field(default_factory=kind, kw_only=True, description=f"{meaning}; units per field")
+
+
+def _or_null(default: float | None) -> str:
+    return ", or null" if default is None else ""
+
+
+def require_ordered(field: str, values: Sequence[float], *, least: str | None = None) -> None:
+    """Refuse a list that is not strictly ascending, or is empty where it must hold at ``least`` one of these.
 
     Raises:
         ValueError: If two neighbours are equal or in descending order.
     """
+    if least is not None and not values:
+        raise ValueError(f"{field} must hold at least one {least}")
     for before, after in itertools.pairwise(values):
         if not before < after:
             raise ValueError(
@@ -83,18 +107,15 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
             )
 
 
-def _range_text(ge: float | None, gt: float | None, le: float | None, lt: float | None) -> str:
-    """Return a range in words, such as ``"range above 0 and at most 1"``."""
-    parts = []
-    if ge is not None:
-        parts.append(f"at least {ge:g}")
-    if gt is not None:
-        parts.append(f"above {gt:g}")
-    if le is not None:
-        parts.append(f"at most {le:g}")
-    if lt is not None:
-        parts.append(f"below {lt:g}")
-    return "range " + (" and ".join(parts) if parts else "any finite number")
+def require_range(spec: object, low: str, high: str) -> None:
+    """Refuse a field above the one that bounds it.
+
+    Raises:
+        ValueError: With both fields and values.
+    """
+    least, most = getattr(spec, low), getattr(spec, high)
+    if least > most:
+        raise ValueError(f"{low} = {least:g} is above {high} = {most:g}")
 
 
 def _writable(text: str) -> str:

@@ -17,10 +17,10 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.plain_data import parse
 from collapipe_env.scenario.published_models import model_fields
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.workload_section import WorkloadSpec
 
 MODEL = "model"
 """Key of a workload that names a published model; it is expanded and not stored."""
-DEFAULT_TASK = "classification"
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def layered(base: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dic
             model = model_fields(workload[MODEL])
         except ScenarioError as error:
             raise ScenarioError(f"{source}: workload.{MODEL}: {error}") from None
-    before = base.get("workload", {}).get("task", DEFAULT_TASK)
+    before = base.get("workload", {}).get("task", WorkloadSpec.task)
     task = workload.get("task", model.get("task", before))
     needed = dict(task_fields().get(task, {})) if isinstance(task, str) and task != before else {}
     if "learning" in needed and base.get("learning", {}).get("proxy", {}) is None:

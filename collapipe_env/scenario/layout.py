@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
-from collapipe_env.scenario.cluster_centres import RESTARTS, place_clusters
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import ClusterSpec, DeviceSpec, Sections
 
-FloatArray: TypeAlias = NDArray[np.float64]
-BoolArray: TypeAlias = NDArray[np.bool_]
+
+TRIES_PER_CLUSTER = 4096
+"""Candidates for one cluster's centre before the whole placement starts again."""
+
+TRIES_AT_ALL = 2**20
+"""Candidates after which placement does not start again. Many tightly packed clusters use them up in a single
+start, which takes seconds."""
+
+RESTARTS = 16
+"""Fresh starts before the geometry counts as impossible; an unlucky first cluster may block the rest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +65,7 @@ class Layout:
     d2e_path_gain: FloatArray
     d2d_path_gain: FloatArray
     cross_gain: FloatArray
-    profile: NDArray[np.int64]
+    profile: IntArray
     max_clock_hz: FloatArray
     flops_per_cycle: FloatArray
     switched_capacitance: FloatArray
@@ -79,19 +86,12 @@ def draw_layout(scenario: Sections, rng: np.random.Generator) -> Layout:
 
     Where the clusters hardly fit, some may find no place. They then take the places of the layout of
     ``layout_seed`` in random order, and no draw fails or takes long.
-
-    Args:
-        scenario: Sections with the distributions.
-        rng: The only source of randomness; its state alone decides the draw.
     """
     return _draw(scenario.cluster, scenario.devices, rng, lambda: fixed_layout(scenario).cu_position)
 
 
 def fixed_layout(scenario: Sections) -> Layout:
     """Return the layout of the scenario's ``layout_seed``; equal scenarios share one (cached) object.
-
-    Args:
-        scenario: Any scenario, whatever its ``layout`` says.
 
     Raises:
         ScenarioError: If the clusters cannot be kept apart.
@@ -115,9 +115,13 @@ def _draw(
     present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
     weights = np.array([profile.weight for profile in devices.profiles])
     profile = rng.choice(len(weights), size=(N, K), p=weights / weights.sum())
-    slowest = np.array([p.clock_min_hz for p in devices.profiles])[profile]
-    fastest = np.array([p.clock_max_hz for p in devices.profiles])[profile]
-    clock = slowest + (fastest - slowest) * rng.random((N, K))
+
+    def each(name: str) -> FloatArray:
+        """A field of each device's profile (N, K), 0 where it is not given."""
+        return np.array([getattr(kind, name) or 0.0 for kind in devices.profiles])[profile]
+
+    slowest = each("clock_min_hz")
+    clock = slowest + (each("clock_max_hz") - slowest) * rng.random((N, K))
     pick = rng.random((N, K))
     memory = np.zeros((N, K))
     for index, kind in enumerate(devices.profiles):
@@ -142,15 +146,13 @@ def _draw(
         device_position=position,
         d2e_distance=distance,
         d2e_path_gain=np.asarray(path_gain_d2e(distance)),
-        d2d_path_gain=_without_diagonal(np.asarray(path_gain_d2d(hop))),
-        cross_gain=_without_diagonal(
-            np.asarray(path_gain_d2d(_pairwise_distance(centre) + np.eye(N)))  # +1 m: no log of zero
-        ),
+        d2d_path_gain=_gains(hop),
+        cross_gain=_gains(_pairwise_distance(centre) + np.eye(N)),  # +1 m: no log of zero
         profile=profile,
         max_clock_hz=clock,
-        flops_per_cycle=np.array([p.flops_per_cycle for p in devices.profiles])[profile],
-        switched_capacitance=np.array([p.switched_capacitance or 0.0 for p in devices.profiles])[profile],
-        active_power_w=np.array([p.active_power_w or 0.0 for p in devices.profiles])[profile],
+        flops_per_cycle=each("flops_per_cycle"),
+        switched_capacitance=each("switched_capacitance"),
+        active_power_w=each("active_power_w"),
         memory_bytes=memory,
     )
 
@@ -161,6 +163,70 @@ def _pairwise_distance(points: FloatArray) -> FloatArray:
     return np.asarray(np.hypot(difference[..., 0], difference[..., 1]))
 
 
-def _without_diagonal(gain: FloatArray) -> FloatArray:
-    """Return the gains (..., P, P) with zeros on the diagonal."""
-    return np.where(np.eye(gain.shape[-1], dtype=bool), 0.0, gain)
+def _gains(distance: FloatArray) -> FloatArray:
+    """Gains over distances (..., P, P), with zeros on the diagonal."""
+    return np.where(np.eye(distance.shape[-1], dtype=bool), 0.0, path_gain_d2d(distance))
+
+
+def place_clusters(cluster: ClusterSpec, rng: np.random.Generator, starts: int = RESTARTS) -> FloatArray:
+    """Draw the clusters' centres around the base station at the origin.
+
+    Each centre has a uniform distance in ``[cu_distance_min_m, cu_distance_max_m]`` and a uniform angle and
+    is redrawn until it is at least ``cluster_separation_min_m`` from all earlier ones.
+
+    Args:
+        starts: Fresh starts before giving up; the result of the first one does not depend on it.
+
+    Returns:
+        Centres (N, 2) [m].
+
+    Raises:
+        ScenarioError: If no placement is found after many tries.
+    """
+    best = tries = 0
+    for _ in range(starts):
+        if tries > TRIES_AT_ALL:
+            break
+        centres = np.empty((0, 2))
+        while len(centres) < cluster.clusters:
+            found, drawn = _free_candidate(cluster, centres, rng)
+            tries += drawn
+            if found is None:
+                break
+            centres = np.vstack([centres, found])
+        else:
+            return centres
+        best = max(best, len(centres))
+    raise ScenarioError(
+        f"cluster: only {best} of clusters = {cluster.clusters} could be placed "
+        f"cluster_separation_min_m = {cluster.cluster_separation_min_m:g} m apart between "
+        f"cu_distance_min_m = {cluster.cu_distance_min_m:g} m and "
+        f"cu_distance_max_m = {cluster.cu_distance_max_m:g} m; lower the separation or the number of "
+        "clusters, or widen the distances"
+    )
+
+
+def _free_candidate(
+    cluster: ClusterSpec, centres: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray | None, int]:
+    """Return the first candidate that keeps its distance from ``centres``, and the number drawn."""
+    drawn, separation = 0, cluster.cluster_separation_min_m
+    span = cluster.cu_distance_max_m - cluster.cu_distance_min_m
+    for size in (64, TRIES_PER_CLUSTER - 64):  # a small batch is nearly always enough
+        distance = cluster.cu_distance_min_m + span * rng.random(size)
+        angle = 2.0 * np.pi * rng.random(size)
+        candidates = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
+        free = np.arange(size)
+        if drawn and len(centres):
+            # Few of many candidates are free: a tree, slow to import, quickly leaves out what is clearly too
+            # near. Exact distances decide the rest.
+            from scipy.spatial import cKDTree
+
+            nearest, _ = cKDTree(centres).query(candidates)
+            free = np.flatnonzero(nearest >= separation * (1.0 - 1e-9))
+        drawn += size
+        for index in free:
+            gap = candidates[index] - centres
+            if (np.hypot(gap[:, 0], gap[:, 1]) >= separation).all():
+                return np.asarray(candidates[index]), drawn
+    return None, drawn

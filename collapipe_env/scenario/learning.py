@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic.dataclasses import dataclass
 
-from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described, real, whole
-from collapipe_env.scenario.style_fields import require_heads
-from collapipe_env.scenario.validation_errors import refuse_clearly
+from collapipe_env.scenario.fields import Text, described, real, spec, switch, whole
+from collapipe_env.scenario.style_fields import Style, require_heads
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class ProxySpec:
     """Sizes of the proxy, the Transformer that is trained in place of the priced one.
 
@@ -23,29 +20,21 @@ class ProxySpec:
     Attributes:
         style: Style of blocks and embedding; None takes the workload's. It does not change the priced model,
             whose FLOPs, parameters and activations are those of ``workload.style``.
-        width: Model width d, a multiple of ``heads``.
-        feedforward: Width of the feed-forward layer.
-        heads: Attention heads.
-        sequence_length: Tokens per sample; longer texts are cut, shorter ones padded.
-        vocabulary: Rows of the embedding table; the tokeniser learns at most this many tokens.
-        kv_heads: Heads of keys and values with style ``llama``, 0 for as many as ``heads``.
     """
 
-    style: Annotated[
-        Literal["pre-ln", "transformer", "bert", "gpt2", "llama"] | None,
-        described(
-            'style of blocks and embedding: "pre-ln", "transformer", "bert", "gpt2" or "llama"; '
-            "empty = as priced"
-        ),
-    ] = "bert"
-    width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
-    feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
-    heads: Annotated[int, whole("attention heads, a divisor of the width", 1, 256)] = 2
-    sequence_length: Annotated[int, whole("tokens per sample", 2, 8192)] = 32
-    vocabulary: Annotated[int, whole("rows of the embedding table", 64, 1_000_000)] = 2000
-    kv_heads: Annotated[
-        int, whole("heads of keys and values with style llama, a divisor of heads; 0 for all", 0, 256)
-    ] = 0
+    style: Style | None = described("bert", "style of blocks and embedding, as priced if null")
+    width: int = whole(32, "model width d, a multiple of heads", 2, 8192)
+    feedforward: int = whole(64, "feed-forward width d_ff", 1, 65536)
+    heads: int = whole(2, "attention heads, a divisor of the width", 1, 256)
+    sequence_length: int = whole(
+        32, "tokens per sample, to which longer texts are cut and shorter ones padded", 2, 8192
+    )
+    vocabulary: int = whole(
+        2000, "rows of the embedding table, the most tokens that the tokeniser learns", 64, 1_000_000
+    )
+    kv_heads: int = whole(
+        0, "heads of keys and values with style llama, a divisor of heads; 0 for all", 0, 256
+    )
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ProxySpec:
@@ -74,163 +63,123 @@ def _off_is_none(value: Any) -> Any:
 ColumnName = Text | Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class LearningSpec:
     """Data, proxy, optimisers and evaluation of the learners.
 
     Attributes:
         dataset: ``"embedded"`` (the package's own data for the task), the path of a local file or folder, or
             ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data set of the Hugging Face hub (extra ``hub``).
-        text_column: Header name or 0-based index of a table's text column; None detects it.
-        label_column: Header name or 0-based index of the label column; None detects it.
         languages: Source and target language of parallel text, as the endings of its files or its columns
             have them. None detects them: English is the source if it is one of the two, otherwise they are in
             alphabetical order.
         checkpoint: Local folder of a checkpoint in Hugging Face format to start from, with ``proxy: off`` and
             its style (BERT, GPT-2; ``llama`` for Llama and Qwen2); None starts from random weights.
-        evaluation_split: Held-out part that is evaluated: ``"test"`` for figures to report, ``"dev"`` to
-            choose hyper-parameters.
-        partition: Spread of the training data over the clusters: evenly at random, with Dirichlet label
-            skew, by length, or in parts of Dirichlet sizes.
-        dirichlet_alpha: Concentration of both Dirichlet kinds; small values skew more.
-        proxy: Sizes of the trained proxy; None (``off`` in YAML) trains the priced architecture itself.
-        optimizer: Optimiser of the clusters and of the server's head.
-        momentum: Momentum of SGD.
         learning_rate: Step size of the clusters' optimisers. The default suits the default proxy. With proxy
             off, 3e-5 for both rates trains a model of width 256, which 3e-4 makes diverge in its first round.
-        server_learning_rate: Step size of the server's optimiser, which trains the task head or decoder.
-        weight_decay: Decoupled weight decay of matrices (biases and norms are exempt).
-        gradient_clip: Largest norm of a cluster's gradient in a local step; 0 leaves it as it is.
         schedule: Change of the step sizes over the local steps; a round has ``workload.local_steps`` of them.
-        warmup_steps: Local steps in which step sizes grow linearly to their full value.
         schedule_steps: Length of the schedule in local steps, more than the warm-up if it falls to 0 (linear,
             cosine); None takes the episode's: rounds times local steps.
         proximal: Weight mu of FedProx's pull towards the round's common model. The first local step starts
             there, so the pull has an effect only with ``workload.local_steps`` above 1.
-        aggregation: Rule by which the server turns the clusters' mean update into the next model.
         aggregation_rate: Step size of the server's aggregation; None takes 1 for fedavg and fedavgm and 0.01
             for fedadam and fedyogi, whose steps hardly depend on the size of the updates.
-        aggregation_momentum: Its first decay, beta_1 (fedavgm, fedadam, fedyogi).
-        aggregation_second_momentum: Its second decay, beta_2 (fedadam, fedyogi).
-        aggregation_floor: Number added to the root of the second moment, tau (fedadam, fedyogi).
-        token_dropout: Probability that a training token is replaced by the unknown token, against
-            overfitting.
-        dropout: Dropout probability inside the trained model.
-        label_smoothing: Share of the target distribution that is spread over all outputs, in training only.
-        beam_size: Beams of the search that writes translations; 1 is greedy.
         weight_prediction: Under an asynchronous pipeline, let stages whose weights lag behind compute with
             weights predicted by the optimiser's own rule (XPipe); false for the stale weights themselves
             (PipeDream). Synchronous plans are not affected.
         samples_per_pass: Consecutive micro-batches are computed in one pass while together they have at most
             this many samples: the same gradient in less time. 1 computes each one separately. Where one step
             of plain SGD allows it, passes are also joined over the clusters, and are then larger.
-        evaluate_every: Rounds between two evaluations of the loss.
-        evaluation_samples: Largest number of held-out samples that are evaluated.
         metric_every: Rounds between two computations of metrics, a multiple of ``evaluate_every`` in effect;
             writing translations takes longer than a loss.
-        metric_samples: Largest number of evaluated samples that enter the metrics.
         evaluation: ``inline``, or ``background`` for evaluating a copy of the model while later rounds train;
             the figures are then reported one evaluation later.
-        device: PyTorch device that trains the model: ``auto`` takes a GPU if there is one.
-        precision: ``bfloat16`` computes forward passes in mixed precision; weights stay in float32.
     """
 
-    dataset: Annotated[
-        Text, Field(min_length=1, description='"embedded", the path of a file or folder, or "hf:NAME"')
-    ] = "embedded"
-    text_column: Annotated[
-        ColumnName | None,
-        described("header name or 0-based index of the text column; empty = detect"),
-    ] = None
-    label_column: Annotated[
-        ColumnName | None,
-        described("header name or 0-based index of the label column; empty = detect"),
-    ] = None
-    languages: Annotated[
-        tuple[Text, Text] | None, described("source and target language of parallel text; empty = detect")
-    ] = None
-    checkpoint: Annotated[
-        Text | None,
-        described("path of the folder of a checkpoint to start from; empty = random weights"),
-    ] = None
-    evaluation_split: Annotated[
-        Literal["test", "dev"], described('held-out part that is evaluated: "test" or "dev"')
-    ] = "test"
-    partition: Annotated[
-        Literal["iid", "dirichlet", "length", "quantity"],
-        described('spread of the data over clusters: "iid", "dirichlet" (labels), "length" or "quantity"'),
-    ] = "iid"
-    dirichlet_alpha: Annotated[float, real("concentration of the skew", "1", gt=0, le=1e6)] = 0.5
-    proxy: Annotated[
-        ProxySpec | None,
-        BeforeValidator(_off_is_none),
-        described("sizes of the trained proxy, or off to train the priced architecture"),
-    ] = ProxySpec()
-    optimizer: Annotated[
-        Literal["adamw", "sgd"], described('optimiser of clusters and server: "adamw" or "sgd"')
-    ] = "adamw"
-    momentum: Annotated[float, real("momentum of sgd", "1", ge=0, lt=1)] = 0.0
-    learning_rate: Annotated[float, real("step size on the clusters", "1", gt=0, le=10)] = 3e-3
-    server_learning_rate: Annotated[float, real("step size of the server's head", "1", gt=0, le=10)] = 3e-3
-    weight_decay: Annotated[float, real("decoupled weight decay of matrices", "1", ge=0, le=10)] = 0.1
-    gradient_clip: Annotated[float, real("largest norm of a gradient, 0 for any", "1", ge=0, le=1e6)] = 0.0
-    schedule: Annotated[
-        Literal["constant", "linear", "cosine", "inverse-sqrt"],
-        described('step sizes over the local steps: "constant", "linear", "cosine" or "inverse-sqrt"'),
-    ] = "constant"
-    warmup_steps: Annotated[
-        int, whole("local steps in which step sizes grow to their full value", 0, 1_000_000)
-    ] = 10
-    schedule_steps: Annotated[
-        Annotated[int, whole("local steps that the schedule is laid out for", 1, 1_000_000_000)] | None,
-        described("local steps that the schedule is laid out for, range 1 to 1e9; empty = the episode's"),
-    ] = None
-    proximal: Annotated[float, real("FedProx's mu", "1", ge=0, le=1e6)] = 0.0
-    aggregation: Annotated[
-        Literal["fedavg", "fedavgm", "fedadam", "fedyogi"],
-        described('the server\'s optimiser: "fedavg", "fedavgm", "fedadam" or "fedyogi"'),
-    ] = "fedavg"
-    aggregation_rate: Annotated[
-        Annotated[float, real("step size of the aggregation", "1", gt=0, le=100)] | None,
-        described("step size of the aggregation, range above 0 to 100; empty = 1, or 0.01 if adaptive"),
-    ] = None
-    aggregation_momentum: Annotated[float, real("first decay beta_1 of the aggregation", "1", ge=0, lt=1)] = (
-        0.9
+    dataset: Annotated[Text, Field(min_length=1)] = described(
+        "embedded", '"embedded", the path of a file or folder, or "hf:NAME"'
     )
-    aggregation_second_momentum: Annotated[
-        float, real("second decay beta_2 of the aggregation", "1", ge=0, lt=1)
-    ] = 0.99
-    aggregation_floor: Annotated[float, real("floor tau of the aggregation", "1", gt=0, le=1)] = 1e-3
-    token_dropout: Annotated[float, real("probability that a training token is hidden", "1", ge=0, lt=1)] = (
-        0.5
+    text_column: ColumnName | None = described(
+        None, "header name or 0-based index of the text column; empty = detect"
     )
-    dropout: Annotated[float, real("dropout probability inside the model", "1", ge=0, lt=1)] = 0.0
-    label_smoothing: Annotated[float, real("share of targets spread over all outputs", "1", ge=0, lt=1)] = 0.0
-    beam_size: Annotated[int, whole("beams of the search that writes translations", 1, 64)] = 1
-    weight_prediction: Annotated[
-        bool,
-        Field(
-            strict=True,
-            description="predict weights of stages that lag behind (asynchronous plans); off: stale ones",
-        ),
-    ] = True
-    samples_per_pass: Annotated[
-        int, whole("samples up to which micro-batches are computed in one pass", 1, 65536)
-    ] = 64
-    evaluate_every: Annotated[int, whole("rounds between evaluations", 1, 1_000_000)] = 5
-    evaluation_samples: Annotated[int, whole("held-out samples per evaluation", 1, 1_000_000)] = 512
-    metric_every: Annotated[int, whole("rounds between metrics", 1, 1_000_000)] = 5
-    metric_samples: Annotated[int, whole("evaluated samples that enter metrics", 1, 1_000_000)] = 512
-    evaluation: Annotated[
-        Literal["inline", "background"], described('time of evaluation: "inline" or "background"')
-    ] = "inline"
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], described('device to train on: "auto", "cpu" or "cuda"')
-    ] = "auto"
-    precision: Annotated[
-        Literal["float32", "bfloat16"], described('precision of forward passes: "float32" or "bfloat16"')
-    ] = "float32"
+    label_column: ColumnName | None = described(
+        None, "header name or 0-based index of the label column; empty = detect"
+    )
+    languages: tuple[Text, Text] | None = described(
+        None, "source and target language of parallel text; empty = detect"
+    )
+    checkpoint: Text | None = described(
+        None, "path of the folder of a checkpoint to start from; empty = random weights"
+    )
+    evaluation_split: Literal["test", "dev"] = described(
+        "test", "held-out part that is evaluated: test for figures to report, dev to choose hyper-parameters"
+    )
+    partition: Literal["iid", "dirichlet", "length", "quantity"] = described(
+        "iid",
+        "spread of the data over clusters: at random, by Dirichlet label skew, length or Dirichlet sizes",
+    )
+    dirichlet_alpha: float = real(
+        0.5, "concentration of both Dirichlet kinds, small values skew more", "1", gt=0, le=1e6
+    )
+    proxy: Annotated[ProxySpec | None, BeforeValidator(_off_is_none)] = described(
+        ProxySpec(), "sizes of the trained proxy, or off to train the priced architecture"
+    )
+    optimizer: Literal["adamw", "sgd"] = described("adamw", "optimiser of clusters and server")
+    momentum: float = real(0.0, "momentum of sgd", "1", ge=0, lt=1)
+    learning_rate: float = real(3e-3, "step size on the clusters", "1", gt=0, le=10)
+    server_learning_rate: float = real(3e-3, "step size of the server's head or decoder", "1", gt=0, le=10)
+    weight_decay: float = real(
+        0.1, "decoupled weight decay of matrices, not of biases and norms", "1", ge=0, le=10
+    )
+    gradient_clip: float = real(
+        0.0, "largest norm of a cluster's gradient in a local step, 0 for any", "1", ge=0, le=1e6
+    )
+    schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = described(
+        "constant", "step sizes over the local steps"
+    )
+    warmup_steps: int = whole(10, "local steps in which step sizes grow to their full value", 0, 1_000_000)
+    schedule_steps: int | None = whole(
+        None, "local steps that the schedule is laid out for, the episode's if null", 1, 1_000_000_000
+    )
+    proximal: float = real(0.0, "FedProx's mu", "1", ge=0, le=1e6)
+    aggregation: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = described(
+        "fedavg", "rule by which the server turns the clusters' mean update into the next model"
+    )
+    aggregation_rate: float | None = real(
+        None, "step size of the aggregation, 1 or (if adaptive) 0.01 if null", "1", gt=0, le=100
+    )
+    aggregation_momentum: float = real(
+        0.9, "first decay beta_1 of fedavgm, fedadam and fedyogi", "1", ge=0, lt=1
+    )
+    aggregation_second_momentum: float = real(
+        0.99, "second decay beta_2 of fedadam and fedyogi", "1", ge=0, lt=1
+    )
+    aggregation_floor: float = real(
+        1e-3, "number tau added to the root of the second moment in fedadam and fedyogi", "1", gt=0, le=1
+    )
+    token_dropout: float = real(
+        0.5, "probability that a training token is replaced by the unknown token", "1", ge=0, lt=1
+    )
+    dropout: float = real(0.0, "dropout probability inside the model", "1", ge=0, lt=1)
+    label_smoothing: float = real(
+        0.0, "share of training targets that is spread over all outputs", "1", ge=0, lt=1
+    )
+    beam_size: int = whole(1, "beams of the search that writes translations, 1 is greedy", 1, 64)
+    weight_prediction: bool = switch(
+        True, "predict weights of stages that lag behind (asynchronous plans); off: stale ones"
+    )
+    samples_per_pass: int = whole(64, "samples up to which micro-batches are computed in one pass", 1, 65536)
+    evaluate_every: int = whole(5, "rounds between evaluations", 1, 1_000_000)
+    evaluation_samples: int = whole(512, "held-out samples per evaluation", 1, 1_000_000)
+    metric_every: int = whole(5, "rounds between metrics", 1, 1_000_000)
+    metric_samples: int = whole(512, "evaluated samples that enter metrics", 1, 1_000_000)
+    evaluation: Literal["inline", "background"] = described("inline", "time of evaluation")
+    device: Literal["auto", "cpu", "cuda"] = described(
+        "auto", "PyTorch device that trains the model, auto for a GPU if there is one"
+    )
+    precision: Literal["float32", "bfloat16"] = described(
+        "float32", "precision of forward passes, while weights stay in float32"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> LearningSpec:

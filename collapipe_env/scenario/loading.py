@@ -64,7 +64,8 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
         return source
     if isinstance(source, Mapping):
         return _build(plain_data(source, "scenario mapping"), "scenario mapping", "custom")
-    if isinstance(source, os.PathLike) or (isinstance(source, str) and _looks_like_path(source)):
+    # No scenario has a dot in its name; what has one is a file, whose ending is checked when it is read.
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and {".", "/", os.sep} & set(source)):
         path = Path(source)
         return scenario_from_text(scenario_text(path), f"scenario file {path}", path.stem)
     if isinstance(source, str):
@@ -80,11 +81,6 @@ def scenario_digest(scenario: Scenario) -> str:
     return json_digest(dumped(scenario, exclude_defaults=True))
 
 
-def _looks_like_path(text: str) -> bool:
-    # No scenario has a dot in its name; what has one is a file, whose ending is checked when it is read.
-    return "." in text or "/" in text or os.sep in text
-
-
 def _load_preset(name: str) -> Scenario:
     known = _known_preset(name, "scenario", _OTHER_FORMS)
     return _preset(known) if (added := SCENARIOS.get(known)) is None else _named(added, known)
@@ -98,9 +94,8 @@ def _preset(name: str) -> Scenario:
 def _named(source: Any, name: str) -> Scenario:
     """A scenario that is added under a name; it takes the name if it has none of its own."""
     scenario = load_scenario(source)
-    if isinstance(source, Mapping) and "name" not in source:
-        scenario = dataclasses.replace(scenario, name=name)
-    return scenario
+    unnamed = isinstance(source, Mapping) and "name" not in source
+    return dataclasses.replace(scenario, name=name) if unnamed else scenario
 
 
 def _known_preset(name: object, place: str, more: str = "") -> str:
@@ -112,26 +107,16 @@ def _known_preset(name: object, place: str, more: str = "") -> str:
     )
 
 
-def _base_data(name: str) -> dict[str, Any]:
-    """Sections of a scenario that another scenario names as its base."""
-    return _preset_data(name) if SCENARIOS.get(name) is None else _load_preset(name).to_dict()
-
-
 @cache
 def _preset_data(name: str) -> dict[str, Any]:
-    text = (_preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
-    return parse(text, f"preset {name!r}")
-
-
-def _preset_folder() -> Any:
-    return resources.files("collapipe_env.scenario").joinpath("presets")
+    file = resources.files("collapipe_env.scenario").joinpath("presets", f"{name}.yaml")
+    return parse(file.read_text(encoding="utf-8"), f"preset {name!r}")
 
 
 def scenario_from_text(text: str, source: str, name: str) -> Scenario:
     """Return the scenario that YAML text describes.
 
     Args:
-        text: The text of a scenario file.
         source: Place of the text, for errors.
         name: Name of the scenario if the text has none.
 
@@ -143,8 +128,7 @@ def scenario_from_text(text: str, source: str, name: str) -> Scenario:
 
 def _build(data: dict[str, Any], source: str, name: str) -> Scenario:
     """Merge the data with its base, name the result and check it."""
-    merged = _with_base(data, source)
-    merged["name"] = data.get("name", name)
+    merged = _with_base(data, source) | {"name": data.get("name", name)}
     return validated(Scenario, merged, source)
 
 
@@ -154,4 +138,5 @@ def _with_base(data: dict[str, Any], source: str) -> dict[str, Any]:
         return layered({}, rest, source)
     name = _known_preset(data["base"], f"{source}: base")
     # A preset inherits from another preset only, and a registered scenario is complete: there is no cycle.
-    return layered(_with_base(_base_data(name), f"preset {name!r}"), rest, source)
+    base = _preset_data(name) if SCENARIOS.get(name) is None else _load_preset(name).to_dict()
+    return layered(_with_base(base, f"preset {name!r}"), rest, source)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario.inheritance import MODEL, layered, merge
 from collapipe_env.scenario.plain_data import MAX_DEPTH, dumped, plain_data, validated
-from collapipe_env.scenario.validation_errors import dataclass_at
+from collapipe_env.scenario.validation_errors import dataclass_at, field_names
 
 PROCESSES = ("dynamics", "processes")
 """Path at which a scenario names processes."""
@@ -19,10 +18,6 @@ T = TypeVar("T")
 
 def overridden(scenario: T, overrides: Mapping[str, object]) -> T:
     """Return a copy of a scenario with some fields changed.
-
-    Args:
-        scenario: Scenario to start from.
-        overrides: New values by dotted path.
 
     Raises:
         ScenarioError: If a path does not exist or the result is not a valid scenario.
@@ -50,40 +45,35 @@ def assign(data: dict[str, Any], dotted: str, value: object, root: type) -> None
         root: The dataclass that the data describe.
     """
     steps = dotted.split(".")
+
+    def fault(text: str) -> ScenarioError:
+        return ScenarioError(f"override {shortened(dotted)!r}: {text}")
+
     if len(steps) > MAX_DEPTH:
-        raise ScenarioError(
-            f"override {shortened(dotted)!r}: {len(steps)} steps, but a scenario has at most {MAX_DEPTH}"
-        )
+        raise fault(f"{len(steps)} steps, but a scenario has at most {MAX_DEPTH}")
+    above: Any = None
     current: Any = data
     for depth, step in enumerate(steps):
         place = ".".join(steps[:depth]) or "the scenario"
+        key: int | str = step
         if isinstance(current, list):
             if not step.isdecimal() or len(step) > 9 or int(step) >= len(current):
-                raise ScenarioError(
-                    f"override {shortened(dotted)!r}: {shortened(step)!r} is not an index into {place}, "
-                    f"which has {len(current)} entries (0 is the first)"
+                raise fault(
+                    f"{shortened(step)!r} is not an index into {place}, which has {len(current)} entries (0 "
+                    "is the first)"
                 )
-            key: int | str = int(step)
+            key = int(step)
         else:
             section = dataclass_at(root, steps[:depth])
-            names = [field.name for field in dataclasses.fields(section)] if section is not None else []
+            names = field_names(section)
             if depth >= 2 and tuple(steps[:2]) == PROCESSES and isinstance(current, dict):
                 # The one place where users choose the names; a new one is checked with its fields.
                 names = [*current, step] if depth == 2 and depth == len(steps) - 1 else list(current)
             if not isinstance(current, dict) and section is not None:
-                raise ScenarioError(
-                    f"override {shortened(dotted)!r}: {place} is {shown(current)}; override it as a whole "
-                    "with a mapping"
-                )
+                raise fault(f"{place} is {shown(current)}; override it as a whole with a mapping")
             if step not in names:
                 hint = nearest_name(step, names) if names else f"{place} is a single value"
-                raise ScenarioError(
-                    f"override {shortened(dotted)!r}: there is no field {shortened(step)!r} here; {hint}"
-                )
-            key = step
-        if depth == len(steps) - 1:
-            known = current.get(key) if isinstance(current, dict) else current[key]
-            both = isinstance(value, dict) and isinstance(known, dict)
-            current[key] = merge(known, value) if both else value  # type: ignore[arg-type]
-            return
-        current = current[key]
+                raise fault(f"there is no field {shortened(step)!r} here; {hint}")
+        above, current = current, current.get(key) if isinstance(current, dict) else current[key]
+    both = isinstance(value, dict) and isinstance(current, dict)
+    above[key] = merge(current, value) if both else value  # type: ignore[arg-type]

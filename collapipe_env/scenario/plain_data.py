@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,6 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from collapipe_env.ground.errors import LARGEST_BITS, ScenarioError, shortened, shown
 from collapipe_env.ground.files import read_regular
 from collapipe_env.scenario.validation_errors import fault_text
-from collapipe_env.scenario.yaml_places import line_of, open_brackets
 
 T = TypeVar("T")
 
@@ -102,6 +102,23 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yaml_int)
 
 
+def open_brackets(text: str) -> Iterator[tuple[int, int]]:
+    """Yield each bracket's position and the number of brackets open after it, including those in comments.
+
+    The time of parsing grows with the square of that number.
+    """
+    depth = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        yield bracket.start(), depth
+
+
+def line_of(error: MarkedYAMLError) -> str:
+    """Return ``, line 3`` for an error in the third line; nothing if the error names no place."""
+    mark = error.problem_mark or error.context_mark
+    return f", line {mark.line + 1}" if mark is not None else ""
+
+
 def _require_quick(text: str, source: str) -> None:
     """Refuse YAML that takes long to parse; the time also grows with the square of the nesting."""
     marks = sum(text.count(mark) for mark in _MARKS)
@@ -137,7 +154,11 @@ def plain_data(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
                 f"{source}: {shortened(path) or 'the top level'}: nested too deeply or too large for a "
                 f"scenario, which has at most {MAX_DEPTH} levels and {MAX_NODES:,} entries"
             )
-        value = _plain_value(value)
+        if isinstance(value, np.generic):
+            value = value.item()
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            # A section in a mapping.
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
             raise ScenarioError(f"{source}: {shortened(path)}: {shown(value)} is more than any field takes")
         if isinstance(value, Mapping):
@@ -155,15 +176,6 @@ def plain_data(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
     return plain
 
 
-def _plain_value(value: object) -> object:
-    """Turn a section object (such as a ``RadioSpec`` in a mapping) or a NumPy scalar into plain data."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return value
-
-
 def plain_yaml(data: Mapping[str, Any]) -> str:
     """Return plain data, such as sections of a scenario file, as YAML text in the same order."""
     yaml = YAML(typ="safe", pure=True)
@@ -174,14 +186,8 @@ def plain_yaml(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-def adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """Return the validator of a dataclass; building it takes far longer than using it."""
-    return _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
-
-
-@lru_cache(maxsize=128)
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+adapter: Callable[..., TypeAdapter[Any]] = lru_cache(maxsize=128)(TypeAdapter)
+"""Validator of a dataclass; building it takes far longer than using it."""
 
 
 def validated(kind: type[T], data: Mapping[str, Any], source: str) -> T:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, SerializationInfo, TypeAdapter, ValidationError
 
 from collapipe_env.ground.errors import CollaPipeError, shown
-from collapipe_env.scenario.fields import SPEC_CONFIG, described
+from collapipe_env.scenario.fields import SPEC_CONFIG
 from collapipe_env.scenario.plain_data import adapter
 from collapipe_env.scenario.process_names import PROCESSES
 from collapipe_env.scenario.validation_errors import InnerFieldError, first_fault
@@ -84,6 +84,5 @@ ProcessFields = Annotated[
     tuple[tuple[str, Any], ...],
     BeforeValidator(_read),
     PlainSerializer(_plain),
-    described("processes that are on, by name, with their fields; units per process, none by default"),
 ]
 """Pairs of a process's name and its fields, an object of its ``Spec``; hashable, a mapping in files."""

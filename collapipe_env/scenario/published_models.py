@@ -6,29 +6,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
-from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
+from collapipe_env.scenario.style_fields import OWNERS
+from collapipe_env.scenario.workload_section import WorkloadSpec
 
 SEQUENCE_LENGTH = 128
 """Tokens per sample of every model here. It is not part of a published size: this is the length of most of
 BERT's pre-training (Devlin et al., 2019, appendix A.2), and few single sentences are longer."""
 
 _BERT: dict[str, object] = {
-    **LANGUAGE_FIELDS,
     "style": "bert",
     "vocabulary": 30_522,
     "learned_positions": 512,
     "token_types": 2,
-    "sequence_length": SEQUENCE_LENGTH,
 }
 
-_LANGUAGE_MODEL: dict[str, object] = {
-    **LANGUAGE_FIELDS,
-    "tied_head": True,
-    "learned_positions": 0,
-    "token_types": 0,
-    "decoder_blocks": 0,
-    "sequence_length": SEQUENCE_LENGTH,
-}
+_LANGUAGE_MODEL: dict[str, object] = {"tied_head": True, "decoder_blocks": 0}
 
 MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
@@ -36,7 +28,6 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         # each, one vocabulary for both languages. The embedding tables of the two sides are separate here,
         # as they sit on different machines.
         "transformer-base": {
-            **LANGUAGE_FIELDS,
             "task": "translation",
             "style": "transformer",
             "blocks": 6,
@@ -44,11 +35,8 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "feedforward": 2048,
             "heads": 8,
             "vocabulary": 37_000,
-            "learned_positions": 0,
-            "token_types": 0,
             "decoder_blocks": 6,
             "outputs": 37_000,
-            "sequence_length": SEQUENCE_LENGTH,
         },
         # Turc et al., 2019 (arXiv 1908.08962), table 1.
         "bert-small": {**_BERT, "blocks": 4, "width": 512, "feedforward": 2048, "heads": 8},
@@ -97,14 +85,11 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         },
     }
 )
-"""Workload fields of each model, at its published size."""
+"""Workload fields of each model, at its published size, without those of other styles."""
 
 
 def model_fields(name: str) -> dict[str, object]:
     """Return the workload fields that a model's name implies.
-
-    Args:
-        name: One of :data:`MODELS`.
 
     Returns:
         A new dictionary of fields of :class:`~collapipe_env.scenario.sections.WorkloadSpec`; fields that are
@@ -115,4 +100,5 @@ def model_fields(name: str) -> dict[str, object]:
     """
     if not isinstance(name, str) or name not in MODELS:  # a file may hold anything
         raise ScenarioError(f"unknown model {shown(name)}; {nearest_name(name, MODELS)}")
-    return dict(MODELS[name])
+    neutral = {name: getattr(WorkloadSpec, name) for name in OWNERS}
+    return {**neutral, "sequence_length": SEQUENCE_LENGTH, **MODELS[name]}

@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, model_validator
-from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.consistency import require_attenuation, require_memory, require_placement
-from collapipe_env.scenario.decision_names import COLLAPIPE, opens, ordered_decisions
+from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED, opens, ordered_decisions
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
-from collapipe_env.scenario.fields import SPEC_CONFIG, Name, described
+from collapipe_env.scenario.fields import Name, described, section, spec
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.scenario.overrides import overridden
 from collapipe_env.scenario.plain_data import dumped, plain_yaml
 from collapipe_env.scenario.sections import (
     BudgetSpec,
     ClusterSpec,
-    DeviceProfile,
     DeviceSpec,
     DynamicsSpec,
+    OverheadSpec,
     RadioSpec,
-    WorkloadSpec,
 )
 from collapipe_env.scenario.server_section import TENANTS, ServerSpec
-from collapipe_env.scenario.validation_errors import refuse_clearly
-
-__all__ = [
-    "BudgetSpec",
-    "ClusterSpec",
-    "DSSRAPlusSpec",
-    "DeviceProfile",
-    "DeviceSpec",
-    "DynamicsSpec",
-    "LearningSpec",
-    "OverheadSpec",
-    "RadioSpec",
-    "Scenario",
-    "ServerSpec",
-    "WorkloadSpec",
-]
+from collapipe_env.scenario.workload_section import WorkloadSpec
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class Scenario:
     """A complete scenario. Immutable, hashable, comparable, and JSON-able through ``to_dict``.
 
@@ -58,45 +38,21 @@ class Scenario:
             be kept apart, or if a cluster cannot hold the encoder.
     """
 
-    name: Annotated[Name, described("name, for records and plots; no unit, one line of text")] = "custom"
-    decisions: Annotated[
-        tuple[str, ...],
-        AfterValidator(ordered_decisions),
-        described(
-            "what schedulers decide; no unit, a list of segments, micro_batches, bandwidth, powers and, if "
-            "open, recompute, schedule, server_blocks, participation, local_steps"
-        ),
-    ] = COLLAPIPE
-    workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
-        default_factory=WorkloadSpec
+    name: Name = described("custom", "name, for records and plots; no unit, one line of text")
+    decisions: Annotated[tuple[str, ...], AfterValidator(ordered_decisions)] = described(
+        COLLAPIPE,
+        f"what schedulers decide; no unit, list of {', '.join(COLLAPIPE)} and, if open, {', '.join(OPENED)}",
     )
-    devices: Annotated[DeviceSpec, described("the devices; units per field")] = dataclasses.field(
-        default_factory=DeviceSpec
-    )
-    cluster: Annotated[ClusterSpec, described("clusters and layout; units per field")] = dataclasses.field(
-        default_factory=ClusterSpec
-    )
-    radio: Annotated[RadioSpec, described("the radio links; units per field")] = dataclasses.field(
-        default_factory=RadioSpec
-    )
-    budgets: Annotated[BudgetSpec, described("energy budgets; units per field")] = dataclasses.field(
-        default_factory=BudgetSpec
-    )
-    overheads: Annotated[OverheadSpec, described("costs of passes and messages; units per field")] = (
-        dataclasses.field(default_factory=OverheadSpec)
-    )
-    server: Annotated[ServerSpec, described("terms of the edge server; units per field")] = dataclasses.field(
-        default_factory=ServerSpec
-    )
-    dynamics: Annotated[DynamicsSpec, described("the episode; units per field")] = dataclasses.field(
-        default_factory=DynamicsSpec
-    )
-    learning: Annotated[LearningSpec, described("the real training; units per field")] = dataclasses.field(
-        default_factory=LearningSpec
-    )
-    dssra_plus: Annotated[DSSRAPlusSpec, described("tuned scalars of dssra-plus; units per field")] = (
-        dataclasses.field(default_factory=DSSRAPlusSpec)
-    )
+    workload: WorkloadSpec = section(WorkloadSpec, "the priced model")
+    devices: DeviceSpec = section(DeviceSpec, "the devices")
+    cluster: ClusterSpec = section(ClusterSpec, "clusters and layout")
+    radio: RadioSpec = section(RadioSpec, "the radio links")
+    budgets: BudgetSpec = section(BudgetSpec, "energy budgets")
+    overheads: OverheadSpec = section(OverheadSpec, "costs of passes and messages")
+    server: ServerSpec = section(ServerSpec, "terms of the edge server")
+    dynamics: DynamicsSpec = section(DynamicsSpec, "the episode")
+    learning: LearningSpec = section(LearningSpec, "the real training")
+    dssra_plus: DSSRAPlusSpec = section(DSSRAPlusSpec, "tuned scalars of dssra-plus")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -26,7 +26,6 @@ def section_lines(scalars: Mapping[str, float], notes: Sequence[str]) -> list[st
     """Return the section ``dssra_plus`` of a scenario file, line by line.
 
     Args:
-        scalars: Values by name.
         notes: Comments above them, one line each.
     """
     return [
@@ -62,10 +61,6 @@ def with_section(text: str, lines: Sequence[str]) -> str:
 def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) -> None:
     """Refuse, before the search, a scenario file into which tuned scalars cannot be written.
 
-    Args:
-        scenario: The scenario to tune.
-        names: Scalars that will be written.
-
     Raises:
         ScenarioError: As :func:`write_scalars`; also if the file's folder cannot be written to.
     """
@@ -84,8 +79,6 @@ def write_scalars(
     """Write tuned scalars into a scenario file; everything else in it stays, including comments.
 
     Args:
-        scenario: The scenario that was tuned.
-        scalars: Values by name.
         notes: Comments above them, one line each.
 
     Raises:

@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic.dataclasses import dataclass
-
-from collapipe_env.scenario.fields import SPEC_CONFIG, described, real
-from collapipe_env.scenario.validation_errors import refuse_clearly
+from collapipe_env.scenario.fields import described, real, spec
 
 TENANTS = "tenants"
 """Name of the process that changes the share of other tenants."""
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class ServerSpec:
     """Terms of the edge server ([X]); a null field takes the value of the named terms (`docs/server.md`)."""
 
-    terms: Annotated[
-        Literal["free", "metered", "contended", "weak"],
-        described("terms of the server's use; one of free, metered, contended, weak"),
-    ] = "free"
-    flops: Annotated[
-        Annotated[float, real("speed of the server", "FLOP/s", gt=0.0, le=1e18)] | None,
-        described("speed of the server in place of the terms'; FLOP/s, range above 0 to 1e18, or null"),
-    ] = None
-    tenants: Annotated[
-        Annotated[float, real("share of the server that others use", "1", ge=0.0, le=0.95)] | None,
-        described("share of the server that others always use; unit 1, range 0 to 0.95, or null"),
-    ] = None
-    memory_bytes: Annotated[
-        Annotated[float, real("memory of the server", "byte", gt=0.0, le=1e18)] | None,
-        described("memory of the server for encoder blocks; byte, range above 0 to 1e18, or null"),
-    ] = None
-    joules_per_flop: Annotated[
-        Annotated[float, real("energy of an operation of the server", "J/FLOP", gt=0.0, le=1.0)] | None,
-        described("energy of an operation of the server e_flop; J/FLOP, range above 0 to 1, or null"),
-    ] = None
-    pue: Annotated[
-        Annotated[float, real("energy of the building over its machines'", "1", ge=1.0, le=100.0)] | None,
-        described("energy of the building over its machines'; unit 1, range 1 to 100, or null"),
-    ] = None
-    idle_w: Annotated[
-        Annotated[float, real("power of the idle server", "W", ge=0.0, le=1e6)] | None,
-        described("power of the idle server, reported; W, range 0 to 1e6, or null"),
-    ] = None
-    amplifier_efficiency: Annotated[
-        Annotated[float, real("efficiency of the base station's amplifier", "1", ge=1e-6, le=1.0)] | None,
-        described(
-            "emitted over drawn power of the base station, reported; unit 1, range above 0 to 1, or null"
-        ),
-    ] = None
-    energy_budget_j: Annotated[
-        Annotated[float, real("energy budget of the server a round", "J", gt=0.0, le=1e12)] | None,
-        described("energy budget of encoder blocks on the server; J a round, range above 0 to 1e12, or null"),
-    ] = None
+    terms: Literal["free", "metered", "contended", "weak"] = described("free", "terms of the server's use")
+    flops: float | None = real(None, "speed of the server in place of the terms'", "FLOP/s", gt=0, le=1e18)
+    tenants: float | None = real(None, "share of the server that others always use", "1", ge=0, le=0.95)
+    memory_bytes: float | None = real(None, "memory of the server for encoder blocks", "byte", gt=0, le=1e18)
+    joules_per_flop: float | None = real(
+        None, "energy of an operation of the server e_flop", "J/FLOP", gt=0, le=1
+    )
+    pue: float | None = real(None, "energy of the building over its machines'", "1", ge=1, le=100)
+    idle_w: float | None = real(None, "power of the idle server, reported", "W", ge=0, le=1e6)
+    amplifier_efficiency: float | None = real(
+        None, "emitted over drawn power of the base station, reported", "1", ge=1e-6, le=1
+    )
+    energy_budget_j: float | None = real(
+        None, "energy budget of encoder blocks on the server in a round", "J", gt=0, le=1e12
+    )
 
 
 class TermValues(NamedTuple):
@@ -87,11 +60,7 @@ TERMS = {
 
 
 def term_values(server: ServerSpec) -> TermValues:
-    """Return the terms' numbers, replaced by those that the section itself gives.
-
-    Args:
-        server: The section.
-    """
+    """Return the terms' numbers, replaced by those that the section itself gives."""
     named = TERMS[server.terms]
     own = {name: value for name in TermValues._fields if (value := getattr(server, name, None)) is not None}
     return named._replace(**own, chain=named.chain and server.tenants is None)

@@ -4,57 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
+"""Styles of blocks and embedding."""
 CAUSAL = ("gpt2", "llama")
 """Styles of language models."""
 
-LANGUAGE_FIELDS: Mapping[str, object] = MappingProxyType(
+OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "kv_heads": 0,
-        "qkv_bias": False,
-        "rope_theta": 10_000.0,
-        "rope_factor": 1.0,
-        "rope_original_length": 8192,
-        "norm_epsilon": 1e-5,
-        "tied_head": False,
+        "learned_positions": ("bert", "gpt2"),
+        "token_types": ("bert",),
+        **dict.fromkeys(("norm_epsilon", "tied_head"), CAUSAL),
+        **dict.fromkeys(
+            ("kv_heads", "qkv_bias", "rope_theta", "rope_factor", "rope_original_length"), ("llama",)
+        ),
     }
 )
-"""Fields of the styles of language models, with the values that they have in every other style."""
+"""Styles that read a field; it has its default in every other style."""
 
-_OF_LANGUAGE_MODELS = ("norm_epsilon", "tied_head")
-"""Fields that both styles read; the others are for ``llama`` only."""
+LANGUAGE_FIELDS = tuple(OWNERS)[2:]
+"""Fields of the styles of language models."""
 
 
 def style_fields(workload: object, style: str) -> dict[str, Any]:
-    """Return the fields of a workload that a style reads, except its heads of keys and values.
+    """Return the fields of language models that a style reads, except its heads of keys and values.
 
     Args:
         workload: The workload, possibly of another style; fields that it lacks are then neutral.
-        style: Style of the model that is trained.
     """
-    return {
-        name: getattr(workload, name)
-        for name in LANGUAGE_FIELDS
-        if name != "kv_heads" and style in owners_of(name)
-    }
-
-
-def owners_of(name: str) -> tuple[str, ...]:
-    """Return the styles that read a field."""
-    if name == "learned_positions":
-        return ("bert", "gpt2")
-    if name == "token_types":
-        return ("bert",)
-    return CAUSAL if name in _OF_LANGUAGE_MODELS else ("llama",)
+    names = (name for name in LANGUAGE_FIELDS if name != "kv_heads" and style in OWNERS[name])
+    return {name: getattr(workload, name) for name in names}
 
 
 def require_heads(width: int, heads: int, kv_heads: int) -> None:
     """Refuse heads that style ``llama`` cannot rotate or share.
 
     Args:
-        width: Model width, a multiple of ``heads``.
-        heads: Attention heads.
         kv_heads: Heads of keys and values; 0 for as many as ``heads``.
 
     Raises:

@@ -31,11 +31,7 @@ class TaskTraits:
     causal: bool = False
 
     def positions(self, sequence_length: int) -> int:
-        """Return the number of positions of a sample that enter the head's output layer.
-
-        Args:
-            sequence_length: Tokens of a sample ``q``.
-        """
+        """Return the number of positions of a sample that enter the head's output layer."""
         return 1 if self.outputs == "sentence" else sequence_length
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
-from collapipe_env.scenario.suggestions import expected_text, hints_of
-
-T = TypeVar("T")
+from collapipe_env.ground.errors import nearest_name, shortened, shown
 
 SHOWN = 10
 """Number of faults that a message lists before it only counts the rest."""
 
 _MISSING = object()
+_CHOICE = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_PLAIN = re.compile(r"[A-Za-z_][\w.-]*")
+_SEQUENCES = {"tuple_type": tuple, "list_type": list}
 
 
 class InnerFieldError(ValueError):
@@ -34,34 +35,10 @@ class InnerFieldError(ValueError):
         self.text = text
 
 
-def refuse_clearly(cls: type[T]) -> type[T]:
-    """Make a pydantic dataclass raise ``ScenarioError`` instead of pydantic's own error.
-
-    Args:
-        cls: The dataclass to decorate; changed in place.
-
-    Returns:
-        The same class.
-    """
-    validate = cls.__init__
-
-    @functools.wraps(validate)
-    def checked_init(self: T, *args: Any, **kwargs: Any) -> None:
-        try:
-            validate(self, *args, **kwargs)
-        except ValidationError as error:
-            raise ScenarioError(fault_text(error, cls, kwargs, cls.__name__)) from None
-
-    cls.__init__ = checked_init  # type: ignore[method-assign, assignment]
-    return cls
-
-
 def fault_text(error: ValidationError, root: type, data: object, source: str) -> str:
     """Describe all faults of a validation.
 
     Args:
-        error: Pydantic's error.
-        root: The dataclass that was being built.
         data: The data it was being built from.
         source: Source of the data (a file, a preset, a class), for the message.
 
@@ -69,7 +46,7 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
         One line for one fault; otherwise a heading and one line for each.
     """
     faults = _faults(error, data)
-    lines = [str(_fault(path, items, data, root)) for path, items in faults[:SHOWN]]
+    lines = [str(_fault(path, items, root)) for path, items in faults[:SHOWN]]
     if len(faults) == 1:
         return f"{source}: {lines[0]}"
     if len(faults) > SHOWN:
@@ -79,7 +56,7 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
 
 def first_fault(error: ValidationError, root: type, data: object) -> InnerFieldError:
     """Return the first fault of a validation; arguments as for :func:`fault_text`."""
-    return _fault(*_faults(error, data)[0], data, root)
+    return _fault(*_faults(error, data)[0], root)
 
 
 def _faults(error: ValidationError, data: object) -> list[tuple[tuple[int | str, ...], list[Any]]]:
@@ -98,22 +75,21 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
 
     Args:
         root: The dataclass to start from.
-        path: Field names and indices.
 
     Returns:
-        The dataclass there, or ``None`` if the path ends at something else.
+        The dataclass there; ``None`` if the path ends at something else.
     """
     current: type | None = root
     for step in path:
         if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
             continue  # an index: the entry's type was already found with its list
-        if current is None or step not in _field_names(current):
+        if step not in field_names(current):
             return None
         current = _dataclass_in(get_type_hints(current)[str(step)])
     return current
 
 
-def _fault(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> InnerFieldError:
+def _fault(path: Sequence[int | str], items: Sequence[Any], root: type) -> InnerFieldError:
     """Describe the fault at one place; pydantic reports one for each branch of a union."""
     fault = items[0].get("ctx", {}).get("error")
     if isinstance(fault, InnerFieldError):
@@ -124,35 +100,28 @@ def _fault(path: Sequence[int | str], items: Sequence[Any], data: object, root: 
     if not path:
         return InnerFieldError("", allowed)
     dotted = shortened(".".join(map(str, path)))
-    section = dataclass_at(root, path)
-    if section is not None and allowed.startswith("!"):
-        return InnerFieldError(dotted, allowed[1:])  # a rule between fields: its message holds the values
-    value = _value_at(data, path, items[-1]["input"])
+    if items[0]["type"] == "value_error" and dataclass_at(root, path) is not None:
+        return InnerFieldError(dotted, allowed)  # a rule between fields: its message holds the values
     note = _description(root, path)
-    text = f"got {shown(value)}, but {allowed.removeprefix('!')}"
+    text = f"got {shown(items[-1]['input'])}, but {allowed}"
     return InnerFieldError(dotted, f"{text} ({note})" if note else text)
 
 
 def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
-    """Return the allowed values as text; a leading ``!`` marks a rule between fields."""
+    """Return the allowed values as text, or the rule that is broken."""
     kind = item["type"]
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
-        section = dataclass_at(root, path[:-1])
-        names = _field_names(section) if section is not None else []
+        names = field_names(dataclass_at(root, path[:-1]))
         return f"there is no field {shown(str(path[-1]))} here; {nearest_name(str(path[-1]), names)}"
     if kind == "missing":
         return "this field is required"
     if kind == "dataclass_type":
-        section = dataclass_at(root, path)
-        fields = ", ".join(_field_names(section)) if section is not None else ""
-        return f"a mapping is expected with fields among {fields}"
+        return f"a mapping is expected with fields among {', '.join(field_names(dataclass_at(root, path)))}"
     if kind == "value_error":
-        text = shortened(item["msg"].removeprefix("Value error, "), 2_000)
-        return "!" + text if path else text
+        return shortened(item["msg"].removeprefix("Value error, "), 2_000)
     if kind == "unexpected_positional_argument":
         return "fields are given by name, not by position"
-    name = str(path[-1]) if path else ""
-    return expected_text(item, name, hints_of(dataclass_at(root, path[:-1])).get(name))
+    return _expected(item, root, path)
 
 
 def _path_in(data: object, loc: Sequence[int | str], kind: str) -> list[int | str]:
@@ -180,34 +149,75 @@ def _step(value: object, step: int | str) -> object:
     return _MISSING
 
 
-def _value_at(data: object, path: Sequence[int | str], default: object) -> object:
-    for step in path:
-        data = _step(data, step)
-    return default if data is _MISSING else data
-
-
-def _field_names(cls: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls)]
+def field_names(cls: type | None) -> list[str]:
+    """Return the names of a dataclass's fields; none for ``None``."""
+    return [] if cls is None else [field.name for field in dataclasses.fields(cls)]
 
 
 def _dataclass_in(hint: object) -> type | None:
     """Find the dataclass in a type hint such as ``tuple[X, ...]`` or ``X | None``."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
-    for argument in get_args(hint):
-        found = _dataclass_in(argument)
-        if found is not None:
-            return found
-    return None
+    return next((found for part in get_args(hint) if (found := _dataclass_in(part)) is not None), None)
 
 
 def _description(root: type, path: Sequence[object]) -> str:
     """Return the description (meaning, unit, range) of the field at the end of a path."""
     names = [step for step in path if isinstance(step, str)]
-    section = dataclass_at(root, names[:-1])
-    if section is None or not names or names[-1] not in _field_names(section):
-        return ""
-    fields: Mapping[str, Any] = getattr(section, "__pydantic_fields__", {})
-    if names[-1] not in fields or dataclass_at(root, names) is not None:
-        return ""
-    return str(fields[names[-1]].description or "")
+    fields: Mapping[str, Any] = getattr(dataclass_at(root, names[:-1]), "__pydantic_fields__", {})
+    field = fields.get(names[-1]) if names and dataclass_at(root, names) is None else None
+    return "" if field is None else str(field.description or "")
+
+
+def _expected(fault: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
+    """Return the value that a field expects, with a suggestion of what to write if there is one.
+
+    Returns:
+        Such as ``"the input should be a list: write modes: [delayed]"``.
+    """
+    kind, message, value = fault["type"], str(fault["msg"]), fault["input"]
+    text = "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
+    if kind == "literal_error" and (meant := _meant(value, message)) is not None:
+        return f"{text}; did you mean {meant!r}?"
+    if kind in _SEQUENCES and path:
+        entry = _entry(value, _SEQUENCES[kind], _hints_of(dataclass_at(root, path[:-1])).get(str(path[-1])))
+        return f"{text}: write {path[-1]}: [{entry}]" if entry is not None else text
+    return text
+
+
+def _hints_of(section: type | None) -> dict[str, Any]:
+    """Types of a dataclass's fields by name; empty if they cannot be determined."""
+    try:
+        return {} if section is None else get_type_hints(section, include_extras=True)
+    except NameError:  # the class was made inside a function
+        return {}
+
+
+def _meant(value: object, message: str) -> str | None:
+    """The choice in a message that is close to a text."""
+    if not isinstance(value, str):
+        return None
+    return next(iter(difflib.get_close_matches(value, _CHOICE.findall(message), n=1)), None)
+
+
+def _entry(value: object, sequence: type, hint: object) -> str | None:
+    """The value as an entry of the expected list, in YAML; ``None`` if it cannot be one."""
+    if hint is None or not isinstance(value, str | int | float):
+        return None
+    fault = _fault_of(sequence([value]), hint)
+    if fault is not None and fault["type"] == "literal_error":
+        value = _meant(value, fault["msg"])
+        fault = _fault_of(sequence([value]), hint)
+    if fault is not None:
+        return None
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else shown(value)
+
+
+def _fault_of(value: object, hint: Any) -> Mapping[str, Any] | None:
+    """The first fault of a value checked against a type; ``None`` if it fits."""
+    try:
+        TypeAdapter(hint).validate_python(value, strict=True)
+    except ValidationError as error:
+        fault: Mapping[str, Any] = error.errors(include_url=False, include_context=False)[0]
+        return fault
+    return None

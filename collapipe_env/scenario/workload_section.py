@@ -6,21 +6,12 @@ import math
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.scenario.decision_names import STEP_CHOICES
-from collapipe_env.scenario.fields import (
-    SPEC_CONFIG,
-    Count,
-    described,
-    real,
-    require_ordered,
-    whole,
-)
-from collapipe_env.scenario.style_fields import CAUSAL, LANGUAGE_FIELDS, owners_of, require_heads
+from collapipe_env.scenario.fields import Count, described, real, require_ordered, spec, switch, whole
+from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, Style, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
-from collapipe_env.scenario.validation_errors import refuse_clearly
 
 Bits = Literal[16, 32]
 _FOLLOWING = ("stored_activation_bits", "activation_bits", "gradient_bits")
@@ -34,161 +25,100 @@ def _known_task(name: str) -> str:
     return name
 
 
-@refuse_clearly
-@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+@spec
 class WorkloadSpec:
     """The priced Transformer and its training in one round: all delays and energies are computed for it."""
 
-    task: Annotated[
-        str,
-        AfterValidator(_known_task),
-        described(
-            "the learning task; no unit, one of classification, language-modelling, ner, translation, or a "
-            "registered one"
-        ),
-    ] = "classification"
-    blocks: Annotated[int, whole("Transformer encoder blocks L of the encoder", 1, 1024)] = 12
-    width: Annotated[int, whole("model width d", 1, 65536)] = 256
-    feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 1048576)] = 1024
-    heads: Annotated[int, whole("attention heads a, a divisor of the width", 1, 1024)] = 4
-    sequence_length: Annotated[int, whole("tokens per sample q", 1, 65536)] = 64
-    vocabulary: Annotated[
-        int, whole("tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000)
-    ] = 8000
-    style: Annotated[
-        Literal["pre-ln", "transformer", "bert", "gpt2", "llama"],
-        described("style of blocks and embedding; no unit, one of pre-ln, transformer, bert, gpt2, llama"),
-    ] = "pre-ln"
-    learned_positions: Annotated[
-        int,
-        whole(
-            "rows of the table of learned positions, at least q with style bert or gpt2, otherwise 0",
-            0,
-            65536,
-        ),
-    ] = 0
-    token_types: Annotated[int, whole("rows of the table of token types, style bert only", 0, 1024)] = 0
-    kv_heads: Annotated[
-        int, whole("heads of keys and values, a divisor of heads, style llama only; 0 for all", 0, 1024)
-    ] = 0
-    qkv_bias: Annotated[
-        bool,
-        Field(
-            strict=True,
-            description="biases of queries, keys and values (Qwen2), style llama; no unit, true or false",
-        ),
-    ] = False
-    rope_theta: Annotated[
-        float, real("base of the rotary frequencies, style llama only", "1", gt=1.0, le=1e12)
-    ] = 10_000.0
-    rope_factor: Annotated[
-        float,
-        real("factor by which slow rotations are stretched (Llama 3), style llama", "1", ge=1.0, le=1e6),
-    ] = 1.0
-    rope_original_length: Annotated[
-        int, whole("tokens that rotations were trained for before they were stretched", 1, 10_000_000)
-    ] = 8192
-    norm_epsilon: Annotated[
-        float, real("number added to variances in norms, styles gpt2 and llama", "1", gt=0.0, le=1e-2)
-    ] = 1e-5
-    tied_head: Annotated[
-        bool,
-        Field(
-            strict=True,
-            description="the embedding table also serves as the language model's head, styles gpt2 and "
-            "llama only; no unit, true or false",
-        ),
-    ] = False
-    decoder_blocks: Annotated[
-        int, whole("decoder blocks L_dec on the server, 0 for a bare task head", 0, 1024)
-    ] = 0
-    outputs: Annotated[int, whole("classes, tags or target vocabulary V_out", 1, 10_000_000)] = 2
-    batch_size: Annotated[int, whole("samples of a cluster's mini-batch B", 1, 65536)] = 64
-    local_steps: Annotated[int, whole("local optimiser steps per round H", 1, 1024)] = 1
-    local_steps_choices: Annotated[
-        tuple[Steps, ...],
-        described(
-            "numbers of local steps that a cluster may take where decisions list local_steps, in ascending "
-            "order; range 1 to 1024 each, at least one"
-        ),
-    ] = STEP_CHOICES
-    micro_batches: Annotated[
-        tuple[Count, ...],
-        described(
-            "allowed numbers of micro-batches M_n, divisors of batch_size in ascending order; "
-            "range 1 to batch_size each, empty for all divisors"
-        ),
-    ] = ()
-    activation_bits: Annotated[
-        Bits, described("precision of the activations sent over a hop; bits per number, one of 16, 32")
-    ] = 32
-    gradient_bits: Annotated[
-        Bits, described("precision of the gradients sent over a hop; bits per number, one of 16, 32")
-    ] = 32
-    weight_bits: Annotated[
-        Literal[8, 16, 32],
-        described(
-            "precision to which model updates are quantised and sent; bits per number, one of 8, 16, 32"
-        ),
-    ] = 16
-    update_compression: Annotated[
-        Literal["none", "top-k", "lora"],
-        described(
-            "part of an update that is sent: all of it, the largest entries with error feedback, or low-rank "
-            "adapters; no unit, one of none, top-k, lora"
-        ),
-    ] = "none"
-    top_k_share: Annotated[float, real("share of a block's update that top-k sends", "1", gt=0.0, le=1.0)] = (
-        0.1
+    task: Annotated[str, AfterValidator(_known_task)] = described(
+        "classification",
+        f"the learning task; no unit, one of {', '.join(SHIPPED_TRAITS)}, or a registered one",
     )
-    lora_rank: Annotated[int, whole("rank of the adapters of lora", 1, 4096)] = 8
-    lora_alpha: Annotated[
-        float, real("scale of lora's adapters: their product counts alpha / rank", "1", gt=0.0, le=1e6)
-    ] = 16.0
-    distribution: Annotated[
-        Literal["cu", "relay"],
-        described(
-            "way of new weights to the devices: free once a CU has them, or sent on by the CU; no unit, one "
-            "of cu, relay"
-        ),
-    ] = "cu"
-    head: Annotated[
-        Literal["copies", "common"],
-        described(
-            "server's head within a round of several local steps: a copy for each cluster, or one for all "
-            "that every local step waits for; no unit, one of copies, common"
-        ),
-    ] = "copies"
-    stored_activation_bits: Annotated[
-        Bits,
-        described("precision of the activations kept for the backward pass; bits per number, one of 16, 32"),
-    ] = 32
-
-    train_bits: Annotated[
-        Bits,
-        described("precision of the weights and gradients that devices keep; bits per number, one of 16, 32"),
-    ] = 32
-    moment_bits: Annotated[
-        Literal[8, 32],
-        described("precision of the optimiser moments that devices keep; bits per number, one of 8, 32"),
-    ] = 32
-    recompute: Annotated[
-        bool,
-        Field(
-            strict=True,
-            description="devices store the input of each block only and run it forward once more in its "
-            "backward pass; no unit, true or false",
-        ),
-    ] = False
+    blocks: int = whole(12, "Transformer encoder blocks L of the encoder", 1, 1024)
+    width: int = whole(256, "model width d", 1, 65536)
+    feedforward: int = whole(1024, "feed-forward width d_ff", 1, 1048576)
+    heads: int = whole(4, "attention heads a, a divisor of the width", 1, 1024)
+    sequence_length: int = whole(64, "tokens per sample q", 1, 65536)
+    vocabulary: int = whole(
+        8000, "tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000
+    )
+    style: Style = described("pre-ln", "style of blocks and embedding")
+    learned_positions: int = whole(
+        0, "rows of the table of learned positions, at least q with style bert or gpt2, otherwise 0", 0, 65536
+    )
+    token_types: int = whole(0, "rows of the table of token types, style bert only", 0, 1024)
+    kv_heads: int = whole(
+        0, "heads of keys and values, a divisor of heads, style llama only; 0 for all", 0, 1024
+    )
+    qkv_bias: bool = switch(False, "biases of queries, keys and values (Qwen2), style llama")
+    rope_theta: float = real(10_000.0, "base of the rotary frequencies, style llama only", "1", gt=1, le=1e12)
+    rope_factor: float = real(
+        1.0, "factor by which slow rotations are stretched (Llama 3), style llama", "1", ge=1, le=1e6
+    )
+    rope_original_length: int = whole(
+        8192, "tokens that rotations were trained for before they were stretched", 1, 10_000_000
+    )
+    norm_epsilon: float = real(
+        1e-5, "number added to variances in norms, styles gpt2 and llama", "1", gt=0, le=1e-2
+    )
+    tied_head: bool = switch(
+        False, "the embedding table also serves as the language model's head, styles gpt2 and llama only"
+    )
+    decoder_blocks: int = whole(0, "decoder blocks L_dec on the server, 0 for a bare task head", 0, 1024)
+    outputs: int = whole(2, "classes, tags or target vocabulary V_out", 1, 10_000_000)
+    batch_size: int = whole(64, "samples of a cluster's mini-batch B", 1, 65536)
+    local_steps: int = whole(1, "local optimiser steps per round H", 1, 1024)
+    local_steps_choices: tuple[Steps, ...] = described(
+        STEP_CHOICES,
+        "numbers of local steps that a cluster may take where decisions list local_steps, in "
+        "ascending order; range 1 to 1024 each, at least one",
+    )
+    micro_batches: tuple[Count, ...] = described(
+        (),
+        "allowed numbers of micro-batches M_n, divisors of batch_size in ascending order; "
+        "range 1 to batch_size each, empty for all divisors",
+    )
+    activation_bits: Bits = described(32, "precision of the activations sent over a hop; bits per number")
+    gradient_bits: Bits = described(32, "precision of the gradients sent over a hop; bits per number")
+    weight_bits: Literal[8, 16, 32] = described(
+        16, "precision to which model updates are quantised and sent; bits per number"
+    )
+    update_compression: Literal["none", "top-k", "lora"] = described(
+        "none",
+        "part of an update that is sent: all of it, the largest entries with error feedback, or "
+        "low-rank adapters",
+    )
+    top_k_share: float = real(0.1, "share of a block's update that top-k sends", "1", gt=0, le=1)
+    lora_rank: int = whole(8, "rank of the adapters of lora", 1, 4096)
+    lora_alpha: float = real(
+        16.0, "scale of lora's adapters: their product counts alpha / rank", "1", gt=0, le=1e6
+    )
+    distribution: Literal["cu", "relay"] = described(
+        "cu", "way of new weights to the devices: free once a CU has them, or sent on by the CU"
+    )
+    head: Literal["copies", "common"] = described(
+        "copies",
+        "server's head within a round of several local steps: a copy for each cluster, or one for all "
+        "that every local step waits for",
+    )
+    stored_activation_bits: Bits = described(
+        32, "precision of the activations kept for the backward pass; bits per number"
+    )
+    train_bits: Bits = described(
+        32, "precision of the weights and gradients that devices keep; bits per number"
+    )
+    moment_bits: Literal[8, 32] = described(
+        32, "precision of the optimiser moments that devices keep; bits per number"
+    )
+    recompute: bool = switch(
+        False, "devices store the input of each block only and run it forward once more in its backward pass"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
         require_ordered("micro_batches", self.micro_batches)
-        if not self.local_steps_choices:
-            raise ValueError("local_steps_choices must hold at least one number, [1] for instance")
-        require_ordered("local_steps_choices", self.local_steps_choices)
+        require_ordered("local_steps_choices", self.local_steps_choices, least="number, [1] for instance")
         for count in self.micro_batches:
             if self.batch_size % count:
                 raise ValueError(
@@ -221,8 +151,8 @@ class WorkloadSpec:
                 f"style = {w.style!r} needs learned_positions of at least sequence_length = "
                 f"{w.sequence_length}, not {w.learned_positions}"
             )
-        for name, neutral in {"learned_positions": 0, "token_types": 0, **LANGUAGE_FIELDS}.items():
-            value, owners = getattr(w, name), owners_of(name)
+        for name, owners in OWNERS.items():
+            value, neutral = getattr(w, name), getattr(WorkloadSpec, name)
             if w.style not in owners and value != neutral:
                 raise ValueError(
                     f"{name} = {value} needs style = {' or '.join(map(repr, owners))}, but style is "

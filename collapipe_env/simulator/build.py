@@ -26,7 +26,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.decision_names import COLLAPIPE, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
-from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
+from collapipe_env.scenario.sections import REFERENCE_CLOCK_HZ
 from collapipe_env.scenario.server_section import term_values
 from collapipe_env.scenario.task_registry import task_traits
 from collapipe_env.simulator.codec import ActionCodec

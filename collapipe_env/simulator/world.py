@@ -225,7 +225,7 @@ class World:
                 local_steps=costs.local_steps,
             )
         )
-        record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
+        record = self.recorded(state, allocation, costs, arrivals, learning, interruption)
         carried = self.system.advanced(state, as_left(costs, interruption, self.backend))
         following = self.system.state(
             carried,
@@ -298,14 +298,14 @@ class World:
         terms = Terms(delay=found.cluster_delay, energy=found.energy)
         return with_terms(costs, self.parameters, state, [terms])
 
-    def _recorded(
+    def recorded(
         self,
         state: SystemState,
         allocation: Allocation,
         costs: RoundCosts,
         arrivals: Arrivals,
         learning: LearningReport,
-        interruption: Interruption | None,
+        interruption: Interruption | None = None,
     ) -> RoundRecord:
         """Record a round, with the queues after it."""
         plays, absence = costs.plays, state.absence
@@ -356,7 +356,7 @@ class World:
                 costs = self._interrupted(costs, state, interruption)
             learning = mapped(saved.learning, array)
             arrivals = self._arrivals.restored(saved.arrivals)
-            self._last_round = self._recorded(state, allocation, costs, arrivals, learning, interruption)
+            self._last_round = self.recorded(state, allocation, costs, arrivals, learning, interruption)
         return self._last_round
 
     def get_state(self) -> Tree:

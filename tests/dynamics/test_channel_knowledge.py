@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from record_support import leaves
 from state_ways_support import assert_same
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -78,7 +79,7 @@ def test_without_error_and_delay_all_is_bit_for_bit_as_without_the_process(spec,
         for field in ("uplink_gain", "d2d_gain", "cross_gain", "speed"):
             np.testing.assert_array_equal(getattr(on.state, field), getattr(off.state, field))
         plans = [one.act(None, env.state) for one, env in zip(schedulers, (on, off), strict=True)]
-        assert_same(vars(plans[0]), vars(plans[1]))
+        assert_same(dict(leaves(plans[0])), dict(leaves(plans[1])))
         steps = [env.step_allocation(plan) for env, plan in zip((on, off), plans, strict=True)]
         assert_same(steps[0], steps[1])
 

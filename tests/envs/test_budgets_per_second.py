@@ -134,8 +134,9 @@ def test_pictures_show_power_over_that_of_the_budget():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page.side_panels, "draw_bars", Bars())
-        page._energy(None, view, 0.0, 0.0, 100.0, 100.0)
-        page._energy(None, dataclasses.replace(view, allowance=None), 0.0, 0.0, 100.0, 100.0)
+        sheet = page.Sheet(100.0, 100.0)
+        page._energy(sheet, view, 0.0, 0.0, 100.0, 100.0)
+        page._energy(sheet, dataclasses.replace(view, allowance=None), 0.0, 0.0, 100.0, 100.0)
     (_, second), (_, first) = drawn[:2], drawn[2:]
     assert [(title, line) for _, title, line in (second, first)] == [
         ("power / budget", True),

@@ -323,7 +323,7 @@ def look_at(seed):
     assert np.isfinite(report.energy_ratio).all(), scenario
     assert (report.energy_ratio >= 0.0).all(), scenario
     assert len(report.describe().splitlines()) == 2 + scenario.clusters
-    bound = EnergySearch(system_parameters(scenario), sample_rounds(scenario)).bound()
+    bound = EnergySearch(scenario).bound()
     assert (bound <= report.least_use * (1.0 + 1e-9)).all(), scenario
     return report.share
 

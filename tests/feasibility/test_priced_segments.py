@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from collapipe_env.feasibility.priced_segments import chain_neighbours, cheapest_segments
+from collapipe_env.feasibility.priced_segments import cheapest_segments
 
 
 def chain(blocks):
@@ -30,12 +30,3 @@ def test_no_split_is_cheaper():
             splits = [s for s in itertools.product(*(range(c + 1) for c in cap[row])) if sum(s) == L]
             best = min(price(split, hop[row], block[row]) for split in splits)
             assert price(found[row], hop[row], block[row]) <= best * (1.0 + 1e-12)
-
-
-def test_neighbours_are_those_of_the_chain():
-    plans = np.array([s for s in itertools.product(range(3), repeat=4) if sum(s)])
-    after, before = chain_neighbours(plans)
-    for plan, ahead, behind in zip(plans, after, before, strict=True):
-        for i, j in itertools.pairwise(chain(plan)):
-            assert ahead[i] == j
-            assert behind[j] == i

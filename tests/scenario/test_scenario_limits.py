@@ -25,7 +25,7 @@ from collapipe_env.scenario import (
     RadioSpec,
     Scenario,
     WorkloadSpec,
-    cluster_centres,
+    layout,
     load_scenario,
 )
 
@@ -227,9 +227,9 @@ def test_a_crowd_that_areas_have_room_for_is_given_up_after_bounded_tries() -> N
 
     rng = np.random.default_rng(0)
     with pytest.raises(ScenarioError, match="could be placed"):
-        cluster_centres.place_clusters(cluster, Counting())  # type: ignore[arg-type]
-    one_start = cluster.clusters * cluster_centres.TRIES_PER_CLUSTER
-    assert drawn / 2 <= cluster_centres.TRIES_AT_ALL + one_start  # a distance and an angle each
+        layout.place_clusters(cluster, Counting())  # type: ignore[arg-type]
+    one_start = cluster.clusters * layout.TRIES_PER_CLUSTER
+    assert drawn / 2 <= layout.TRIES_AT_ALL + one_start  # a distance and an angle each
 
 
 def test_centres_are_those_of_plain_rejection_sampling() -> None:
@@ -243,7 +243,7 @@ def test_centres_are_those_of_plain_rejection_sampling() -> None:
         )
         rng, centres = np.random.default_rng(seed), np.empty((0, 2))
         while len(centres) < 60:
-            for size in (64, cluster_centres.TRIES_PER_CLUSTER - 64):
+            for size in (64, layout.TRIES_PER_CLUSTER - 64):
                 distance = 1.0 + 399.0 * rng.random(size)
                 angle = 2.0 * np.pi * rng.random(size)
                 points = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
@@ -254,7 +254,7 @@ def test_centres_are_those_of_plain_rejection_sampling() -> None:
                     break
             else:
                 centres = np.empty((0, 2))  # start again
-        found = cluster_centres.place_clusters(cluster, np.random.default_rng(seed))
+        found = layout.place_clusters(cluster, np.random.default_rng(seed))
         assert np.array_equal(found, centres)
 
 

@@ -83,6 +83,8 @@ def test_the_trained_architecture():
     assert workload_costs(proxy) == workload_costs(load_scenario({"workload": LLAMA}))
     sizes = trained_architecture(load_scenario({"workload": LLAMA}))  # in BERT's style by default
     assert (sizes.style, sizes.learned_positions, sizes.token_types) == ("bert", 32, 2)
-    assert {name: getattr(sizes, name) for name in LANGUAGE_FIELDS} == dict(LANGUAGE_FIELDS)
+    neutral = {"kv_heads": 0, "qkv_bias": False, "tied_head": False, "norm_epsilon": 1e-5}
+    neutral |= {"rope_theta": 10_000.0, "rope_factor": 1.0, "rope_original_length": 8192}
+    assert {name: getattr(sizes, name) for name in LANGUAGE_FIELDS} == neutral
     gpt2 = trained_architecture(load_scenario({"learning": {"proxy": {"style": "gpt2"}}}))
     assert (gpt2.style, gpt2.learned_positions, gpt2.token_types) == ("gpt2", 32, 0)

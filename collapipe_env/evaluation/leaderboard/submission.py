@@ -26,7 +26,7 @@ from collapipe_env.evaluation.scheduler_loading import full_names, package_title
 from collapipe_env.ground.archives import open_zip
 from collapipe_env.ground.errors import CollaPipeError, DataError, SchedulerError, fits_a_line, reason, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.scenario.yaml_places import line_of, open_brackets
+from collapipe_env.scenario.plain_data import line_of, open_brackets
 from collapipe_env.schedulers import LEARNED, SCHEDULERS
 from collapipe_env.zoo.shipped_agents import is_shipped
 

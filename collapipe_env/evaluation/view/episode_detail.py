@@ -21,7 +21,7 @@ from collapipe_env.ground.arrays import on_host
 from collapipe_env.ground.errors import CollaPipeError, DataError, reason
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.schedules.timeline import Element, Event, RoundTimeline
-from collapipe_env.rendering.colours import PHASE_NAMES, known_phase
+from collapipe_env.rendering.colours import PHASES, known_phase
 from collapipe_env.rendering.round_view import played_timeline, runs_gpipe
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.randomness import episode_seeds
@@ -30,8 +30,6 @@ from collapipe_env.simulator.system import MOBILITY, reach_of, walking_side
 
 KINDS = ("hop", "compute", "uplink", "server")
 """Kinds of a pipeline's elements, as the page numbers them."""
-PHASES = tuple(PHASE_NAMES)
-"""Phases of a round, as the page numbers them."""
 DIRECTIONS = ("forward", "backward", "weight")
 """Directions of events, as the page numbers them."""
 HATCHED, REBUILT, LISTED, LEFT_OUT = range(4)
@@ -249,7 +247,7 @@ def _add(columns: _Columns, record: RoundRecord, scenario: Scenario, index: int,
     for n in range(N):
         gpipe = runs_gpipe(plan, 0, n)
         wanted = not gpipe and n in slowest and listed
-        timeline = played_timeline(record, 0, n, scenario.workload.local_steps, bool(plays[n]), wanted)
+        timeline = played_timeline(record, 0, n, scenario.workload.local_steps, wanted)
         mode = HATCHED
         if plays[n]:
             mode = REBUILT if gpipe else LEFT_OUT if not wanted else LISTED if timeline.events else HATCHED
@@ -261,7 +259,7 @@ def _add(columns: _Columns, record: RoundRecord, scenario: Scenario, index: int,
 def _add_timeline(columns: _Columns, timeline: RoundTimeline) -> None:
     """Add a cluster's elements, phases and listed events."""
     columns.extend("phase_count", [len(timeline.phases)])
-    columns.extend("phase", [PHASES.index(known_phase(p.label)) for p in timeline.phases])
+    columns.extend("phase", [list(PHASES).index(known_phase(p.label)) for p in timeline.phases])
     columns.extend("phase_end", [p.end_s for p in timeline.phases])
     columns.extend("element_count", [len(timeline.elements)])
     columns.extend("chain", [columns.chain(timeline.elements)])

@@ -18,12 +18,12 @@ from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import is_whole, judge
 from collapipe_env.evaluation.plotting import looks_of
 from collapipe_env.evaluation.raw_results import EPISODE_FIGURES
-from collapipe_env.evaluation.view.episode_detail import PHASES, detail_length, episode_detail
+from collapipe_env.evaluation.view.episode_detail import detail_length, episode_detail
 from collapipe_env.evaluation.view.packing import Packed, packed
 from collapipe_env.evaluation.view.stored_run import StoredRun, StoredScenario
 from collapipe_env.ground.files import without_nan
 from collapipe_env.ground.version import __version__
-from collapipe_env.rendering.colours import PHASE_COLOURS, PHASE_NAMES
+from collapipe_env.rendering.colours import PHASES
 
 ROOM = 7_500_000
 """Characters of all packed rounds; with curves, tables and script a page stays below 10 MB."""
@@ -130,7 +130,7 @@ def page_of(run: StoredRun, choice: Choice, on_round: Callable[[], None] = lambd
         "charts": _charts(played, width),
         "tables": [_schedulers_table(run), _episodes_table(run), *_training_tables(run)],
         "phases": [
-            {"name": PHASE_NAMES[label], "key": label, "colour": PHASE_COLOURS[label]} for label in PHASES
+            {"name": name, "key": label, "colour": colour} for label, (name, colour) in PHASES.items()
         ],
         "details": details,
     }
