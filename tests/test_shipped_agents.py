@@ -5,8 +5,8 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
+from record_support import leaves
 from settings_support import SETTINGS
 from zoo_support import SCENARIO, trained_agent, use_zoo
 
@@ -83,8 +83,7 @@ def test_agents_decide_the_same_inside_other_programs(name: str) -> None:
 
     def decided() -> list[bytes]:
         answer = load_agent(f"zoo:{name}", "small").act(observation, env.state)
-        arrays = [answer] if isinstance(answer, np.ndarray) else vars(answer).values()
-        return [array.tobytes() for array in arrays if array is not None]
+        return [array.tobytes() for _, array in leaves(answer)]
 
     expected = decided()
     for settings in SETTINGS.values():

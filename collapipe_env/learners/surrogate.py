@@ -15,9 +15,9 @@ from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, requi
 from collapipe_env.kernels.surrogate import OwnSteps, learn_own_rows, learn_rows
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
-from collapipe_env.learners.surrogate_progress import plan_terms, step_terms, steps_of
+from collapipe_env.learners.surrogate_progress import plan_terms, step_terms
 from collapipe_env.learners.surrogate_progress import progress as progress
-from collapipe_env.physics.loss_curve import CurveTerms, loss_at
+from collapipe_env.physics.loss_curve import CurveTerms, PlanTerms, StepTerms, loss_at
 from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
@@ -100,6 +100,8 @@ class SurrogateLearner:
         self._steps: Array | None = backend.array(np.zeros(num_envs, dtype=np.int64)) if own_steps else None
         # No environment has played more rounds, or such local steps, than this since its reset.
         self._longest = 0
+        # Terms of the bound, the same in every round.
+        self._terms: dict[tuple[int, int], tuple[StepTerms, PlanTerms]] = {}
         self._no_metric = backend.array(np.full(num_envs, np.nan))
         if backend is NUMPY:
             self._no_metric.setflags(write=False)
@@ -146,7 +148,7 @@ class SurrogateLearner:
         _, clusters, most = counts.shape
         before, taken, lasts = self._round, None, 1
         if self._steps is not None:
-            before, taken, lasts = self._steps, steps_of(outcome, self._steps.dtype), most
+            before, taken, lasts = self._steps, outcome.real_steps, most
         factors = self._next_factors(lasts, most)
         if self._backend is NUMPY:
             reached, loss = np.empty(len(counts)), np.empty(len(counts))
@@ -158,12 +160,16 @@ class SurrogateLearner:
                 np.ascontiguousarray(outcome.survival, dtype=np.float64),
                 factors,
             )
+            key = clusters, most if taken is None else 0
+            if key not in self._terms:
+                self._terms[key] = (
+                    step_terms(self.constants, *key, self.heterogeneity),
+                    plan_terms(self.constants, clusters, self.heterogeneity),
+                )
+            terms, plan = self._terms[key]
             if taken is None:
-                terms = step_terms(self.constants, clusters, most, self.heterogeneity)
                 learn_rows(terms, *given, before, self._progress, reached, loss)
             else:
-                terms = step_terms(self.constants, clusters, 0, self.heterogeneity)
-                plan = plan_terms(self.constants, clusters, self.heterogeneity)
                 steps = OwnSteps(np.ascontiguousarray(taken), np.ascontiguousarray(before))
                 learn_own_rows(terms, plan, *given, steps, self._progress, reached, loss)
         else:

@@ -49,7 +49,7 @@ class SurrogateOutcome:
     def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
         """Reduce a simulated round with mini-batches of ``B`` samples to these numbers."""
         alike = outcome.participates is None and outcome.local_steps is None
-        steps = None if alike else steps_of(outcome, outcome.survival.dtype)
+        steps = None if alike else outcome.real_steps
         counts, sizes = outcome.arrivals.counts, outcome.micro_batches
         return cls.of_arrays(counts, sizes, outcome.survival, steps, batch_size)
 
@@ -64,17 +64,6 @@ class SurrogateOutcome:
             return cls(samples, 1.0 - xp.mean(survival, axis=-1))
         steps = xp.astype(steps, survival.dtype)
         return cls(samples, mean_loss_of_packets(survival, steps), steps)
-
-
-def steps_of(outcome: RoundOutcome, dtype: object) -> Array:
-    """Return the local steps of the clusters (E, N), 0 for those that sit out."""
-    xp, most = namespace(outcome.survival), outcome.arrivals.counts.shape[-1]
-    steps = outcome.local_steps
-    if steps is None:
-        steps = xp.full_like(outcome.micro_batches, most)
-    if outcome.participates is not None:
-        steps = xp.where(outcome.participates, steps, xp.zeros_like(steps))
-    return xp.astype(steps, dtype)
 
 
 def mean_loss_of_packets(survival: Array, steps: Array) -> Array:

@@ -132,6 +132,17 @@ class RoundOutcome:
         """True where a micro-batch's gradient arrived, shape (E, N, H, M_max)."""
         return self.arrivals.survived
 
+    @property
+    def real_steps(self) -> FloatArray:
+        """Local steps of the clusters (E, N) as real numbers, 0 for those that sit out."""
+        xp, most, steps = namespace(self.survival), self.arrivals.counts.shape[-1], self.local_steps
+        if steps is None:
+            steps = xp.full_like(self.micro_batches, most)
+        if self.participates is not None:
+            steps = xp.where(self.participates, steps, xp.zeros_like(steps))
+        real: FloatArray = xp.astype(steps, self.survival.dtype)
+        return real
+
 
 @dataclass(frozen=True)
 class LearningReport:

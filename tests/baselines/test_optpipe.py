@@ -221,7 +221,7 @@ def test_the_solver_repeats_itself() -> None:
 
 
 def fields_of(allocation):
-    return {name: array.tolist() for name, array in leaves(allocation)}
+    return {name.lstrip("."): array.tolist() for name, array in leaves(allocation)}
 
 
 @pytest.mark.parametrize(
