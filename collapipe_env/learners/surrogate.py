@@ -148,7 +148,8 @@ class SurrogateLearner:
         _, clusters, most = counts.shape
         before, taken, lasts = self._round, None, 1
         if self._steps is not None:
-            before, taken, lasts = self._steps, outcome.real_steps, most
+            before, lasts = self._steps, most
+            taken = namespace(before).astype(outcome.real_steps, before.dtype)
         factors = self._next_factors(lasts, most)
         if self._backend is NUMPY:
             reached, loss = np.empty(len(counts)), np.empty(len(counts))
