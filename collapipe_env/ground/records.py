@@ -18,8 +18,6 @@ from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree
 
 T = TypeVar("T")
-
-
 Kind = Literal["real", "whole", "truth"]
 SMALLEST = 1e-100
 """Lower bound of a system's positive quantities, far above where floating point loses precision."""
@@ -52,9 +50,15 @@ class Declared(NamedTuple):
         return f"numbers from {self.low:g} to {min(self.high, LARGEST_NUMBER):g}"
 
 
+@cache
 def declarations(record: type) -> Mapping[str, Declared]:
     """Return the declarations of a record's arrays by name."""
-    return _declarations(record)
+    return {
+        name: found
+        for name, hint in get_type_hints(record, include_extras=True).items()
+        for found in getattr(hint, "__metadata__", ())
+        if isinstance(found, Declared)
+    }
 
 
 class Record:
@@ -109,16 +113,6 @@ def tree_of(record: Any) -> Tree:
         name: np.array(part) if hasattr(part, "dtype") else tree_of(part)
         for name, part in parts.items()
         if part is not None
-    }
-
-
-@cache
-def _declarations(record: Any) -> Mapping[str, Declared]:
-    return {
-        name: found
-        for name, hint in get_type_hints(record, include_extras=True).items()
-        for found in getattr(hint, "__metadata__", ())
-        if isinstance(found, Declared)
     }
 
 

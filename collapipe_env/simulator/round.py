@@ -198,7 +198,7 @@ def with_terms(
         steps = real_steps(costs.allocation, parameters.costs.local_steps)
         if parameters.barrier:
             step_s = costs.local_step + sum(step.values())
-            barrier = at_least(paced_steps(costs.allocation, step_s, steps) - step_s, 0.0)
+            barrier = paced_steps(costs.allocation, step_s, steps) - step_s
         longer = longer + steps * (ends + barrier - costs.barrier)
     # Clusters that sit out do nothing that could cost more.
     xp, plays = namespace(costs.delay), costs.plays

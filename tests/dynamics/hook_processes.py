@@ -1,10 +1,19 @@
 """Throw-away processes that define one part each, for tests."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collapipe_env.dynamics import Interruption, Limits, Observed, Price, Process
+from collapipe_env.dynamics import (
+    PROCESSES,
+    Interruption,
+    Limits,
+    Observed,
+    Price,
+    Process,
+    register_process,
+)
 from collapipe_env.ground.arrays import namespace
 
 
@@ -142,3 +151,15 @@ def scenario_with(process, size=0.0, base="small", **dynamics):
 def actions_of(env, count, seed=0):
     rng = np.random.default_rng(seed)
     return rng.uniform(-1.0, 1.0, (count, *env.action_space.shape)).astype(np.float32)
+
+
+@contextmanager
+def registered(*processes):
+    """Registers processes for as long as the block lasts."""
+    for process in processes:
+        register_process(process)
+    try:
+        yield
+    finally:
+        for process in processes:
+            PROCESSES._added.pop(process.name)

@@ -8,11 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from hook_processes import ALL
+from hook_processes import ALL, registered
 from state_ways_support import WAYS, assert_same
 from variants_support import mostly_slow
 
-from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
@@ -69,12 +68,9 @@ QUICK = [place * len(WAYS) + place % len(WAYS) for place in range(len(ROWS))]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def registered():
-    for process in ALL:
-        register_process(process)
-    yield
-    for process in ALL:
-        PROCESSES._added.pop(process.name)
+def own_processes():
+    with registered(*ALL):
+        yield
 
 
 def scenario_of(row, *, on=True, **dynamics):

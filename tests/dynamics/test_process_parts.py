@@ -16,10 +16,10 @@ from hook_processes import (
     Spill,
     Toll,
     actions_of,
+    registered,
     scenario_with,
 )
 
-from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import AllocationError
@@ -30,12 +30,9 @@ MEMORY = 3e8
 
 
 @pytest.fixture(autouse=True)
-def registered():
-    for process in ALL:
-        register_process(process)
-    yield
-    for process in ALL:
-        PROCESSES._added.pop(process.name)
+def own_processes():
+    with registered(*ALL):
+        yield
 
 
 def vector(scenario, num_envs=3):
@@ -238,16 +235,13 @@ def test_apply_may_take_devices_away_and_change_their_power():
                 switched_capacitance=2.0 * system.switched_capacitance,
             )
 
-    register_process(Swap)
-    try:
+    with registered(Swap):
         own, plain = vector(scenario_with(Swap)), vector(PLAIN)
         for env in (own, plain):
             env.reset(seed=4)
         assert (own.state.memory_cap[..., 0] == 0).all()
         np.testing.assert_array_equal(own.state.memory_cap[..., 1:], plain.state.memory_cap[..., 1:])
         np.testing.assert_allclose(own.state.compute_power, 2.0 * plain.state.compute_power)
-    finally:
-        PROCESSES._added.pop("swap")
 
 
 @pytest.mark.parametrize("part", ["advance", "estimate", "begin"])
@@ -262,8 +256,7 @@ def test_a_process_that_raises_leaves_everything_as_it_was(part):
         return getattr(Guess, part)(self, *arguments)
 
     setattr(Faulty, part, fail)
-    register_process(Faulty)
-    try:
+    with registered(Faulty):
         env, other = (vector(scenario_with(Faulty, 0.5)) for _ in range(2))
         actions = actions_of(env, 4)
         for one in (env, other):
@@ -276,5 +269,3 @@ def test_a_process_that_raises_leaves_everything_as_it_was(part):
         for action in actions[1:]:
             for a, b in zip(env.step(action)[:4], other.step(action)[:4], strict=True):
                 np.testing.assert_array_equal(a, b)
-    finally:
-        PROCESSES._added.pop("faulty")

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from hook_processes import Idle, actions_of
+from hook_processes import Idle, actions_of, registered
 
-from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
@@ -24,12 +23,9 @@ class Wandering(Idle):
 
 
 @pytest.fixture(autouse=True)
-def registered():
-    for process in (Driven, Wandering):
-        register_process(process)
-    yield
-    for process in (Driven, Wandering):
-        PROCESSES._added.pop(process.name)
+def own_processes():
+    with registered(Driven, Wandering):
+        yield
 
 
 def clocks(env, actions):
