@@ -13,7 +13,7 @@ import numpy.typing as npt
 from collapipe_env.ground.errors import AllocationError, SchedulerError, shown
 from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.build import system_parameters
@@ -112,7 +112,7 @@ class StateScheduler(ABC):
                 "load_scenario('medium')"
             )
         self.scenario = scenario
-        self.parameters: SystemParameters = system_parameters(scenario)
+        self.parameters: Parameters = system_parameters(scenario)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
         """Do nothing: the scheduler has no memory and nothing random."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .cluster_costs import DELAY_PRICE, delay_and_cost
 from .share_curves import (
@@ -34,7 +34,7 @@ from .share_curves import (
 
 @compiled_inner
 def earliest_deadline(
-    summary: FloatArray, parameters: Parameters, share: FloatArray, most: FloatArray, slowest: FloatArray
+    summary: FloatArray, parameters: Numbers, share: FloatArray, most: FloatArray, slowest: FloatArray
 ) -> float:
     """Earliest common deadline and the shares that just meet it.
 
@@ -89,7 +89,7 @@ def earliest_deadline(
 
 @compiled_inner
 def spend_band(
-    price: float, least: FloatArray, summary: FloatArray, parameters: Parameters, share: FloatArray
+    price: float, least: FloatArray, summary: FloatArray, parameters: Numbers, share: FloatArray
 ) -> float:
     """Give the band that the deadlines leave over to the clusters whose energy cost it lowers most.
 
@@ -139,7 +139,7 @@ def put_off_deadline(
     most: FloatArray,
     slowest: FloatArray,
     summary: FloatArray,
-    parameters: Parameters,
+    parameters: Numbers,
     share: FloatArray,
     weight: FloatArray,
 ) -> None:
@@ -205,7 +205,7 @@ def put_off_deadline(
 
 @compiled_inner
 def share_band(
-    summary: FloatArray, parameters: Parameters, share: FloatArray, weight: FloatArray, delay: FloatArray
+    summary: FloatArray, parameters: Numbers, share: FloatArray, weight: FloatArray, delay: FloatArray
 ) -> float:
     """Optimal shares, the weights of the clusters' delays and the objective.
 
@@ -227,7 +227,7 @@ def share_band(
 
 
 @compiled_inner
-def weigh_delays(summary: FloatArray, parameters: Parameters, share: FloatArray, weight: FloatArray) -> bool:
+def weigh_delays(summary: FloatArray, parameters: Numbers, share: FloatArray, weight: FloatArray) -> bool:
     """Weights of the clusters' delays at the shares that meet the earliest deadline.
 
     Args:
@@ -267,7 +267,7 @@ def later_shares(
     most: FloatArray,
     slowest: FloatArray,
     summary: FloatArray,
-    parameters: Parameters,
+    parameters: Numbers,
     share: FloatArray,
     weight: FloatArray,
     delay: FloatArray,
@@ -298,9 +298,7 @@ def later_shares(
 
 
 @compiled_leaf
-def evaluate_shares(
-    summary: FloatArray, parameters: Parameters, share: FloatArray, delay: FloatArray
-) -> float:
+def evaluate_shares(summary: FloatArray, parameters: Numbers, share: FloatArray, delay: FloatArray) -> float:
     """``V max_n T_n + sum_n C_n`` for given shares.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .cluster_costs import SUMMARY
 from .options import cap_at, server_blocks_of, with_server_blocks
@@ -44,7 +44,7 @@ def largest(gain: FloatArray) -> int:
 
 @compiled_inner
 def best_move(
-    objective: float, plan: RoundPlan, inputs: RoundInput, parameters: Parameters
+    objective: float, plan: RoundPlan, inputs: RoundInput, parameters: Numbers
 ) -> tuple[float, RoundPlan]:
     """Find the single move that lowers the objective most, with powers kept and shares settled anew.
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -94,7 +94,7 @@ class ClockProblem(NamedTuple):
 
 
 def clock_problem(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     plan: Allocation,
     costs: RoundCosts,

@@ -11,7 +11,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
@@ -40,7 +40,7 @@ def best_option(
     power: FloatArray,
     terms: ClusterTerms,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> ClusterTerms:
     """The terms with the option, micro-batches and recomputation, that suits segments and powers best.
 
@@ -72,7 +72,7 @@ def planned_segments(
     terms: ClusterTerms,
     step: int,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> tuple[IntArray, ClusterTerms]:
     """Exact segments at given powers, also under other options with the same number of micro-batches.
 
@@ -112,7 +112,7 @@ def improve_cluster(
     terms: ClusterTerms,
     replans: int,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> tuple[float, float]:
     """Better segments and powers of one cluster at given prices, in place.
 
@@ -170,7 +170,7 @@ def improve_cluster(
 
 @compiled_inner
 def propose(
-    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Parameters
+    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Numbers
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
@@ -195,7 +195,7 @@ def propose(
 
 @compiled_inner
 def first_guess(
-    inputs: RoundInput, parameters: Parameters
+    inputs: RoundInput, parameters: Numbers
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
 

@@ -26,7 +26,7 @@ from collapipe_env.physics.delay import (
 )
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.radio import (
     expected_transmissions,
@@ -74,7 +74,7 @@ SUMMARY = 14
 
 
 @inlined
-def delay_price(inputs: RoundInput, parameters: Parameters) -> float:
+def delay_price(inputs: RoundInput, parameters: Numbers) -> float:
     """Price of a second [1/s]: ``V``, less what a second grants the queues where budgets are per second."""
     V = parameters.tradeoff_v
     return float(max(V - inputs.relief[0], LEAST_PRICE * V))
@@ -88,7 +88,7 @@ def summarise_cluster(
     option: float,
     noise_w: float,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     summary: FloatArray,
 ) -> None:
     """Write everything about a cluster's round that does not depend on its share of the uplink.
@@ -179,7 +179,7 @@ def summarise_cluster(
 
 @inlined
 def delay_of(
-    uplink: float, upload: float, downlink: float, summary: FloatArray, parameters: Parameters
+    uplink: float, upload: float, downlink: float, summary: FloatArray, parameters: Numbers
 ) -> float:
     """A cluster's delay ``T_n`` [s] for given times of a mini-batch up, the update and a mini-batch back."""
     step = gpipe_step(
@@ -195,9 +195,7 @@ def delay_of(
 
 
 @inlined
-def uplink_times(
-    share: float, summary: FloatArray, parameters: Parameters
-) -> tuple[float, float, float, float]:
+def uplink_times(share: float, summary: FloatArray, parameters: Numbers) -> tuple[float, float, float, float]:
     """Times of a mini-batch up, of the update and of a mini-batch back [s], and the loss exponent."""
     B, snr = parameters.batch_size, summary[UPLINK_SNR] / share
     # The whole power in the share: `physics.radio.uplink_rate`.
@@ -214,7 +212,7 @@ def uplink_times(
 
 
 @compiled_leaf
-def uplink_joules(share: float, summary: FloatArray, parameters: Parameters) -> float:
+def uplink_joules(share: float, summary: FloatArray, parameters: Numbers) -> float:
     """Energy of a CU's uplink in the round [J].
 
     Args:
@@ -226,7 +224,7 @@ def uplink_joules(share: float, summary: FloatArray, parameters: Parameters) -> 
 
 
 @compiled_leaf
-def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float]:
+def delay_and_cost(share: float, summary: FloatArray, parameters: Numbers) -> tuple[float, float]:
     """A cluster's delay ``T_n`` [s] and priced energy for a share of the uplink.
 
     Args:
@@ -259,7 +257,7 @@ def node_drift(backlog: float, ratio: float, allowance: float) -> float:
 
 
 @compiled_leaf
-def node_joules(i: int, share: float, summary: FloatArray, parameters: Parameters) -> float:
+def node_joules(i: int, share: float, summary: FloatArray, parameters: Numbers) -> float:
     """Energy of a node in the round, the CU's uplink included [J].
 
     Args:
@@ -288,7 +286,7 @@ def price_after(backlog: float, joules: float, budget: float, allowance: float) 
 
 @compiled_leaf
 def exact_difference(
-    n: int, share: float, summary: FloatArray, allowance: float, inputs: RoundInput, parameters: Parameters
+    n: int, share: float, summary: FloatArray, allowance: float, inputs: RoundInput, parameters: Numbers
 ) -> float:
     """Drift of a cluster's nodes (:func:`node_drift`) plus extra prices, less the energy at present prices.
 
@@ -307,7 +305,7 @@ def exact_difference(
 
 @compiled_leaf
 def reprice_cluster(
-    n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+    n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Numbers
 ) -> None:
     """Set a cluster's prices of energy to those after the round.
 

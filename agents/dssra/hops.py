@@ -5,7 +5,7 @@ from __future__ import annotations
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.compiled import compiled_leaf
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
     failure_exponent,
     loss_exponent,
@@ -16,7 +16,7 @@ from collapipe_env.physics.radio import (
 
 
 @compiled_leaf
-def hop_of(snr: float, parameters: Parameters) -> tuple[float, float]:
+def hop_of(snr: float, parameters: Numbers) -> tuple[float, float]:
     """Airtime of one bit on a device-to-device link, repeats included [s], and its loss exponent."""
     exponent = failure_exponent(snr, parameters.waterfall_threshold)
     rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)

@@ -6,14 +6,14 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .cluster_costs import mean_active_power
 from .round_input import RoundInput
 
 
 @compiled_inner
-def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters) -> FloatArray:
+def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Numbers) -> FloatArray:
     """Noise plus interference of every cluster's device-to-device links (N,) [W].
 
     Args:
@@ -29,9 +29,7 @@ def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, paramete
 
 
 @compiled_inner
-def set_moving_noise(
-    segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters
-) -> None:
+def set_moving_noise(segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Numbers) -> None:
     """Set the noise plus interference of the phase in which moments move, under a plan.
 
     In this phase the CUs and the old and new owners of all clusters disturb each other.
@@ -61,7 +59,7 @@ def set_moving_noise(
 
 @compiled_inner
 def _add_interference(
-    mean_power: FloatArray, inputs: RoundInput, parameters: Parameters, noise: FloatArray
+    mean_power: FloatArray, inputs: RoundInput, parameters: Numbers, noise: FloatArray
 ) -> None:
     """Write noise plus interference (N,) [W] for the clusters' mean powers (N,) [W]."""
     clusters = noise.shape[0]

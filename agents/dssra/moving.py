@@ -14,7 +14,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.energy import radio_power
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .hops import hop_of
 from .round_input import RoundInput
@@ -25,7 +25,7 @@ FIRST: Any = np.int64(0)
 
 @compiled_leaf
 def moments_airtime(
-    n: int, sender: int, receiver: int, power: FloatArray, inputs: RoundInput, parameters: Parameters
+    n: int, sender: int, receiver: int, power: FloatArray, inputs: RoundInput, parameters: Numbers
 ) -> float:
     """Airtime of one block's moments between two nodes of a cluster [s].
 
@@ -56,7 +56,7 @@ def moving_costs(
     segments: IntArray,
     power: FloatArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     energy: FloatArray,
 ) -> float:
     """Duration of the phase in which moments move [s]; adds the energies of the phase to ``energy``.

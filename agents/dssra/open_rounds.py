@@ -14,7 +14,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics.allocation import COMMON, COPIES, Allocation
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .options import numbers_of, options_of, recomputes
 from .parallel_rounds import as_record, solve_batch
@@ -114,7 +114,7 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
 
 def search_open_rounds(
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     budget: SearchBudget,
     threads: int,
     openings: Openings,
@@ -161,7 +161,7 @@ def search_open_rounds(
 
 def _searched(
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     budget: SearchBudget,
     threads: int,
     openings: Openings,

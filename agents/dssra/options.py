@@ -14,7 +14,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .round_input import RoundInput
 
@@ -52,7 +52,7 @@ def ratio_of(option: float, inputs: RoundInput) -> float:
 
 
 @inlined
-def server_seconds_of(option: float, inputs: RoundInput, parameters: Parameters) -> float:
+def server_seconds_of(option: float, inputs: RoundInput, parameters: Numbers) -> float:
     """Time of the server's forward pass of one sample under an option [s]."""
     kept = server_blocks_of(option)
     seconds: float = parameters.server_seconds + kept * parameters.server_block_seconds
@@ -61,7 +61,7 @@ def server_seconds_of(option: float, inputs: RoundInput, parameters: Parameters)
 
 
 @inlined
-def update_bits_of(option: float, parameters: Parameters) -> float:
+def update_bits_of(option: float, parameters: Numbers) -> float:
     """A cluster's update under an option [bit]: blocks that the server trains need no transfer."""
     kept = server_blocks_of(option)
     bits: float = parameters.update_bits - kept * parameters.block_payload_bits

@@ -16,7 +16,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .round_input import RoundInput
 from .round_solver import SearchBudget, solve_rounds
@@ -46,7 +46,7 @@ def default_threads() -> int:
 
 
 @lru_cache(maxsize=256)
-def as_record(parameters: Parameters) -> np.void | Parameters:
+def as_record(parameters: Numbers) -> np.void | Numbers:
     """The scenario's scalars as one record with the same names.
 
     Compiled functions pass a record as one pointer, but a named tuple as twenty numbers at every call. The
@@ -71,7 +71,7 @@ def _record_type(numbers: Any) -> np.dtype[Any]:
 
 def solve_batch(
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     budget: SearchBudget,
     threads: int,
     start: tuple[IntArray, FloatArray, FloatArray, FloatArray] | None = None,

@@ -17,7 +17,7 @@ from collapipe_env.agents.link_filter import LinkFilter
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
 from collapipe_env.simulator.state import SystemState
@@ -103,7 +103,7 @@ class DSSRAPlus(DSSRA):
             bits = self.migration_weight * rules.block_bits
             # Weight 0 leaves moves out altogether: 0 bits over a dead link would not take 0 s.
             weighed = rules._replace(block_bits=bits) if bits > 0.0 else None
-            self.parameters: SystemParameters = replace(self.parameters, migration=weighed)
+            self.parameters: Parameters = replace(self.parameters, migration=weighed)
             self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface

@@ -13,7 +13,7 @@ import math
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .closed_forms import optimal_power
 from .cluster_costs import delay_and_cost, exact_difference, mean_active_power, summarise_cluster
@@ -25,7 +25,7 @@ _WORTHLESS = 1e-4  # relative gain of a pass over the nodes that is the last one
 
 @compiled_leaf
 def starting_power(
-    n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, parameters: Parameters
+    n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, parameters: Numbers
 ) -> float:
     """Closed-form power of a node of a cluster, for one typical link.
 
@@ -65,7 +65,7 @@ def cluster_cost(
     power: FloatArray,
     terms: ClusterTerms,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     summary: FloatArray,
 ) -> float:
     """``w T_n + C_n + interference price x mean active power``.
@@ -95,7 +95,7 @@ def _walk(
     power: FloatArray,
     terms: ClusterTerms,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     summary: FloatArray,
 ) -> float:
     """Move one power by steps of its logarithm while the cost falls, in place; returns the cost."""
@@ -123,7 +123,7 @@ def search_powers(
     power: FloatArray,
     terms: ClusterTerms,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     summary: FloatArray,
 ) -> float:
     """Improve a cluster's powers in place; idle devices keep theirs.

@@ -11,7 +11,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation, own_arrays
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import (
     drift_plus_penalty,
     exact_drift_plus_penalty,
@@ -158,7 +158,7 @@ def round_objective(
 @compiled
 def best_shares(
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,

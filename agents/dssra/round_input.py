@@ -13,7 +13,7 @@ from collapipe_env.physics import radio
 from collapipe_env.physics.delay import broadcast_time, stage_time
 from collapipe_env.physics.energy import compute_time
 from collapipe_env.physics.overheads import NO_OVERHEADS, launch_time, update_time
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.server import passes_flops
 from collapipe_env.simulator.state import SystemState, other_memory_caps
 
@@ -125,7 +125,7 @@ class ClusterTerms(NamedTuple):
 
 
 def round_input(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     micro_batches: npt.ArrayLike | None = None,
     convergence_weight: float = 0.0,
@@ -225,7 +225,7 @@ def round_input(
     return RoundInput(*(loop_array(a, kind) for a, kind in zip(found, kinds, strict=True)))
 
 
-def _server_queue(parameters: SystemParameters, state: SystemState) -> FloatArray:
+def _server_queue(parameters: Parameters, state: SystemState) -> FloatArray:
     """Price of a block on the server at the present queue, the queue and the block's ratio (..., 3)."""
     found = np.zeros((*state.uplink_gain.shape[:-1], 3))
     costs, terms = parameters.costs, parameters.server
@@ -237,7 +237,7 @@ def _server_queue(parameters: SystemParameters, state: SystemState) -> FloatArra
 
 
 def _seconds(
-    parameters: SystemParameters, state: SystemState, most_server: int
+    parameters: Parameters, state: SystemState, most_server: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Relief of a longer round (..., 1) [1/s], ``T_bc`` (..., 1) and broadcast of blocks (..., 2) [s].
 
@@ -265,9 +265,7 @@ def _seconds(
     return relief, broadcast_s, of_blocks
 
 
-def _energies(
-    parameters: SystemParameters, state: SystemState, ratio: float
-) -> tuple[FloatArray, FloatArray]:
+def _energies(parameters: Parameters, state: SystemState, ratio: float) -> tuple[FloatArray, FloatArray]:
     """Energies of one block in the round and of its launches (..., N, K) [J], for a ratio ``rho``."""
     costs, extra = parameters.costs, parameters.overheads
     block_s = stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
@@ -285,7 +283,7 @@ def _caps(state: SystemState, memory_cap: Array | None) -> IntArray:
     return np.ascontiguousarray(np.where(state.present, np.asarray(memory_cap), 0), dtype=np.int64)
 
 
-def _held(parameters: SystemParameters, state: SystemState) -> npt.NDArray[np.int8]:
+def _held(parameters: Parameters, state: SystemState) -> npt.NDArray[np.int8]:
     """Holders of every block in the previous round (..., N, L, K); no blocks where they do not matter."""
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None or not rules.moves:

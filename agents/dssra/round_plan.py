@@ -13,7 +13,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
 
 from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
@@ -93,7 +93,7 @@ def evaluate(
     option: FloatArray,
     share: FloatArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> tuple[float, RoundPlan]:
     """True objective of segments and powers with their best shares.
 
@@ -132,7 +132,7 @@ def evaluate(
 def _share_exactly(
     summary: FloatArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     share: FloatArray,
     weight: FloatArray,
     delay: FloatArray,
@@ -205,7 +205,7 @@ def _beyond_prices(
     delay: FloatArray,
     summary: FloatArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     broadcast: float,
     kept: float,
 ) -> float:
@@ -245,7 +245,7 @@ def _longest(delay: FloatArray) -> float:
 
 @compiled_inner
 def _reprice_uplinks(
-    part: float, share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+    part: float, share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Numbers
 ) -> float:
     """Move the CUs' prices a part of the way to those after the round.
 
@@ -273,7 +273,7 @@ def _reprice_uplinks(
 
 
 @compiled_inner
-def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None:
+def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Numbers) -> None:
     """Set all prices of energy to those after the round under a plan.
 
     With budgets per second, the allowance becomes the plan's and the price of delay follows it.
@@ -307,7 +307,7 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
 
 @compiled_inner
 def interference_prices(
-    plan: RoundPlan, weight: FloatArray, inputs: RoundInput, parameters: Parameters
+    plan: RoundPlan, weight: FloatArray, inputs: RoundInput, parameters: Numbers
 ) -> FloatArray:
     """Price of a watt of each cluster's mean power to the others (N,) [1/W], by finite differences.
 

@@ -38,7 +38,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .block_moves import best_move, largest, most_moves
 from .cluster_answers import first_guess, propose
@@ -88,7 +88,7 @@ def sweep(
     replans: int,
     exploring: bool,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> tuple[float, RoundPlan]:
     """Let every cluster answer the present plan, and adopt the answers.
 
@@ -135,7 +135,7 @@ def solve_rounds(
     first: int,
     last: int,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     budget: SearchBudget,
     started: bool,
     segments: IntArray,

@@ -16,7 +16,7 @@ from collapipe_env.ground.compiled import compiled, compiled_inner, compiled_lea
 from collapipe_env.physics.allocation import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.delay import gpipe_step
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
@@ -35,7 +35,7 @@ from .round_input import RoundInput, environment_row
 
 @compiled_leaf
 def most_in_flight(
-    n: int, k: int, blocks: int, option: float, schedule: int, inputs: RoundInput, parameters: Parameters
+    n: int, k: int, blocks: int, option: float, schedule: int, inputs: RoundInput, parameters: Numbers
 ) -> int:
     """Micro-batches, at most ``M``, that a device has room for beside its blocks; 0 if there is no room.
 
@@ -61,7 +61,7 @@ def most_in_flight(
 
 @compiled_inner
 def chain_of(
-    segments: IntArray, option: float, times: ClusterTimes, inputs: RoundInput, parameters: Parameters
+    segments: IntArray, option: float, times: ClusterTimes, inputs: RoundInput, parameters: Numbers
 ) -> ChainTimes:
     """Times of one micro-batch along a cluster's chain, with weight gradients split off.
 
@@ -124,7 +124,7 @@ def best_schedule(
     times: ClusterTimes,
     caps: IntArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> tuple[int, float]:
     """Schedule with the shortest local step, and how much shorter than GPipe's it is.
 
@@ -179,7 +179,7 @@ def best_schedule(
 @compiled
 def schedule_rows(
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,

@@ -14,7 +14,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
 from collapipe_env.physics.energy import radio_power
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import failure_exponent, loss_exponent, uplink_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -36,7 +36,7 @@ from .segment_plan import SegmentProblem
 
 @compiled_inner
 def segment_problem(
-    n: int, power: FloatArray, terms: ClusterTerms, inputs: RoundInput, parameters: Parameters
+    n: int, power: FloatArray, terms: ClusterTerms, inputs: RoundInput, parameters: Numbers
 ) -> SegmentProblem:
     """Price a cluster's plans at given powers, share and interference.
 
@@ -150,7 +150,7 @@ def segment_problem(
 
 @compiled_inner
 def _moments(
-    n: int, power: FloatArray, inputs: RoundInput, parameters: Parameters
+    n: int, power: FloatArray, inputs: RoundInput, parameters: Numbers
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Airtimes of blocks' moments at sender and receiver, and their cumulative costs, by device."""
     blocks, devices, radio = inputs.held.shape[1], inputs.held.shape[2], parameters.radio_power

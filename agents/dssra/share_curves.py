@@ -11,7 +11,7 @@ import math
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_leaf, inlined
 from collapipe_env.physics.delay import edge_time
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import expected_transmissions
 
 from .cluster_costs import (
@@ -52,7 +52,7 @@ def loss_slope(failure_exponent: float, transmissions: float) -> float:
 
 
 @compiled_leaf
-def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float, float]:
+def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> tuple[float, float, float]:
     """A cluster's delay [s], and the derivatives of its delay and cost with respect to its share.
 
     Args:
@@ -100,7 +100,7 @@ def share_for_deadline(
     most: float,
     slowest: float,
     summary: FloatArray,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> tuple[float, float]:
     """Least share with which a cluster meets a deadline, by a safeguarded Newton search.
 
@@ -140,7 +140,7 @@ def share_for_price(
     most_saved: float,
     start: float,
     summary: FloatArray,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> float:
     """Share, at least ``least``, above which more band saves less energy cost than ``price``.
 
@@ -177,7 +177,7 @@ def share_for_price(
 
 
 @compiled_leaf
-def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) -> float:
+def most_useful_share(most: float, summary: FloatArray, parameters: Numbers) -> float:
     """Share, at most ``most``, beyond which more band prolongs a cluster's delay.
 
     Without repeats more band always helps. With repeats it lowers the SNR, and in deep fades the repeats

@@ -20,7 +20,7 @@ from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import ASYNC, ZERO_BUBBLE
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
-from collapipe_env.physics.parameters import Parameters, SystemParameters
+from collapipe_env.physics.parameters import Numbers, Parameters
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.schedules.storage import stored_in_stage
@@ -58,7 +58,7 @@ class ChainProblem(NamedTuple):
         memory_bytes: Memory of each device (K,), 0 for absent ones.
     """
 
-    numbers: Parameters
+    numbers: Numbers
     times: ClusterTimes
     memory_bytes: FloatArray
 
@@ -84,7 +84,7 @@ class ChainProblem(NamedTuple):
 _cluster_times = called_from_python(cluster_times)
 
 
-def full_power_noise(parameters: SystemParameters, state: SystemState) -> FloatArray:
+def full_power_noise(parameters: Parameters, state: SystemState) -> FloatArray:
     """Noise plus interference of each cluster's links with every active node at full power (E, N) [W].
 
     It depends on no decision, so it is exact.
@@ -96,7 +96,7 @@ def full_power_noise(parameters: SystemParameters, state: SystemState) -> FloatA
     return noise
 
 
-def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tuple[int, int], ChainProblem]:
+def chain_problems(parameters: Parameters, state: SystemState) -> dict[tuple[int, int], ChainProblem]:
     """The problem of every environment and cluster.
 
     Args:

@@ -28,7 +28,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import collection_times
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
@@ -54,7 +54,7 @@ class FixedPlan:
 
     def __init__(
         self,
-        parameters: SystemParameters,
+        parameters: Parameters,
         state: SystemState,
         segments: IntArray,
         micro_batches: IntArray,

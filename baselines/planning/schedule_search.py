@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import SCHEDULES, ScheduleName
 from collapipe_env.physics.overheads import NO_OVERHEADS
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
 from collapipe_env.simulator.state import SystemState
 
@@ -61,7 +61,7 @@ def caps_of(
     return tuple((link_aware_caps(S) if link else ordinary_caps(S)).tolist())
 
 
-def micro_batch_options(parameters: SystemParameters, wanted: int | None) -> tuple[int, ...]:
+def micro_batch_options(parameters: Parameters, wanted: int | None) -> tuple[int, ...]:
     """Numbers of micro-batches worth trying, ascending: all that are allowed where passes and messages cost.
 
     Without overheads and latencies more micro-batches shorten fill and drain at no cost, so small numbers do
@@ -79,7 +79,7 @@ def micro_batch_options(parameters: SystemParameters, wanted: int | None) -> tup
 
 
 def searched(
-    parameters: SystemParameters, state: SystemState, search: Callable[[ChainProblem], Result]
+    parameters: Parameters, state: SystemState, search: Callable[[ChainProblem], Result]
 ) -> dict[tuple[int, int], Result]:
     """Result of a search for every environment and cluster.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.physics.allocation import SCHEDULES, Allocation, ScheduleName
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState
 
@@ -63,7 +63,7 @@ def link_aware_caps(stages: int) -> IntArray:
 
 
 def allocation_of(
-    parameters: SystemParameters, state: SystemState, plans: Mapping[tuple[int, int], ScheduledPlan]
+    parameters: Parameters, state: SystemState, plans: Mapping[tuple[int, int], ScheduledPlan]
 ) -> Allocation:
     """The plans of all environments and clusters at full power and equal bandwidth.
 

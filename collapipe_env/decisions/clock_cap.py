@@ -11,12 +11,12 @@ from collapipe_env.ground.arrays import Array, FloatArray, at_least, namespace
 from collapipe_env.physics.allocation import Allocation, said
 from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 _FIELDS = plan_fields("clock_cap")
 
 
-def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
     caps, least = said(plan, "clock_cap", _FIELDS["clock_cap"]), parameters.clock_cap_min
     if least == 1.0:
         return np.ones(np.shape(caps))
@@ -24,7 +24,7 @@ def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:
     return entries
 
 
-def _decode(parameters: SystemParameters, entries: Mapping[str, Array]) -> dict[str, Array]:
+def _decode(parameters: Parameters, entries: Mapping[str, Array]) -> dict[str, Array]:
     """Caps (..., N, K), exactly 1 for entries of 1."""
     least, xp = parameters.clock_cap_min, namespace(entries["clock_cap"])
     unit = 0.5 * (xp.clip(entries["clock_cap"], -1.0, 1.0) + 1.0)
@@ -32,14 +32,14 @@ def _decode(parameters: SystemParameters, entries: Mapping[str, Array]) -> dict[
     return {"clock_cap": at_least(xp.exp(math.log(least) * (1.0 - unit)), least)}
 
 
-def _allowed(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:
+def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:
     least = parameters.clock_cap_min
     for name, given in row.values(plan):
         outside = ~((given >= least * (1.0 - slack)) & (given <= 1.0))
         refuse(outside, given, name, f"a share of the full clock in [{least:g}, 1]")
 
 
-def _clock_share(parameters: SystemParameters, state: SystemState) -> Array:  # noqa: ARG001
+def _clock_share(parameters: Parameters, state: SystemState) -> Array:  # noqa: ARG001
     """Share of the full clock (..., N, K), in (0, 1]; a cap above it changes nothing."""
     assert state.full_speed is not None
     return state.speed / state.full_speed

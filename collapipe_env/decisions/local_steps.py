@@ -10,34 +10,34 @@ from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.physics.allocation import SEQUENTIAL, Allocation, said
 from collapipe_env.simulator.decision import Decision, Part, nearest_of, plan_fields, spread
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 _FIELDS = plan_fields("local_steps")
 
 
-def _taken(parameters: SystemParameters, plan: Allocation) -> Array:
+def _taken(parameters: Parameters, plan: Allocation) -> Array:
     """Local steps of clusters (..., N), the workload's where a plan names none."""
     given = said(plan, "local_steps", _FIELDS["local_steps"])
     return np.where(given < 0, parameters.costs.local_steps, given)
 
 
-def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
     choices = parameters.local_steps_choices
     return spread(np.searchsorted(choices, _taken(parameters, plan)), len(choices))
 
 
-def _decode(parameters: SystemParameters, entries: Mapping[str, Array]) -> dict[str, Array]:
+def _decode(parameters: Parameters, entries: Mapping[str, Array]) -> dict[str, Array]:
     return {"local_steps": nearest_of(parameters.local_steps_choices, entries["local_steps"])}
 
 
-def _allowed(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     choices, own = parameters.local_steps_choices, parameters.costs.local_steps
     for name, given in row.values(plan):
         expected = f"one of {list(choices)}, or -1 for the workload's {own}"
         refuse(~np.isin(given, (-1, *choices)), given, name, expected)
 
 
-def _playable(parameters: SystemParameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
+def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
     if plan.server_mode is not None:
         own = parameters.costs.local_steps
         refuse(

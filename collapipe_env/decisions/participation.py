@@ -9,25 +9,25 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.participation import players
 from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields, stays_neutral
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState, able_clusters
+from collapipe_env.simulator.state import Parameters, SystemState, able_clusters
 
 
-def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
     return np.asarray(2.0 * players(plan) - 1.0, dtype=np.float64)
 
 
-def _allowed(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     for name, given in row.values(plan):
         refuse(~np.isin(given, (0, 1)), given, name, "0 or 1")
 
 
-def _closed(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:
+def _closed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:
     # Where devices come and go, clusters that cannot hold the encoder sit out, see below.
     check = stays_neutral if parameters.idle_round_s is None else _allowed
     check(row, parameters, plan, slack)
 
 
-def _playable(parameters: SystemParameters, state: SystemState, plan: Allocation) -> None:
+def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> None:
     """Refuse rounds in which nobody takes part, or others sit out than have to where that is not open."""
     given, able = np.asarray(plan.participates), able_clusters(parameters, state)
     if "participation" not in parameters.opened and parameters.idle_round_s is not None:
@@ -46,7 +46,7 @@ def _playable(parameters: SystemParameters, state: SystemState, plan: Allocation
     )
 
 
-def _absence(parameters: SystemParameters, state: SystemState) -> Array:  # noqa: ARG001
+def _absence(parameters: Parameters, state: SystemState) -> Array:  # noqa: ARG001
     return state.absence
 
 

@@ -8,23 +8,23 @@ from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
 from collapipe_env.physics.allocation import Allocation, said
 from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
+from collapipe_env.simulator.state import Parameters, SystemState, other_memory_caps
 
 _FIELDS = plan_fields("recompute")
 
 
-def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
     given = said(plan, "recompute", _FIELDS["recompute"])
     chosen = np.where(given < 0, parameters.costs.training_memory.recompute, given)
     return np.asarray(2.0 * chosen - 1.0, dtype=np.float64)
 
 
-def _allowed(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     for name, chosen in row.values(plan):
         refuse(~np.isin(chosen, (-1, 0, 1)), chosen, name, "0 or 1, or -1 for the workload's setting")
 
 
-def _other_capacity(parameters: SystemParameters, state: SystemState) -> Array:
+def _other_capacity(parameters: Parameters, state: SystemState) -> Array:
     caps = namespace(state.clock).astype(other_memory_caps(parameters, state), state.clock.dtype)
     return at_most(caps, parameters.costs.blocks)
 

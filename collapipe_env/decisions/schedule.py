@@ -11,19 +11,19 @@ from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields, spread
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 _NAMES = ", ".join(SCHEDULES[choice] for choice in SCHEDULE_CHOICES)
 
 
-def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
     if plan.schedule is None:
         return np.full(np.shape(plan.micro_batches), -1.0)
     place = np.argmax(np.asarray(plan.schedule)[..., None] == np.array(SCHEDULE_CHOICES), axis=-1)
     return spread(place, len(SCHEDULE_CHOICES))
 
 
-def _encode_caps(parameters: SystemParameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
+def _encode_caps(parameters: Parameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
     if plan.schedule is None:
         return np.full(np.shape(plan.blocks), -1.0)
     M = np.asarray(plan.micro_batches)[..., None]
@@ -35,13 +35,13 @@ def _read(plan: Allocation) -> Array:
     return (np.asarray(plan.blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
 
 
-def _known(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def _known(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     names = ", ".join(f"{i} ({name})" for i, name in enumerate(SCHEDULES))
     kind = np.asarray(plan.schedule)
     refuse(~np.isin(kind, range(len(SCHEDULES))), kind, "schedule", f"one of {names}")
 
 
-def _playable(parameters: SystemParameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
+def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
     """Refuse schedules without room for at least one micro-batch, or whose orders wait for each other."""
     kind, caps = np.asarray(plan.schedule), np.asarray(plan.caps)
     v, M, blocks = np.asarray(plan.chunks), np.asarray(plan.micro_batches), plan.blocks
@@ -103,7 +103,7 @@ def _orders_end(plan: Allocation) -> np.ndarray:
     return ended
 
 
-def _expressible(parameters: SystemParameters, plan: Allocation) -> None:  # noqa: ARG001
+def _expressible(parameters: Parameters, plan: Allocation) -> None:  # noqa: ARG001
     kind, chunks = np.asarray(plan.schedule), np.asarray(plan.chunks)
     if np.any(unknown := ~np.isin(kind, SCHEDULE_CHOICES)):
         raise AllocationError(
@@ -120,7 +120,7 @@ def _expressible(parameters: SystemParameters, plan: Allocation) -> None:  # noq
         )
 
 
-def flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
+def flight_capacity(parameters: Parameters, state: SystemState) -> Array:
     """Blocks that each device holds with a single micro-batch in flight (..., N, K), at most ``L``.
 
     This is the most that a schedule can save: 1F1B with the largest allowed number of micro-batches, under

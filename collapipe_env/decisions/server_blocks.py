@@ -20,7 +20,7 @@ from collapipe_env.physics.participation import players
 from collapipe_env.physics.server import most_server_blocks, server_memory
 from collapipe_env.simulator.decision import Decision, Part, plan_fields, spread
 from collapipe_env.simulator.refusal import SLACK, place_name, refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 
 def _kept(plan: Allocation) -> Array:
@@ -30,11 +30,11 @@ def _kept(plan: Allocation) -> Array:
     return np.where(players(plan), plan.server_blocks, 0)
 
 
-def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
     return spread(_kept(plan), parameters.costs.blocks)
 
 
-def _known(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def _known(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     kept, mode = np.asarray(plan.server_blocks), np.asarray(plan.server_mode)
     L = parameters.costs.blocks
     refuse(
@@ -59,7 +59,7 @@ def _known(row: Decision, parameters: SystemParameters, plan: Allocation, slack:
     )
 
 
-def _playable(parameters: SystemParameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
+def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
     mode = np.asarray(plan.server_mode)
     sequential = (mode == SEQUENTIAL)[..., None]
     M = np.asarray(plan.micro_batches)
@@ -86,7 +86,7 @@ def _playable(parameters: SystemParameters, state: SystemState, plan: Allocation
         )
 
 
-def _expressible(parameters: SystemParameters, plan: Allocation) -> None:
+def _expressible(parameters: Parameters, plan: Allocation) -> None:
     kept, mode = _kept(plan), np.asarray(plan.server_mode)
     expected = np.where((kept > 0).any(axis=-1), COPIES, COMMON)
     if np.any(mode != expected):

@@ -23,7 +23,7 @@ from collapipe_env.physics.moves import (
     handover,
     moving_times,
 )
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -127,7 +127,7 @@ def holders_of(plan: Allocation, blocks: int) -> Array:
 
 
 def migration_terms(
-    costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
+    costs: RoundCosts, parameters: Parameters, state: SystemState, allocation: Allocation
 ) -> Terms | None:
     """The phase that moves moments before the local steps; ``None`` where no earlier plan is carried.
 
@@ -151,9 +151,7 @@ def migration_terms(
     return Terms({"migration": times.duration}, energy=joules, notes=notes)
 
 
-def change_of_plan(
-    parameters: SystemParameters, state: SystemState, allocation: Allocation
-) -> Handover | None:
+def change_of_plan(parameters: Parameters, state: SystemState, allocation: Allocation) -> Handover | None:
     """Blocks that a plan hands over; ``None`` where a change of plan costs nothing."""
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None:
@@ -193,7 +191,7 @@ def _of_players(change: Handover, plays: Array) -> Handover:
 
 
 def phase_times(
-    parameters: SystemParameters, state: SystemState, allocation: Allocation, change: Handover
+    parameters: Parameters, state: SystemState, allocation: Allocation, change: Handover
 ) -> MovingTimes:
     """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere.
 
@@ -213,7 +211,7 @@ def phase_times(
 
 
 def _looped_phase(
-    p: SystemParameters, rules: Migration, state: SystemState, power: Array, change: Handover
+    p: Parameters, rules: Migration, state: SystemState, power: Array, change: Handover
 ) -> MovingTimes | None:
     """Times of the phase by a compiled loop; ``None`` unless all are NumPy arrays, a state per plan."""
     arrays = (power, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)

@@ -15,11 +15,11 @@ from collapipe_env.physics.replication import (
 )
 from collapipe_env.simulator.costs import seconds_per_bit
 from collapipe_env.simulator.round import RoundCosts, Terms
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 
 def replica_terms(
-    costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
+    costs: RoundCosts, parameters: Parameters, state: SystemState, allocation: Allocation
 ) -> Terms | None:
     """Replicas that devices send after every local step, under the interference of the local step.
 
@@ -52,7 +52,7 @@ def replica_terms(
     )
 
 
-def kinds_of(parameters: SystemParameters, allocation: Allocation) -> Array:
+def kinds_of(parameters: Parameters, allocation: Allocation) -> Array:
     """Replicas of each cluster, as places in ``REPLICATION_KINDS`` (..., N), int.
 
     Clusters that would drop their round after a failure (under asynchronous and interleaved schedules, and

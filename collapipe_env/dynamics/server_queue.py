@@ -13,13 +13,13 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import term_values
 from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.round import RoundCosts, Terms
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 from collapipe_env.simulator.system import System
 
 
 def encoder_terms(
     costs: RoundCosts,  # noqa: ARG001 - all prices have the same arguments
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,  # noqa: ARG001
     allocation: Allocation,
 ) -> Terms:

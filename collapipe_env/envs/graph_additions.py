@@ -25,7 +25,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.decision import Feature
 from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 from collapipe_env.simulator.system import MOBILITY, walking_side
 
 SERVER_PROCESSES = ("server", "tenants")
@@ -178,7 +178,7 @@ def _of_present(state: SystemState, *columns: Array) -> Array:
     return xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)
 
 
-def _of_clusters(parameters: SystemParameters, feature: Feature) -> GraphAddition:
+def _of_clusters(parameters: Parameters, feature: Feature) -> GraphAddition:
     """An array with what schedulers see of clusters for an open decision."""
     about = f"log of 1 plus the {feature.meaning}"
     columns = graph_features((f"log_{feature.name}", about, feature.unit, ONE_PLUS))

@@ -21,7 +21,7 @@ from collapipe_env.kernels.graph_rows import LOG_BOUND, GraphScales, GraphSystem
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.energy import radio_power
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.state import SystemState
 
@@ -207,7 +207,7 @@ class GraphArrays(NamedTuple):
 class GraphObserver:
     """Builds graph observations of states on any array library."""
 
-    def __init__(self, parameters: SystemParameters) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         costs = parameters.costs
         self.reference_w = math.sqrt(parameters.power_min_w * parameters.power_max_w)

@@ -25,7 +25,7 @@ from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.plans_left import PlansLeft
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
-from collapipe_env.simulator.state import SystemParameters
+from collapipe_env.simulator.state import Parameters
 
 USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
 """Terms where a scenario names none: a light replay, heartbeats of 0.5 s, 4 misses."""
@@ -51,7 +51,7 @@ class RecoveryPlanner:
         record: RoundRecord,
         row: int,
         script: ClusterScript,
-        parameters: SystemParameters,
+        parameters: Parameters,
         terms: RecoveryTerms = USUAL_TERMS,
     ) -> None:
         if not script.plays:

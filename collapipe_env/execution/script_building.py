@@ -21,14 +21,14 @@ from collapipe_env.simulator.costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 ZERO_BUBBLE_VARIANTS = 4
 """Number of orders tried under ``zb-h1``; the first with the shortest local step is played."""
 _NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
 
 
-def round_script(record: RoundRecord, row: int, parameters: SystemParameters) -> RoundScript:
+def round_script(record: RoundRecord, row: int, parameters: Parameters) -> RoundScript:
     """Return the script of a round as it was planned, without failures.
 
     Raises:
@@ -64,7 +64,7 @@ def round_script(record: RoundRecord, row: int, parameters: SystemParameters) ->
 def cluster_script(
     costs: RoundCosts,
     state: SystemState,
-    parameters: SystemParameters,
+    parameters: Parameters,
     at: tuple[int, int],
     *,
     arrived: Sequence[Sequence[bool]] | np.ndarray,
@@ -269,7 +269,7 @@ def _with_phases(
     script: ClusterScript,
     costs: RoundCosts,
     state: SystemState,
-    parameters: SystemParameters,
+    parameters: Parameters,
     at: tuple[int, int],
 ) -> ClusterScript:
     """Return the script with the lengths of its phases, and its replicas."""
@@ -307,7 +307,7 @@ def _host(costs: RoundCosts, at: tuple[int, int], stage: StageScript, kind: int)
 
 
 def _collections(
-    costs: RoundCosts, state: SystemState, parameters: SystemParameters, at: tuple[int, int]
+    costs: RoundCosts, state: SystemState, parameters: Parameters, at: tuple[int, int]
 ) -> FloatArray:
     """Return the time in which each device sends its segment to the CU (K,) [s], 0 if it leads no stage."""
     row = slice(at[0], at[0] + 1)

@@ -14,7 +14,7 @@ from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.energy import radio_power
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
 
 LOG_BOUND = 80.0
@@ -69,7 +69,7 @@ def held(logarithm: float) -> float:
 def write_row(
     e: int,
     scales: GraphScales,
-    parameters: Parameters,
+    parameters: Numbers,
     system: GraphSystem,
     cu: npt.NDArray[np.float32],
     device: npt.NDArray[np.float32],
@@ -155,7 +155,7 @@ def write_row(
 @compiled
 def graph_rows(
     scales: GraphScales,
-    parameters: Parameters,
+    parameters: Numbers,
     system: GraphSystem,
     cu: npt.NDArray[np.float32],
     device: npt.NDArray[np.float32],

@@ -39,7 +39,7 @@ from collapipe_env.physics.energy import (
 )
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
     d2d_noise,
     downlink_rate,
@@ -151,7 +151,7 @@ DEVICE = DeviceRows(*range(3))
 
 @compiled
 def plain_round(
-    c: Parameters,
+    c: Numbers,
     system: System,
     plan: PlainPlan,
     rounds: FloatArray,
@@ -215,7 +215,7 @@ def _plays(plan: PlainPlan, e: int, n: int) -> bool:
 
 
 @inlined
-def _steps(c: Parameters, plan: PlainPlan, e: int, n: int) -> float:
+def _steps(c: Numbers, plan: PlainPlan, e: int, n: int) -> float:
     """Return the local steps ``H_n`` of a cluster that takes part."""
     several = plan.opened.shape[0] > 2
     steps: float = plan.opened[OPENED.local_steps, e, n] if several else c.local_steps
@@ -240,7 +240,7 @@ def _sits_out(
 
 
 @inlined
-def _pace_own_steps(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
+def _pace_own_steps(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
     """Let local steps wait for all clusters that still take one, and return the longest ``T_n`` [s]."""
     N = clusters.shape[2]
     most = slowest = 0.0
@@ -269,7 +269,7 @@ def _pace_own_steps(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray
 
 
 @inlined
-def _pace(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
+def _pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
     """Let every local step wait for the slowest cluster's, and return the longest ``T_n`` [s]."""
     if plan.opened.shape[0] > 2 or c.local_steps <= 1.0:
         return _pace_own_steps(c, plan, e, clusters)
@@ -287,7 +287,7 @@ def _pace(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float
 
 @inlined
 def _cluster(
-    c: Parameters,
+    c: Numbers,
     system: System,
     plan: PlainPlan,
     e: int,
@@ -445,20 +445,20 @@ def _cluster(
 
 
 @inlined
-def _hop(c: Parameters, snr: float, rate: float) -> tuple[float, float]:
+def _hop(c: Numbers, snr: float, rate: float) -> tuple[float, float]:
     """Return a device-to-device link's seconds per bit, repeats included, and its loss exponent."""
     exponent = failure_exponent(snr, c.waterfall_threshold)
     return seconds_per_bit(rate, exponent, c.transmissions), loss_exponent(exponent, c.transmissions)
 
 
 @inlined
-def _d2d_rate(c: Parameters, snr: float) -> float:
+def _d2d_rate(c: Numbers, snr: float) -> float:
     """Return the rate of a device-to-device link [bit/s]."""
     rate: float = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
     return rate
 
 
 @inlined
-def _message(c: Parameters, seconds_per_bit: float) -> float:
+def _message(c: Numbers, seconds_per_bit: float) -> float:
     """Return the overhead of one message on a device-to-device link [s]."""
     return c.overheads.message_s + c.overheads.header_bits * seconds_per_bit

@@ -18,7 +18,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics.delay import collection_time, edge_time, hop_time, stage_time
 from collapipe_env.physics.overheads import launch_time, update_time
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
     downlink_rate,
     expected_transmissions,
@@ -76,7 +76,7 @@ class ClusterTimes(NamedTuple):
 
 @compiled_inner
 def cluster_times(
-    c: Parameters,
+    c: Numbers,
     speed: FloatArray,
     clock: FloatArray,
     cap: IntArray,

@@ -1,8 +1,7 @@
-"""Parameters of a scenario: :class:`SystemParameters` with names and choices, :class:`Parameters` for loops.
+"""Parameters of a scenario, and their numbers for compiled loops.
 
-Both describe the same scenario. Compiled loops take named tuples of numbers. Schedulers also need the priced
-workload, the name of the error mode and the allowed numbers of micro-batches, which Numba would unpack in
-every call. :attr:`SystemParameters.numbers` converts them once.
+Loops take a named tuple. Names, choices and the priced workload stay out of it: Numba would unpack them in
+every call.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
@@ -20,58 +19,14 @@ from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed
 from collapipe_env.physics.workload import WorkloadCosts
 
 
-class Parameters(NamedTuple):
-    """Parameters of a scenario as numbers, for compiled loops; SI units.
+class Numbers(NamedTuple):
+    """The numbers of :class:`Parameters` and of its workload, by the same names, for compiled loops.
 
-    Attributes:
-        blocks: Encoder depth ``L``.
-        clusters: ``N``.
-        batch_size: Samples ``B`` of a cluster's mini-batch.
-        local_steps: ``H``.
-        noise_density: ``N0`` [W/Hz].
-        d2d_bandwidth_hz: ``W_d`` [Hz].
-        uplink_noise_w: ``N0 W_up + I_ext`` [W].
-        uplink_bandwidth_hz: ``W_up`` [Hz].
-        downlink_noise_w: ``N0 W_dl + I_ext`` [W].
-        downlink_bandwidth_hz: ``W_dl`` [Hz].
-        bs_power_w: ``P_bs`` [W].
-        lossy: Whether packets may be lost (``drop``, ``arq``).
-        transmissions: Most transmissions of a packet ``R``, 1 unless lost ones are sent again (``arq``).
-        half_duplex: Whether a device-to-device hop serves one direction at a time.
-        waterfall_threshold: ``m`` of the packet error.
-        block_forward_flops: ``Phi_F`` per sample and block [FLOP].
-        server_seconds: Forward time of one sample on a cluster's part of the server [s], without other
-            tenants.
-        server_block_seconds: The same for an encoder block that the server runs [s].
-        activation_bits: Boundary activations of one sample [bit].
-        gradient_bits: Boundary gradients of one sample [bit].
-        block_payload_bits: Message about one block's update [bit].
-        update_bits: A cluster's whole update [bit].
-        broadcast_bits: The new model [bit].
-        block_state_bytes: State of one block, ``16 w`` in 32 bits [byte].
-        block_copy_bytes: A second copy of one block's weights, which ``async`` keeps [byte].
-        activation_bytes: ``alpha`` per sample and block [byte].
-        power_min_w: Smallest transmit power [W].
-        power_max_w: Largest transmit power [W].
-        bandwidth_floor: Smallest share of the uplink that a cluster gets.
-        tradeoff_v: Lyapunov ``V`` [1/s].
-        block_weight_flops: Part of a block's backward pass that is weight gradients, per sample [FLOP].
-        server_weight_seconds: The same part of the server's backward pass, per sample [s].
-        d2d_snr_cap: Largest SNR that a device-to-device rate can use.
-        overheads: Costs of passes and messages whatever their size.
-        radio_power: Power that radios draw in addition to the emitted power.
-        moment_bits: Moments of a block that changes device [bit]; 0 where a change costs nothing.
-        through_cu: Whether moments travel over the CU.
-        relay_bits: Message about one block's new state that a CU forwards; 0 where none does [bit].
-        barrier: Whether every local step waits for the slowest cluster's.
-        backward_over_forward: ``rho``: cost of a device's backward pass over that of its forward pass.
-        working_bytes: Working set of one block's backward pass, per sample of a micro-batch [byte].
-        other_backward_over_forward: ``rho`` under the other setting of recomputation. It equals ``rho`` where
-            recomputation is not a decision; the next two do so too.
-        other_activation_bytes: ``alpha`` under the other setting [byte].
-        other_working_bytes: The working set under the other setting [byte].
-        budget_period_s: Period of an energy budget [s]; 0 where a budget is per round.
-        idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to take part.
+    What is ``None`` there is 0 here. Named differently are a cluster's whole update and the new model
+    (``update_bits``, ``broadcast_bits``), ``alpha`` (``activation_bytes``), ``rho``, ``alpha`` and the
+    working set under the other setting of recomputation (``other_...``, equal where it is not a decision),
+    and the times of a sample on a cluster's part of the server, without other tenants
+    (``server_...seconds``).
     """
 
     blocks: int
@@ -123,7 +78,7 @@ class Parameters(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SystemParameters:
+class Parameters:
     """Parameters of a scenario in SI units, as schedulers and the simulator's general form read them.
 
     Attributes:
@@ -254,56 +209,40 @@ class SystemParameters:
         terms = {"server": self.server.budget_j, **dict(self.processes), **own}
         return tuple(name for name, own in terms.items() if own is not None)
 
+    @property
+    def moment_bits(self) -> float:
+        """Moments of a block that changes device [bit]; 0 where a change costs nothing."""
+        return self.migration.block_bits if self.migration is not None and self.migration.moves else 0.0
+
+    @property
+    def through_cu(self) -> bool:
+        """Whether moments travel over the CU."""
+        return self.migration is not None and self.migration.through_cu
+
+    @property
+    def relay_bits(self) -> float:
+        """Message about one block's new state that a CU forwards [bit]; 0 where none does."""
+        return self.costs.block_broadcast_bits(self.clusters) if self.distribution == "relay" else 0.0
+
     @cached_property
-    def numbers(self) -> Parameters:
+    def numbers(self) -> Numbers:
         """The parameters as numbers, for compiled loops."""
-        costs, N, migration = self.costs, self.clusters, self.migration
+        costs, N, flops = self.costs, self.clusters, self.server_share_flops
         other = self.other_costs or costs
-        return Parameters(
-            blocks=costs.blocks,
-            clusters=N,
-            batch_size=float(costs.batch_size),
-            local_steps=float(costs.local_steps),
-            noise_density=self.noise_density,
-            d2d_bandwidth_hz=self.d2d_bandwidth_hz,
-            uplink_noise_w=self.uplink_noise_w,
-            uplink_bandwidth_hz=self.uplink_bandwidth_hz,
-            downlink_noise_w=self.downlink_noise_w,
-            downlink_bandwidth_hz=self.downlink_bandwidth_hz,
-            bs_power_w=self.bs_power_w,
-            lossy=self.lossy,
-            transmissions=self.transmissions,
-            half_duplex=self.half_duplex,
-            waterfall_threshold=self.waterfall_threshold,
-            block_forward_flops=costs.block_forward_flops,
-            server_seconds=costs.decoder_forward_flops / self.server_share_flops,
-            server_block_seconds=costs.block_forward_flops / self.server_share_flops,
-            activation_bits=costs.activation_bits,
-            gradient_bits=costs.gradient_bits,
-            block_payload_bits=costs.block_payload_bits,
-            update_bits=costs.update_payload_bits,
-            broadcast_bits=costs.embedding_broadcast_bits(N) + costs.blocks * costs.block_broadcast_bits(N),
-            block_state_bytes=costs.block_state_bytes,
-            block_copy_bytes=costs.block_copy_bytes,
-            activation_bytes=costs.stored_activation_bytes,
-            power_min_w=self.power_min_w,
-            power_max_w=self.power_max_w,
-            bandwidth_floor=self.bandwidth_floor,
-            tradeoff_v=self.tradeoff_v,
-            block_weight_flops=costs.block_weight_flops,
-            server_weight_seconds=costs.decoder_weight_flops / self.server_share_flops,
-            d2d_snr_cap=self.d2d_snr_cap,
-            overheads=self.overheads,
-            radio_power=self.radio_power,
-            moment_bits=migration.block_bits if migration is not None and migration.moves else 0.0,
-            through_cu=migration is not None and migration.through_cu,
-            relay_bits=costs.block_broadcast_bits(N) if self.distribution == "relay" else 0.0,
-            barrier=self.barrier,
-            backward_over_forward=costs.backward_over_forward,
-            working_bytes=costs.working_bytes,
-            other_backward_over_forward=other.backward_over_forward,
-            other_activation_bytes=other.stored_activation_bytes,
-            other_working_bytes=other.working_bytes,
-            budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
-            idle_round_s=0.0 if self.idle_round_s is None else self.idle_round_s,
-        )
+        named: dict[str, Any] = {
+            "server_seconds": costs.decoder_forward_flops / flops,
+            "server_block_seconds": costs.block_forward_flops / flops,
+            "server_weight_seconds": costs.decoder_weight_flops / flops,
+            "update_bits": costs.update_payload_bits,
+            "broadcast_bits": costs.embedding_broadcast_bits(N)
+            + costs.blocks * costs.block_broadcast_bits(N),
+            "activation_bytes": costs.stored_activation_bytes,
+            "other_backward_over_forward": other.backward_over_forward,
+            "other_activation_bytes": other.stored_activation_bytes,
+            "other_working_bytes": other.working_bytes,
+        }
+        for name, kind in get_type_hints(Numbers).items():
+            if name not in named:
+                value = getattr(self if hasattr(self, name) else costs, name)
+                named[name] = float(value or 0.0) if kind is float else value
+        return Numbers(**named)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -24,7 +24,7 @@ class RecomputationTerms(NamedTuple):
     working_bytes: Array | float
 
 
-def recomputation_terms(parameters: SystemParameters, allocation: Allocation) -> RecomputationTerms:
+def recomputation_terms(parameters: Parameters, allocation: Allocation) -> RecomputationTerms:
     """Return the terms under a plan.
 
     Args:

@@ -15,7 +15,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import real_steps
 from collapipe_env.physics.recomputation import recomputation_terms
 
@@ -106,9 +106,7 @@ def temperature_after_round(
     return temperature_after(warm, ambient, idle_power, seconds - busy.seconds, resistance, capacity)
 
 
-def computing_seconds(
-    parameters: SystemParameters, allocation: Allocation, speed: Array, clock: Array
-) -> Array:
+def computing_seconds(parameters: Parameters, allocation: Allocation, speed: Array, clock: Array) -> Array:
     """Seconds for which every device computes in a round (..., N, K), launches and updates included.
 
     Args:
@@ -131,7 +129,7 @@ def computing_seconds(
 
 
 def busy_phase(
-    parameters: SystemParameters,
+    parameters: Parameters,
     allocation: Allocation,
     energy: Array,
     computing: Array,

@@ -33,7 +33,7 @@ from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.process_registry import leaves_clusters_short
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 
 def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> WorkloadCosts:
@@ -80,10 +80,10 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
 
 
 @lru_cache(maxsize=64)
-def system_parameters(scenario: Scenario) -> SystemParameters:
+def system_parameters(scenario: Scenario) -> Parameters:
     """Scalars of the physics for a scenario."""
     radio, chooses = scenario.radio, opens(scenario, "participation")
-    return SystemParameters(
+    return Parameters(
         costs=workload_costs(scenario),
         other_costs=(
             workload_costs(scenario, recompute=not scenario.workload.recompute)

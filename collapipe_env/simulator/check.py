@@ -15,13 +15,13 @@ from collapipe_env.scenario.sections import LEAST_SHARE
 from collapipe_env.simulator.decision import rows_of
 from collapipe_env.simulator.refusal import SLACK, place_name, refuse, refuse_outside, require_declared
 from collapipe_env.simulator.round import RoundCosts
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 SINGLE_SLACK = 4e-6
 """Slack for powers and shares in single precision, where a sum is off by a few units in the last place."""
 
 
-def check_allocation(parameters: SystemParameters, state: SystemState, allocation: Allocation) -> None:
+def check_allocation(parameters: Parameters, state: SystemState, allocation: Allocation) -> None:
     """Refuse an allocation that breaks a constraint (`system_model.md` section 9).
 
     Args:

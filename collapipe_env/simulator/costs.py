@@ -40,9 +40,9 @@ from collapipe_env.simulator.own_results import checked_price
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
 from collapipe_env.simulator.round import RoundCosts, Terms, with_terms, without_absent
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.state import SystemParameters, SystemState, able_clusters
+from collapipe_env.simulator.state import Parameters, SystemState, able_clusters
 
-Pricing: TypeAlias = Callable[[RoundCosts, SystemParameters, SystemState, Allocation], Terms | None]
+Pricing: TypeAlias = Callable[[RoundCosts, Parameters, SystemState, Allocation], Terms | None]
 
 PRICES: Registry[Pricing] = Registry(
     "price",
@@ -58,7 +58,7 @@ the scenario has a process, or terms, of its name."""
 
 
 def round_costs(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     allocation: Allocation,
     interference_w: Array | None = None,
@@ -96,7 +96,7 @@ def _prices(names: tuple[str, ...]) -> tuple[Pricing, ...]:
     return tuple(f if name in shipped else checked_price(name, f) for name, f in found.items())
 
 
-def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParameters) -> RoundCosts:
+def _named(costs: PlainCosts, allocation: Allocation, parameters: Parameters) -> RoundCosts:
     """The compiled loop's rows as one object."""
     rounds, clusters, nodes, devices = costs
     extra = parameters.overheads
@@ -160,7 +160,7 @@ class _Traffic(NamedTuple):
 
 
 def general_round_costs(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     allocation: Allocation,
     interference_w: Array | None = None,
@@ -289,7 +289,7 @@ def general_round_costs(
     return found if counted is None else without_absent(found, counted)
 
 
-def _counted(parameters: SystemParameters, state: SystemState, allocation: Allocation) -> Array | None:
+def _counted(parameters: Parameters, state: SystemState, allocation: Allocation) -> Array | None:
     """``T_n`` of clusters that sit out, see :func:`counted_delay`; ``None`` where all take part."""
     if allocation.participates is None:
         return None
@@ -298,7 +298,7 @@ def _counted(parameters: SystemParameters, state: SystemState, allocation: Alloc
 
 
 def _device_energy(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     allocation: Allocation,
     compute_time: Array,
@@ -312,7 +312,7 @@ def _device_energy(
 
 
 def _cu_energy(
-    parameters: SystemParameters, allocation: Allocation, airtime: Array, hops: Array, received: Array | None
+    parameters: Parameters, allocation: Allocation, airtime: Array, hops: Array, received: Array | None
 ) -> Array:
     radio_power = parameters.radio_power
     heard: Array = 0.0 if received is None else received[..., 0]
@@ -321,7 +321,7 @@ def _cu_energy(
 
 
 def _links(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     allocation: Allocation,
     graph: PlanGraph,
@@ -352,7 +352,7 @@ def _links(
 
 
 def _traffic(
-    parameters: SystemParameters, allocation: Allocation, graph: PlanGraph, links: _Links, samples: Array
+    parameters: Parameters, allocation: Allocation, graph: PlanGraph, links: _Links, samples: Array
 ) -> _Traffic:
     costs, chunks = parameters.costs, allocation.chunks
 
@@ -382,7 +382,7 @@ def _traffic(
 
 
 def _elements(
-    parameters: SystemParameters,
+    parameters: Parameters,
     graph: PlanGraph,
     links: _Links,
     hops: HopTimes,
@@ -412,16 +412,14 @@ def _elements(
     )
 
 
-def taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array | None:
+def taken_steps(parameters: Parameters, allocation: Allocation) -> Array | None:
     """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
     if allocation.local_steps is None and not parameters.local_steps_choices:
         return None
     return whole_steps(allocation, parameters.costs.local_steps)
 
 
-def seconds_per_bit(
-    parameters: SystemParameters, state: SystemState, power: Array, disturbance: Array
-) -> Array:
+def seconds_per_bit(parameters: Parameters, state: SystemState, power: Array, disturbance: Array) -> Array:
     """Airtime of a bit from node to node (..., N, K+1, K+1) [s], sender first.
 
     Args:

@@ -21,9 +21,9 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
-Check: TypeAlias = "Callable[[Decision, SystemParameters, Allocation, float], None]"
+Check: TypeAlias = "Callable[[Decision, Parameters, Allocation, float], None]"
 """Refuses values of a plan (E, ...) out of their range, with a relative slack for rounding."""
 
 
@@ -40,9 +40,9 @@ class Part(NamedTuple):
 
     name: str
     axes: str
-    meaning: Callable[[SystemParameters], str]
-    levels: Callable[[SystemParameters], int]
-    encode: Callable[[SystemParameters, Allocation], FloatArray]
+    meaning: Callable[[Parameters], str]
+    levels: Callable[[Parameters], int]
+    encode: Callable[[Parameters, Allocation], FloatArray]
 
 
 class Feature(NamedTuple):
@@ -64,17 +64,17 @@ class Feature(NamedTuple):
     unit: str
     high: Callable[[Scenario], float]
     meaning: str
-    value: Callable[[SystemParameters, SystemState], Array]
+    value: Callable[[Parameters, SystemState], Array]
 
 
-def _in_range(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def _in_range(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     """Refuse values outside the declared range."""
     for name, value in row.values(plan):
         low, high = row.fields[name].low, row.fields[name].high
         refuse(~((value >= low) & (value <= high)), value, name, f"a number in [{low:g}, {high:g}]")
 
 
-def stays_neutral(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+def stays_neutral(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     """Refuse everything but neutral numbers."""
     for name, value in row.values(plan):
         neutral = row.fields[name].neutral
@@ -106,12 +106,12 @@ class Decision:
     name: str
     fields: Mapping[str, Declared]
     parts: tuple[Part, ...]
-    decode: Callable[[SystemParameters, Mapping[str, Array]], Mapping[str, Array]] = lambda *_: {}
+    decode: Callable[[Parameters, Mapping[str, Array]], Mapping[str, Array]] = lambda *_: {}
     otherwise: str = ""
     allowed: Check = _in_range
     closed: Check = stays_neutral
-    playable: Callable[[SystemParameters, SystemState, Allocation], None] = lambda *_: None
-    expressible: Callable[[SystemParameters, Allocation], None] = lambda *_: None
+    playable: Callable[[Parameters, SystemState, Allocation], None] = lambda *_: None
+    expressible: Callable[[Parameters, Allocation], None] = lambda *_: None
     features: tuple[Feature, ...] = ()
 
     def values(self, plan: Allocation) -> list[tuple[str, Array]]:
@@ -119,7 +119,7 @@ class Decision:
         found = ((name, plan.given(name)) for name in self.fields)
         return [(name, np.asarray(value)) for name, value in found if value is not None]
 
-    def check(self, parameters: SystemParameters, plan: Allocation, slack: float) -> None:
+    def check(self, parameters: Parameters, plan: Allocation, slack: float) -> None:
         """Refuse values out of their range, or that the scenario does not leave to schedulers.
 
         Args:

@@ -9,7 +9,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 REFERENCE_MICRO_BATCHES = 4
 
@@ -24,7 +24,7 @@ def nearest_choice(choices: Sequence[int], wanted: int) -> int:
     return min(reversed(choices), key=lambda choice: abs(choice - wanted))
 
 
-def equal_resources(parameters: SystemParameters, devices: tuple[int, ...]) -> dict[str, Array]:
+def equal_resources(parameters: Parameters, devices: tuple[int, ...]) -> dict[str, Array]:
     """Equal bandwidth and full power, for schedulers that choose neither.
 
     Args:
@@ -42,7 +42,7 @@ def equal_resources(parameters: SystemParameters, devices: tuple[int, ...]) -> d
 
 
 def even_split(
-    parameters: SystemParameters, state: SystemState, micro_batches: int = REFERENCE_MICRO_BATCHES
+    parameters: Parameters, state: SystemState, micro_batches: int = REFERENCE_MICRO_BATCHES
 ) -> Allocation:
     """Blocks split evenly over all devices that are present, equal bandwidth, full power, fixed ``M``.
 

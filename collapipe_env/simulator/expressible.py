@@ -12,7 +12,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.participation import players
 from collapipe_env.simulator.decision import rows_of
 from collapipe_env.simulator.refusal import SLACK, refuse_outside
-from collapipe_env.simulator.state import SystemParameters
+from collapipe_env.simulator.state import Parameters
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ActionBox:
     power_min_w: float
     power_max_w: float
     bandwidth_floor: float
-    parameters: SystemParameters | None = None
+    parameters: Parameters | None = None
 
     @cached_property
     def opened(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class ActionBox:
         return p is not None and p.idle_round_s is not None and "participation" not in p.opened
 
     @cached_property
-    def terms(self) -> SystemParameters:
+    def terms(self) -> Parameters:
         """Scalars of the scenario, where decisions are open or devices come and go."""
         assert self.parameters is not None
         return self.parameters

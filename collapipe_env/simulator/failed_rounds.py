@@ -17,7 +17,7 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, Replayed, unscathed
 from collapipe_env.simulator.plans_left import PlansLeft, StepPrices
 from collapipe_env.simulator.round import RoundCosts
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 
 class Failures:
@@ -30,7 +30,7 @@ class Failures:
         terms: Terms on which clusters recover.
     """
 
-    def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
+    def __init__(self, parameters: Parameters, terms: RecoveryTerms) -> None:
         self.prices = StepPrices(parameters, terms)
 
     def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
@@ -108,9 +108,7 @@ class Failures:
         return Replayed(delay, joules, failed)
 
 
-def _step_and_rest(
-    of_two: SystemParameters, state: SystemState, one: RoundCosts
-) -> tuple[FloatArray, FloatArray]:
+def _step_and_rest(of_two: Parameters, state: SystemState, one: RoundCosts) -> tuple[FloatArray, FloatArray]:
     """Energy of a local step, and of the rest of a round (R, N, K+1) [J].
 
     Args:

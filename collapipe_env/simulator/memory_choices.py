@@ -36,7 +36,7 @@ from collapipe_env.physics.schedules.room import (
 )
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.simulator.decision import nearest_choice, nearest_of, opened_rows
-from collapipe_env.simulator.state import SystemParameters
+from collapipe_env.simulator.state import Parameters
 
 SCHEDULE_CHOICES = (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE)
 """Schedules that an action can name, in the order in which their entry names them."""
@@ -74,7 +74,7 @@ class OpenedDecoder:
     """
 
     places: Mapping[str, int | slice]
-    parameters: SystemParameters
+    parameters: Parameters
     sits_out: bool = False
 
     def choose(self, rows: Array, micro_batches: Array, memory_bytes: Array) -> ClusterChoices:

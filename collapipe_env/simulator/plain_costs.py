@@ -18,7 +18,7 @@ from collapipe_env.kernels.plain_round import (
 )
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.participation import players, whole_steps
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 _CLOSED: FloatArray = np.empty((0, 0, 0))
 
@@ -33,7 +33,7 @@ class PlainCosts(NamedTuple):
 
 
 def plain_round_costs(
-    parameters: SystemParameters,
+    parameters: Parameters,
     state: SystemState,
     allocation: Allocation,
     counted: Array | None = None,
@@ -91,7 +91,7 @@ def plain_round_costs(
     return costs
 
 
-def _opened(parameters: SystemParameters, allocation: Allocation, counted: Array | None) -> FloatArray:
+def _opened(parameters: Parameters, allocation: Allocation, counted: Array | None) -> FloatArray:
     """Rows of :data:`~collapipe_env.kernels.plain_round.OPENED` of a plan (rows, E, N)."""
     own = parameters.costs.local_steps
     if allocation.recompute is allocation.local_steps is allocation.participates is None:

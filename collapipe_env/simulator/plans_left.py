@@ -30,7 +30,7 @@ from collapipe_env.simulator.costs import round_costs, seconds_per_bit
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 
 class StepPrices:
@@ -42,7 +42,7 @@ class StepPrices:
         left: The same without replicas.
     """
 
-    def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
+    def __init__(self, parameters: Parameters, terms: RecoveryTerms) -> None:
         self.parameters, self.terms = parameters, terms
         self.block_bits = bits_of_block(parameters.costs)
         # The moves of a change of plan inside a round are priced by themselves; nothing moves before it. The
@@ -62,11 +62,11 @@ class StepPrices:
         return round_costs(self.left[0], state, replace(plan, local_steps=None))
 
 
-def _of_steps(parameters: SystemParameters) -> tuple[SystemParameters, SystemParameters]:
+def _of_steps(parameters: Parameters) -> tuple[Parameters, Parameters]:
     """Parameters of the scenario with one and with two local steps."""
     other = parameters.other_costs
 
-    def taking(steps: int) -> SystemParameters:
+    def taking(steps: int) -> Parameters:
         return replace(
             parameters,
             costs=replace(parameters.costs, local_steps=steps),

@@ -8,7 +8,7 @@ from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.ground.records import Declared
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 
 SLACK = 1e-9
 """Relative slack for powers, shares and memory that were computed in floating point."""
@@ -77,7 +77,7 @@ def require_whole(name: str, value: Array) -> None:
     raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
 
 
-def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None:
+def require_budgets_per_round(caller: str, parameters: Parameters) -> None:
     """Refuse budgets per second, for callers that price energy by the round.
 
     Args:

@@ -16,7 +16,7 @@ from collapipe_env.physics.links import PlanGraph, plan_graph
 from collapipe_env.physics.participation import delay_of_round, players, real_steps
 from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.simulator.failed_records import FailedRounds
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 _NOTHING: Mapping[str, Array] = {}
 """An empty dictionary, which copies and files can hold; never written to."""
@@ -172,7 +172,7 @@ class Interruption(NamedTuple):
 
 
 def with_terms(
-    costs: RoundCosts, parameters: SystemParameters, state: SystemState, found: Sequence[Terms]
+    costs: RoundCosts, parameters: Parameters, state: SystemState, found: Sequence[Terms]
 ) -> RoundCosts:
     """Add the terms of prices to a round: ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
 

@@ -16,7 +16,7 @@ from collapipe_env.physics.recovery import PLANNING_S, RecoveryTerms
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.round import Interruption, RoundCosts
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 
 class RoundEvents:
@@ -27,7 +27,7 @@ class RoundEvents:
         backend: Library of its arrays.
     """
 
-    def __init__(self, parameters: SystemParameters, system: MovingSystem, backend: Backend) -> None:
+    def __init__(self, parameters: Parameters, system: MovingSystem, backend: Backend) -> None:
         self._system, self._backend = system, backend
         terms = [_sound(p.name, found) for p in system.processes if (found := p.recovery) is not None]
         failing = [p.name for p in system.processes if p.defines("failures")]

@@ -26,7 +26,7 @@ from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, unscath
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import Interruption
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 from collapipe_env.simulator.state_checks import require_ranges
 
 
@@ -101,7 +101,7 @@ class SavedRound:
 
     @classmethod
     def from_tree(
-        cls, tree: Any, parameters: SystemParameters, system: Tree, local_steps: int, place: str
+        cls, tree: Any, parameters: Parameters, system: Tree, local_steps: int, place: str
     ) -> SavedRound:
         """Rebuild a round from its :meth:`tree`.
 
@@ -142,7 +142,7 @@ class SavedRound:
         interruption = _interruption_of(tree["interruption"], allocation, state, f"{place}/interruption")
         return cls(state, allocation, arrivals, learning, interruption)
 
-    def check(self, parameters: SystemParameters) -> None:
+    def check(self, parameters: Parameters) -> None:
         """Refuse a round that cannot have been played; compiled code does not check again.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Annotated
 from collapipe_env.ground.arrays import Array, concatenate, where
 from collapipe_env.ground.records import SMALLEST, Declared, Record
 from collapipe_env.physics.memory import able_to_hold, memory_caps
-from collapipe_env.physics.parameters import SystemParameters as SystemParameters
+from collapipe_env.physics.parameters import Parameters as Parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class EstimatedState(SystemState):
         return cls(**arrays)
 
 
-def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array | None:
+def other_memory_caps(parameters: Parameters, state: SystemState) -> Array | None:
     """Return memory caps under the other setting of recomputation, where this decision is open.
 
     Args:
@@ -112,7 +112,7 @@ def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array
     return None if other is None else memory_caps(other, state.memory_bytes)
 
 
-def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
+def able_clusters(parameters: Parameters, state: SystemState) -> Array:
     """Return the clusters whose devices can hold the encoder (..., N), bool.
 
     Args:

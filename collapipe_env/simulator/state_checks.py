@@ -12,7 +12,7 @@ from collapipe_env.ground.records import declarations
 from collapipe_env.ground.state_trees import REMEDY, Tree, require_within
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.refusal import require_room
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 from collapipe_env.simulator.system import System
 
 MOST_ROUNDS = 1_000_000
@@ -53,7 +53,7 @@ def require_rounds(system: Tree, own_budget: npt.NDArray[Any], scenario_rounds: 
     _require_agreement(system["budget"], own_budget, "system/budget", "the scenario's budgets")
 
 
-def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingSystem) -> None:
+def require_consistent(tree: Tree, parameters: Parameters, system: MovingSystem) -> None:
     """Refuse a world's state whose arrays are impossible or disagree with each other.
 
     Rows that were never reset hold no system yet, and are checked only for impossible numbers.

@@ -19,7 +19,7 @@ from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 best_segments = called_from_python(segment_dp.best_segments)
 plan_cost = called_from_python(segment_plan.plan_cost)
@@ -48,7 +48,7 @@ def random_system(rng):
         gradient_bits=10.0 ** rng.uniform(4.5, 6.5),
         weight_bits=16,
     )
-    parameters = SystemParameters(
+    parameters = Parameters(
         costs=costs,
         noise_density=4e-21,
         d2d_bandwidth_hz=10e6,

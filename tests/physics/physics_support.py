@@ -19,7 +19,7 @@ from collapipe_env.physics.workload import (
     decoder_weight_flops,
     stored_activation_bytes,
 )
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 CHOICES = (1, 2, 4, 8, 16)
 PRICED = {
@@ -90,7 +90,7 @@ def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", recomput
         "micro_batch_choices": CHOICES,
         "bandwidth_floor": 0.01,
     }
-    return SystemParameters(**{**values, **changes})
+    return Parameters(**{**values, **changes})
 
 
 def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):

@@ -17,7 +17,7 @@ from collapipe_env.physics.workload import (
     stored_activation_bytes,
 )
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import Parameters, SystemState
 
 CASES = json.loads((Path(__file__).parents[1] / "reference_cases.json").read_text())["cases"]
 
@@ -43,7 +43,7 @@ def build(case):
         gradient_bits=w["q"] * w["d"] * w["act_bits"],
         weight_bits=w["w_bits"],
     )
-    parameters = SystemParameters(
+    parameters = Parameters(
         costs=costs,
         noise_density=r["N0"],
         d2d_bandwidth_hz=r["Wd"],

@@ -21,7 +21,7 @@ from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 
 @compiled_inner
@@ -36,7 +36,7 @@ def cluster_cost(
     deadline: float,
     disturbance: float,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     summary: FloatArray,
 ) -> float:
     """A cluster's part of the drift plus penalty at the prices of a plan."""
@@ -53,7 +53,7 @@ def cluster_cost(
 
 
 @compiled_inner
-def deadline_of(plan: RoundPlan, inputs: RoundInput, parameters: Parameters, summary: FloatArray) -> float:
+def deadline_of(plan: RoundPlan, inputs: RoundInput, parameters: Numbers, summary: FloatArray) -> float:
     """Delay of a plan's slowest cluster [s]."""
     deadline = 0.0
     for n in range(plan.power.shape[0]):
@@ -66,7 +66,7 @@ def deadline_of(plan: RoundPlan, inputs: RoundInput, parameters: Parameters, sum
 @compiled
 def compare_counts(
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     segments: IntArray,
     power: FloatArray,
     micro_batches: FloatArray,

@@ -15,7 +15,7 @@ from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, write_row
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .cluster_needs import NEEDS, SystemTimes, write_needs, write_own_shares
 from .compiled_net import NetWeights, Single, linear, tokens_of, with_second_inputs
@@ -265,7 +265,7 @@ def _complete(
     hop: Single,
     mean_blocks: FloatArray,
     row: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     times: SystemTimes,
     weights: NetWeights,
     power: FloatArray,
@@ -308,7 +308,7 @@ def decide_rows(
     scales: GraphScales,
     system: GraphSystem,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     fixed: Fixed,
     weights: NetWeights,
     processes: Single,

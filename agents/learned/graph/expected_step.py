@@ -39,7 +39,7 @@ from collapipe_env.agents.dssra.pricing import best_shares
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row, round_input
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.simulator.state import SystemState
 
 from .graph_step import Losses, Plan, Weights, losses_of, planned, priced
@@ -99,7 +99,7 @@ def answer(n: int, later: float, own: float, share: FloatArray, uplink: FloatArr
 @compiled_inner
 def _summarise(
     row: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     power: FloatArray,
     share: FloatArray,
     segments: IntArray,
@@ -123,7 +123,7 @@ def _summarise(
 def expected_costs(
     known: RoundInput,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
     power: FloatArray,
     share: FloatArray,
     part: FloatArray,

@@ -24,7 +24,7 @@ from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -264,7 +264,7 @@ def _objective(
 
 
 def priced(
-    parameters: SystemParameters, truth: SystemState, plan: Plan, share: torch.Tensor
+    parameters: Parameters, truth: SystemState, plan: Plan, share: torch.Tensor
 ) -> tuple[RoundCosts, torch.Tensor, torch.Tensor]:
     """Costs of a plan with gradients, drifts of the clusters (R, N), and sizes of a cluster's objective (R,).
 

@@ -9,7 +9,7 @@ from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
-from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.parameters import Numbers
 
 from .cluster_comparison import cluster_cost, deadline_of
 
@@ -62,7 +62,7 @@ def staying_is_better(
     stay_micro_batches: FloatArray,
     share: FloatArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> BoolArray:
     """Whether other segments cost a cluster less than a plan's, at the plan's prices (N,).
 
@@ -102,7 +102,7 @@ def keep_what_pays(
     stay_power: FloatArray,
     stay_micro_batches: FloatArray,
     row: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> None:
     """Put the previous round's segments into a plan for the clusters for which they cost less.
 
@@ -142,7 +142,7 @@ def keep_rows(
     stay_power: FloatArray,
     stay_micro_batches: FloatArray,
     inputs: RoundInput,
-    parameters: Parameters,
+    parameters: Numbers,
 ) -> None:
     """Keep what pays in many environments; arguments as for :func:`keep_what_pays`, with a leading axis."""
     for e in range(len(segments)):

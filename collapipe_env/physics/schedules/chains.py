@@ -13,7 +13,7 @@ from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.schedules.crossings import Crossings
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
@@ -42,7 +42,7 @@ def with_weight_gradients(
 
 
 def scheduled_steps(
-    parameters: SystemParameters,
+    parameters: Parameters,
     allocation: Allocation,
     graph: PlanGraph,
     elements: PipelineElements,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.allocation import COMMON, SEQUENTIAL, Allocation
 from collapipe_env.physics.elements import PipelineElements
-from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import players, waiting_steps
 from collapipe_env.physics.workload import WorkloadCosts
 
 
 def server_times(
-    parameters: SystemParameters, allocation: Allocation, samples: Array, server_share: Array
+    parameters: Parameters, allocation: Allocation, samples: Array, server_share: Array
 ) -> tuple[Array, Array]:
     """Forward pass and weight gradients of one micro-batch on the server, launches included (..., N) [s].
 
@@ -109,7 +109,7 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array) -> Arra
 
 
 def split_steps(
-    parameters: SystemParameters,
+    parameters: Parameters,
     allocation: Allocation,
     elements: PipelineElements,
     ending: Array,
