@@ -18,15 +18,22 @@ from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
 from collapipe_env.ground.arrays import BoolArray
-from collapipe_env.ground.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name
+from collapipe_env.ground.errors import (
+    LARGEST_BITS,
+    AllocationError,
+    ScenarioError,
+    StateError,
+    UnknownArgumentError,
+    nearest_name,
+    shown,
+)
 from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.ground.state_trees import (
+    REMEDY,
     Tree,
     children_of,
-    digits_of,
     generator_of,
     generator_tree,
-    number_of,
     require_array,
     require_names,
     rewound,
@@ -238,11 +245,10 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         return row_of(self._mdp.ended_summaries, 0)
 
     def _own_state(self) -> Tree:
-        seed = self._np_random_seed
         return {
             "np_random": generator_tree(self._np_random),
             # Gymnasium's property of the same name returns it.
-            "np_random_seed": None if seed is None else digits_of(seed, "the seed of reset"),
+            "np_random_seed": self._np_random_seed,
             "delays": np.array(self._delays, dtype=np.float64),
             "losses": np.array(self._losses, dtype=np.float64),
         }
@@ -254,8 +260,10 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         for name in ("delays", "losses"):
             require_array(tree[name], np.shape(tree["delays"])[:1], np.float64, f"{place}/{name}")
         rng = generator_of(tree["np_random"], f"{place}/np_random")
-        text = tree["np_random_seed"]
-        seed = None if text is None else number_of(text, f"{place}/np_random_seed")
+        seed = tree["np_random_seed"]
+        # Gymnasium says -1 where a generator was set by hand.
+        if seed is not None and (type(seed) is not int or not -1 <= seed < 2**LARGEST_BITS):
+            raise StateError(f"{place}/np_random_seed is {shown(seed)}, expected a whole number: {REMEDY}")
 
         def apply() -> None:
             self._np_random, self._np_random_seed = rng, seed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collapipe_env.ground.errors import StateError, shown
-from collapipe_env.ground.state_trees import REMEDY, require_array
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, require_array, require_text
 
 
 def merge_rows(
@@ -50,11 +50,8 @@ def require_columns(columns: Any, rows: int, dtype: Any, place: str) -> None:
     Raises:
         StateError: Names the first fault.
     """
-    if not isinstance(columns, Mapping):
-        raise StateError(f"{place} is a {type(columns).__name__}, expected a dictionary: {REMEDY}")
+    require_text(columns, place)
     for name, values in columns.items():
-        if not isinstance(name, str):
-            raise StateError(f"{place}/{shown(name)} is unknown: {REMEDY}")
         mask = name.startswith("_")
         kind = "bool" if mask else "int64" if name == "rounds" else dtype
         require_array(values, (rows,), kind, f"{place}/{name}")

@@ -21,7 +21,7 @@ from collapipe_env.ground.state_trees import Tree, require_array, require_names
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 
-FORMAT, VERSION = "collapipe_env execution", 1
+FORMAT, VERSION = "collapipe_env execution", 2
 REMEDY = "start over with --fresh, or choose another place with --out"
 MOST_ROUNDS = 100_000
 

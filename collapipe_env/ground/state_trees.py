@@ -27,43 +27,12 @@ LARGEST_NUMBER = 1e30
 """Largest number in a state: above any quantity of a system, while products of a few such stay finite."""
 LARGEST_POOL = 1024
 """Most words in a seed sequence's pool; NumPy's own has 4. The mixing time grows with their square."""
-MOST_DIGITS = 4_300
-"""Most digits of a seed: Python's default limit for writing and reading integers."""
-
-
-def digits_of(number: Any, place: str) -> str:
-    """Return a whole number as text; Python's integers may be longer than NumPy's.
-
-    Args:
-        place: Its name, for the error.
-
-    Raises:
-        StateError: If it has too many digits.
-    """
-    whole = int(number)
-    # A digit stands for more than three bits.
-    if whole.bit_length() > 3 * MOST_DIGITS:
-        raise StateError(
-            f"{place} has {whole.bit_length():,} bits, above the limit of {3 * MOST_DIGITS:,}: "
-            "use a smaller number"
-        )
-    return str(whole)
-
-
-def number_of(text: Any, place: str) -> int:
-    """Return the number in a text from :func:`digits_of`.
-
-    Raises:
-        StateError: If the text is not a whole number, or too long.
-    """
-    digits = text.removeprefix("-") if isinstance(text, str) else ""
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
-        raise StateError(f"{place} is {shown(text)}, expected a whole number: {REMEDY}")
-    return int(text)
 
 
 def generator_tree(rng: np.random.Generator | None) -> Tree | None:
     """Return a generator's position in its stream and in its seed sequence, which gives episodes children.
+
+    The seed is written in words of 32 bits, as NumPy itself reads it.
 
     Raises:
         StateError: If the generator is not one of NumPy's own, or has no seed sequence.
@@ -81,16 +50,20 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
             f"a generator of type {name} with seeds of type {type(seeds).__name__} cannot be written down: "
             "use numpy.random.default_rng(seed)"
         )
-    entropy = seeds.entropy
-    words = None if entropy is None else [entropy] if isinstance(entropy, int) else list(entropy)
     return {
         "bits": _copied(dict(bits.state)),
-        "entropy": None if words is None else " ".join(digits_of(word, "the seed") for word in words),
-        "entropy_is_list": words is not None and not isinstance(entropy, int),
-        "spawn_key": " ".join(digits_of(word, "the spawn key") for word in seeds.spawn_key),
+        "entropy": _words(seeds.entropy),
+        "spawn_key": _words(seeds.spawn_key),
         "pool_size": int(seeds.pool_size),
         "children": int(seeds.n_children_spawned),
     }
+
+
+def _words(numbers: Any) -> str:
+    """Whole numbers in words of 32 bits, the lowest word first, as hexadecimal digits."""
+    each = [numbers] if isinstance(numbers, int | np.integer) else numbers
+    parts = ((int(number), max(1, -(-int(number).bit_length() // 32))) for number in each)
+    return b"".join(number.to_bytes(4 * words, "little") for number, words in parts).hex()
 
 
 def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
@@ -104,15 +77,11 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
     """
     if tree is None:
         return None
-    names = ("bits", "entropy", "entropy_is_list", "spawn_key", "pool_size", "children")
-    require_names(tree, names, place)
+    require_names(tree, ("bits", "entropy", "spawn_key", "pool_size", "children"), place)
     try:
-        entropy: Any = None
-        if tree["entropy"] is not None:
-            entropy = [number_of(word, f"{place}/entropy") for word in tree["entropy"].split()]
-            if tree["entropy_is_list"] is not True:
-                (entropy,) = entropy
-        key = tuple(number_of(word, f"{place}/spawn_key") for word in tree["spawn_key"].split())
+        entropy, key = (
+            np.frombuffer(bytes.fromhex(tree[name]), "<u4").tolist() for name in ("entropy", "spawn_key")
+        )
         pool, children = tree["pool_size"], tree["children"]
         # A huge pool would fill the memory, and too large a count of children would give no seeds.
         if type(pool) is not int or not 4 <= pool <= LARGEST_POOL:
@@ -122,7 +91,10 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
         seeds = np.random.SeedSequence(entropy, spawn_key=key, pool_size=pool, n_children_spawned=children)
         bits = BIT_GENERATORS[tree["bits"]["bit_generator"]](seeds)
         require_alike(tree["bits"], bits.state, f"{place}/bits")
-        _require_places(tree["bits"])
+        for name, part, most in (("pos", tree["bits"]["state"], 624), ("buffer_pos", tree["bits"], 4)):
+            # NumPy would read outside of a generator's buffer.
+            if name in part and not 0 <= part[name] <= most:
+                raise ValueError(f"{name} is {shown(part[name])}, expected 0 to {most}")
         bits.state = _copied(tree["bits"])
     except StateError:
         raise
@@ -130,17 +102,6 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
         reason = shortened(repr(error))
         raise StateError(f"{place} is not the state of a generator ({reason}): {REMEDY}") from None
     return np.random.Generator(bits)
-
-
-def _require_places(bits: Tree) -> None:
-    """Refuse positions outside a generator's buffer, which NumPy would read unchecked.
-
-    Raises:
-        ValueError: If a position lies outside; the message names it.
-    """
-    for name, part, most in (("pos", bits["state"], 624), ("buffer_pos", bits, 4)):
-        if name in part and not 0 <= part[name] <= most:
-            raise ValueError(f"{name} is {shown(part[name])}, expected 0 to {most}")
 
 
 def children_of(rng: np.random.Generator) -> int:
@@ -161,6 +122,19 @@ def rewound(rng: np.random.Generator, children: int) -> np.random.Generator:
 REMEDY = "use a state that get_state() of an environment of the same make has returned, unchanged"
 
 
+def require_text(tree: Any, place: str) -> None:
+    """Refuse anything but a dictionary with texts as names.
+
+    Raises:
+        StateError: If it is something else; the message gives the first name.
+    """
+    if not isinstance(tree, Mapping):
+        raise StateError(f"{place} is a {type(tree).__name__}, expected a dictionary: {REMEDY}")
+    for name in tree:
+        if not isinstance(name, str):
+            raise StateError(f"{place}/{shown(name)} is unknown: {REMEDY}")
+
+
 def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = frozenset()) -> None:
     """Refuse a tree that differs from another in its names, types or shapes.
 
@@ -175,12 +149,11 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
     if place in free:
         return
     if isinstance(template, Mapping):
-        if not isinstance(tree, Mapping):
-            raise StateError(f"{place} is a {type(tree).__name__}, expected a dictionary: {REMEDY}")
+        require_text(tree, place)
         for name in (*template, *tree):
             if name not in tree or name not in template:
                 word = "missing" if name not in tree else "unknown"
-                raise StateError(f"{place}/{_key(name)} is {word}: {REMEDY}")
+                raise StateError(f"{place}/{shortened(name)} is {word}: {REMEDY}")
             require_alike(tree[name], template[name], f"{place}/{name}", free)
     elif isinstance(template, np.ndarray):
         require_array(tree, template.shape, template.dtype, place)
@@ -214,11 +187,19 @@ def require_within(
     Raises:
         StateError: Names the place, the first number at fault and the range.
     """
+    index = first_outside(values, low, high, unknown=unknown)
+    if index is not None:
+        raise StateError(f"{place} holds {values[index]}, expected {low:g} to {high:g}: {REMEDY}")
+
+
+def first_outside(
+    values: npt.NDArray[Any], low: float, high: float, *, unknown: bool = False
+) -> tuple[int, ...] | None:
+    """Return the place of the first number out of range, of which NaN always is one unless ``unknown``."""
     fine = (values >= low) & (values <= high)
     if unknown:
         fine |= np.isnan(values)
-    if not fine.all():
-        raise StateError(f"{place} holds {values[~fine][0]}, expected {low:g} to {high:g}: {REMEDY}")
+    return None if fine.all() else tuple(np.argwhere(~fine)[0].tolist())
 
 
 def require_names(tree: Any, names: Iterable[str], place: str) -> None:
@@ -229,10 +210,6 @@ def require_names(tree: Any, names: Iterable[str], place: str) -> None:
     """
     names = list(names)
     require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
-
-
-def _key(name: Any) -> str:
-    return shortened(name) if isinstance(name, str) else shown(name)
 
 
 def _copied(value: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.records import Declared
 from collapipe_env.physics.allocation import Allocation
 
 NOBODY = -1
@@ -14,37 +16,34 @@ NOBODY = -1
 
 
 class FailedRounds(NamedTuple):
-    """Failures inside rounds, and their consequences; rows are environments.
+    """Failures inside rounds, and their consequences; rows are environments."""
 
-    Attributes:
-        device: Device that failed inside the round (R, N), int; -1 where none failed, or too late to matter.
-        at_s: ``t_f`` (R, N) [s] from the start of the round; infinite where none failed.
-        credited: Local steps that were done and count (R, N), int.
-        tried_steps: Local steps that the old plan worked on until the failure (R, N), a partial one included.
-        detect_s: ``T_det`` (R, N) [s].
-        plan_s: ``T_plan`` (R, N) [s].
-        move_s: ``T_move`` (R, N) [s], with the rest of a migration that the failure interrupted.
-        replay_s: ``(H - done) T'_step`` (R, N) [s].
-        collect_s: ``T_col'`` (R, N) [s].
-        blocks: Blocks of each stage slot at the end of the round (R, N, K), int.
-        stage: Slot of each device at the end of the round (R, N, K), int.
-        reset: Blocks whose moments start again from zero (R, N, L), bool.
-        dropped: Clusters whose round is lost (R, N), bool.
-    """
-
-    device: IntArray
-    at_s: FloatArray
-    credited: IntArray
-    tried_steps: FloatArray
-    detect_s: FloatArray
-    plan_s: FloatArray
-    move_s: FloatArray
-    replay_s: FloatArray
-    collect_s: FloatArray
-    blocks: IntArray
-    stage: IntArray
-    reset: BoolArray
-    dropped: BoolArray
+    device: Annotated[IntArray, Declared("N", low=NOBODY, kind="whole")]
+    """Device that failed inside the round; -1 where none failed, or too late to matter."""
+    at_s: Annotated[FloatArray, Declared("N", "s", low=0.0, high=math.inf)]
+    """``t_f`` from the start of the round; infinite where none failed."""
+    credited: Annotated[IntArray, Declared("N", low=0, kind="whole")]
+    """Local steps that were done and count."""
+    tried_steps: Annotated[FloatArray, Declared("N")]
+    """Local steps that the old plan worked on until the failure, a partial one included."""
+    detect_s: Annotated[FloatArray, Declared("N", "s")]
+    """``T_det``."""
+    plan_s: Annotated[FloatArray, Declared("N", "s")]
+    """``T_plan``."""
+    move_s: Annotated[FloatArray, Declared("N", "s")]
+    """``T_move``, with the rest of a migration that the failure interrupted."""
+    replay_s: Annotated[FloatArray, Declared("N", "s")]
+    """``(H - done) T'_step``."""
+    collect_s: Annotated[FloatArray, Declared("N", "s")]
+    """``T_col'``."""
+    blocks: Annotated[IntArray, Declared("N K", low=0, kind="whole")]
+    """Blocks of each stage slot at the end of the round."""
+    stage: Annotated[IntArray, Declared("N K", low=-1, kind="whole")]
+    """Slot of each device at the end of the round."""
+    reset: Annotated[BoolArray, Declared("N L", kind="truth")]
+    """Blocks whose moments start again from zero."""
+    dropped: Annotated[BoolArray, Declared("N", kind="truth")]
+    """Clusters whose round is lost."""
 
 
 class Replayed(NamedTuple):

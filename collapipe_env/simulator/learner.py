@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray, WordArray, namespace
 from collapipe_env.ground.errors import ScenarioError, StateError, fits_a_line, shown
+from collapipe_env.ground.records import Declared
 from collapipe_env.ground.state_trees import Tree
+
+ANY_NUMBER = Declared("", low=-math.inf, high=math.inf, unknown=True)
+"""A number of each environment, which may be infinite or unknown: training may diverge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,20 +151,17 @@ class RoundOutcome:
 
 @dataclass(frozen=True)
 class LearningReport:
-    """State of learning after a round (or after a reset).
+    """State of learning after a round (or after a reset), shape (E,)."""
 
-    Attributes:
-        loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
-        metric: The task's headline metric, shape (E,); in [0, 1], except the perplexity of language models.
-            NaN if the learner has none.
-        train_loss: Mean training loss over the round's arrivals, shape (E,); NaN if there were none.
-        metrics: All metrics of the task by name, each of shape (E,); empty if the learner has none.
-    """
-
-    loss: FloatArray
-    metric: FloatArray
-    train_loss: FloatArray
-    metrics: Mapping[str, FloatArray] = field(default_factory=dict)
+    loss: Annotated[FloatArray, ANY_NUMBER]
+    """Held-out loss of the most recent evaluation, in nats."""
+    metric: Annotated[FloatArray, ANY_NUMBER]
+    """The task's headline metric; in [0, 1], except the perplexity of language models. NaN if the learner has
+    none."""
+    train_loss: Annotated[FloatArray, ANY_NUMBER]
+    """Mean training loss over the round's arrivals; NaN if there were none."""
+    metrics: Mapping[str, Annotated[FloatArray, ANY_NUMBER]] = field(default_factory=dict)
+    """All metrics of the task by name; empty if the learner has none."""
 
     def __post_init__(self) -> None:
         """Refuse names of metrics that tables cannot show.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.ground.arrays import Array, WordArray, namespace, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
-from collapipe_env.ground.records import mapped
+from collapipe_env.ground.records import Declared, mapped, record_of, sizes_of
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
 from collapipe_env.kernels.kept_devices import staying_rows
 from collapipe_env.physics.allocation import Allocation
@@ -21,15 +21,10 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.own_results import (
-    interruption_of_own,
-    limits_of_own,
-    moments_of_own,
+    own_array,
+    own_result,
     require_advanced,
     require_begun,
-    require_like,
-    require_rows,
-    require_shown,
-    system_of_own,
 )
 from collapipe_env.simulator.process import Carried, Limits, Process
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
@@ -42,23 +37,8 @@ AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
 
 
-MOVED_FIELDS = (
-    "uplink_gain",
-    "d2d_gain",
-    "cross_gain",
-    "speed",
-    "clock",
-    "compute_power",
-    "memory_bytes",
-    "memory_cap",
-    "present",
-    "server_share",
-    "known_uplink_gain",
-    "known_d2d_gain",
-    "full_speed",
-    "cubic_power",
-)
-"""Fields of a state that layout and processes decide."""
+FAILURES = Declared("N K", "s", low=0.0, high=math.inf)
+"""Times after which devices fail."""
 
 _NOTHING: Mapping[str, Carried] = {}
 _Gains = tuple[Array, Array]
@@ -142,11 +122,8 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(moved if process.last else system, u)
-            require_rows(process, fresh[process.name], len(rows))
-            if process.name in self.checked:
-                running = None if rows.all else self.carried[process.name]
-                require_begun(process, fresh[process.name], running)
-            require_shown(process, fresh[process.name], len(rows))
+            running, checked = None if rows.all else self.carried[process.name], process.name in self.checked
+            require_begun(process, fresh[process.name], len(rows), running, numbers=checked)
             if place < self._still or self.processes[-1].last:
                 moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
@@ -183,9 +160,7 @@ class MovingSystem:
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
         for process in self._own:
-            require_like(process, following[process.name], self.carried[process.name])
-            if process.name in self.checked:
-                require_advanced(process, following[process.name])
+            require_advanced(process, following[process.name], self.carried[process.name])
         return following
 
     def _advanced(
@@ -261,7 +236,8 @@ class MovingSystem:
     def _applied(self, process: Process, system: System, carried: Carried) -> System:
         """The system with one more process applied."""
         found = process.apply(system, carried)
-        return system_of_own(process, found, system) if process.name in self.checked else found
+        checked = process.name in self.checked
+        return own_result(process, "apply", found, System, system) if checked else found
 
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
@@ -276,7 +252,8 @@ class MovingSystem:
         for process in self._limiting:
             limits = process.limits_under(system, carried[process.name])
             if process.name in self.checked:
-                limits = limits_of_own(process, limits, system.present.shape)
+                method = "limits_under" if process.defines("limits_under") else "limits"
+                limits = own_result(process, method, limits, Limits, system, stretch=True)
             system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
             system, caps = _without_memory(system, caps)
@@ -316,7 +293,7 @@ class MovingSystem:
             u = self._extra(process, "interrupt", process.interrupt_numbers, state)
             one = process.interrupt(self.carried[process.name], plan, costs, u)
             if process.name in self.checked:
-                one = interruption_of_own(process, one, costs.energy.shape)
+                one = own_result(process, "interrupt", one, Interruption, state)
             if together is not None:
                 one = Interruption(
                     together.cluster_delay + one.cluster_delay,
@@ -336,7 +313,7 @@ class MovingSystem:
             name = process.name
             found = process.failures(self.carried[name])
             if name in self.checked:
-                found = moments_of_own(process, found, self._base.present.shape)
+                found = own_array(process, "failures", found, FAILURES, self._base)
             moments.append((found, self._horizon_s if name in self._steady else None))
         return moments
 
@@ -366,24 +343,12 @@ class MovingSystem:
         }
 
     def set_state(self, tree: Tree) -> None:
-        """Continue from a checked state of :meth:`get_state`; cannot fail."""
-        array = self._backend.array
-        self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
-        self._base = System(
-            **{"small_scale": None} | {name: array(values) for name, values in tree["layout"].items()}
-        )
-        self.carried = {
-            name: {key: array(values, keep=True) for key, values in carried.items()}
-            for name, carried in tree["processes"].items()
-        }
-        self._rest(self._base)
-
-    def expected(self, tree: Tree) -> dict[str, npt.NDArray[Any]]:
-        """The fields of a state that belong to a tree of :meth:`get_state`, on the host.
+        """Continue from a state of :meth:`get_state`, of the right names, shapes and types.
 
         Raises:
-            StateError: If a process cannot carry what the tree holds.
+            StateError: If the layout is impossible, or a process cannot carry what the tree holds.
         """
+        layout = record_of(System, tree["layout"], sizes_of(self._base), "simulator/layout")
         for process in self.processes:
             carried = tree["processes"][process.name]
             for key, values in carried.items():
@@ -391,15 +356,14 @@ class MovingSystem:
                 if values.dtype.kind == "f":
                     require_within(values, -LARGEST_NUMBER, LARGEST_NUMBER, place)
             process.check(carried)
-        kept = self.snapshot()
-        try:
-            self.set_state(tree)
-            found = self.state(self.carried, *[self._first] * 4)
-        finally:
-            self.put_back(kept)
-        host = self._backend.host
-        arrays = {name: getattr(found, name) for name in MOVED_FIELDS}
-        return {name: host(array) for name, array in arrays.items() if array is not None}
+        array = self._backend.array
+        self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
+        self._base = mapped(layout, array)
+        self.carried = {
+            name: {key: array(values, keep=True) for key, values in carried.items()}
+            for name, carried in tree["processes"].items()
+        }
+        self._rest(self._base)
 
 
 def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:

@@ -1,247 +1,120 @@
-"""Checks of the results of a user's own process.
+"""Checks of the results of a user's own code: of processes and prices.
 
-The package's own processes have tests instead. For tensors, only the shapes and types of carried arrays are
-checked: reading their numbers would mean waiting for the device.
+The package's own have tests instead. Compiled loops read and write arrays without looking at their shapes, so
+a wrong one must not reach them. For tensors, only the shapes and types of carried arrays are checked: reading
+their numbers would mean waiting for the device.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
+from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError, fits_a_line, nearest_name, shown
-from collapipe_env.ground.records import SMALLEST, Declared, declarations
-from collapipe_env.ground.state_trees import LARGEST_NUMBER
-from collapipe_env.simulator.failed_records import FailedRounds
-from collapipe_env.simulator.own_arrays import (
-    Place,
-    in_words,
-    numbers,
-    require_finite,
-    require_plain,
-    truths,
-)
-from collapipe_env.simulator.process import Carried, Limits, Process
-from collapipe_env.simulator.round import PHYSICS_PHASES, Interruption, Price, RoundCosts, Terms
-from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System
+from collapipe_env.ground.records import Declared, Sizes, declared_in, parts_of, sizes_of
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, first_outside
+from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.round import PHYSICS_PHASES, RoundCosts, Terms
+
+T = TypeVar("T")
+_FINITE = Declared("", high=LARGEST_NUMBER)
 
 
-def require_begun(process: Process, found: Carried, running: Carried | None) -> None:
-    """Refuse an invalid result of `begin`, in NumPy, of which :func:`require_rows` has seen the rows.
+def own_result(
+    process: Process, method: str, found: Any, kind: type[T], like: Any, *, stretch: bool = False
+) -> T:
+    """Return the result of a method with whole arrays of the declared shapes, types and ranges.
 
     Args:
-        running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
+        found: What it returned, in NumPy arrays.
+        kind: The record that it should be.
+        like: The record that it was given; the result may be this one with other arrays.
+        stretch: Whether single numbers, and arrays that broadcast to the shape, are accepted.
+
+    Raises:
+        ScenarioError: Names the process, the method, the array at fault and what is expected.
     """
-    for name, values in found.items():
-        require_plain(Place(process.name, "begin", name), values)
-        values.setflags(write=False)  # a process that keeps it must not change a state that was handed out
-    if running is not None:
-        for name in {**running, **found}:
-            old, new = running.get(name), found.get(name)
-            if _layout(old) != _layout(new):
-                raise Place(process.name, "begin", name).error(
-                    f"{name!r} as {in_words(new)}, for other environments as {in_words(old)}",
-                    "return the same names, shapes and types in every episode",
-                )
+    before = like if isinstance(like, kind) else None
+    sound: T = _record(_at(process, method), found, kind, sizes_of(like), before, stretch=stretch)
+    return sound
 
 
-def require_rows(process: Process, found: Carried, rows: int) -> None:
-    """Refuse a result of `begin` without arrays, or without a row for each environment, on any library."""
-    _require_mapping(process, "begin", found)
-    for name, values in found.items():
-        shape = getattr(values, "shape", None)
-        if not hasattr(values, "dtype") or not shape or shape[0] != rows:
-            raise Place(process.name, "begin", name).error(
-                f"{name!r} "
-                + (f"of shape {tuple(shape)}" if shape is not None else f"as {in_words(values)}"),
-                f"expected an array with one row for each of {rows} environments",
-            )
-
-
-def require_shown(process: Process, found: Carried, rows: int) -> None:
-    """Refuse carried arrays without those that the process shows, or with others of their shape."""
-    for seen in process.observed:
-        if seen.carried not in found:
-            raise ScenarioError(
-                f"the process {process.name!r} shows {seen.carried!r}, which its begin does not return: "
-                f"{nearest_name(seen.carried, found)}"
-            )
-        expected = (rows, *seen.shape)
-        if tuple(found[seen.carried].shape) != expected:
-            raise Place(process.name, "begin", seen.carried).error(
-                f"{seen.carried!r} of shape {tuple(found[seen.carried].shape)}",
-                f"expected {expected}, as its Observed says",
-            )
-
-
-def require_like(process: Process, found: Carried, before: Carried) -> None:
-    """Refuse a result of `advance` with other names, shapes or types than before."""
-    _require_mapping(process, "advance", found)
-    for name in {**before, **found}:
-        old, new = before.get(name), found.get(name)
-        if not _alike(new, old):
-            raise Place(process.name, "advance", name).error(
-                f"{name!r} as {in_words(new)}, begin as {in_words(old)}",
-                "return the same names, shapes and types",
-            )
-
-
-def require_advanced(process: Process, found: Carried) -> None:
-    """Refuse numbers of `advance` that are not finite, in NumPy; the arrays can no longer be written to."""
-    for name, values in found.items():
-        require_finite(Place(process.name, "advance", name), values)
-        values.setflags(write=False)
-
-
-def system_of_own(process: Process, found: object, before: System) -> System:
-    """Return the result of `apply`; refuse other shapes, and numbers that no round can be computed with."""
-    if not isinstance(found, System):
-        raise _no(process, "apply", found, "system._replace(...)")
-    sound: dict[str, Any] = {}
-    for name, values in found._asdict().items():
-        old = getattr(before, name)
-        if values is old:
-            continue
-        at, is_ = Place(process.name, "apply", name), declarations(System)[name]
-        shape = _expected(before, name, is_.axes)
-        if shape is None:
-            raise at.wrong_kind(values, "None, as before")
-        sound[name] = _ranged(at, is_, values, shape)
-    return found._replace(**sound)
-
-
-def limits_of_own(process: Process, found: object, device_shape: tuple[int, ...]) -> Limits:
-    """Return the result of `limits` or `limits_under` with whole arrays.
-
-    Args:
-        device_shape: (E, N, K); single values, and arrays that broadcast to it, are accepted.
-    """
-    method = "limits_under" if process.defines("limits_under") else "limits"
-    if not isinstance(found, Limits):
-        raise _no(process, method, found, "Limits(...)")
-    sound: dict[str, Any] = {}
-    for name, values in found._asdict().items():
-        at = Place(process.name, method, name)
-        if values is None:
-            continue
-        if name == "present":
-            sound[name] = truths(at, values, device_shape, stretch=True)
-        elif name == "clock":
-            share = Declared("N K", low=SMALLEST, high=1.0)
-            sound[name] = numbers(
-                at, values, device_shape, low=share.low, high=share.high, stretch=True, range_=share.words
-            )
-        elif name == "memory_bytes":
-            sound[name] = numbers(at, values, device_shape, low=0.0, stretch=True, range_="bytes, at least 0")
-        else:
-            sound[name] = numbers(at, values, device_shape, stretch=True)
-    return Limits(**sound)
-
-
-def price_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Price:
-    """Return the result of `price`; refuse one that would shorten a round.
-
-    Args:
-        energy_shape: (E, N, K+1).
-    """
-    if not isinstance(found, Price):
-        raise _no(process, "price", found, "Price(...)")
-    return Price(*_added(process, "price", found, energy_shape))
+def own_array(process: Process, method: str, found: Any, is_: Declared, like: Any) -> Array:
+    """Return the array that a method returned; see :func:`own_result`."""
+    return _array(_at(process, method), "its array", found, is_, sizes_of(like))
 
 
 def checked_price(name: str, price: Callable[..., Any]) -> Callable[..., Any]:
     """Return a price of one's own that refuses terms with which no round can be computed, in NumPy.
 
     Args:
-        name: Its name.
         price: See :data:`collapipe_env.simulator.costs.PRICES`.
     """
 
     def checked(costs: RoundCosts, *others: Any) -> Any:
         found = price(costs, *others)
-        return found if found is None or type(costs.delay) is not np.ndarray else _terms(name, found, costs)
+        if found is None or type(costs.delay) is not np.ndarray:
+            return found
+        like = Terms(delay=costs.cluster_delay, energy=costs.energy, memory=costs.memory)
+        return _record(f"the price {name!r}", found, Terms, sizes_of(like), stretch=True)
 
     return checked
 
 
-def _terms(name: str, found: object, costs: RoundCosts) -> Terms:
-    if not isinstance(found, Terms):
-        raise ScenarioError(f"the price {name!r} returned {type(found).__name__}: return Terms(...)")
+def require_begun(
+    process: Process, found: Carried, rows: int, running: Carried | None, *, numbers: bool
+) -> None:
+    """Refuse an invalid result of `begin`: one row for each environment, and the arrays that it shows.
 
-    def of(part: str, values: Any, like: Any, least: float, range_: str) -> Any:
-        at = Place(name, "the price", part)
-        return numbers(at, values, like.shape, low=least, stretch=True, range_=range_)
-
-    def phases(part: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        for label in given:
-            if not isinstance(label, str) or not fits_a_line(label) or label in PHYSICS_PHASES:
+    Args:
+        rows: Number of environments that begin an episode.
+        running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
+        numbers: Whether to check numbers, and that all episodes begin alike; the arrays of NumPy can then no
+            longer be written to, because a process may keep them.
+    """
+    at = _at(process, "begin")
+    if not isinstance(found, Mapping):
+        raise _not_returned(at, found, "a dictionary of arrays by name")
+    for name, values in found.items():
+        if not hasattr(values, "dtype") or not _shape(values) or len(values) != rows:
+            raise _wrong(at, repr(name), values, f"an array with one row for each of {rows} environments")
+        if numbers:
+            if _kind(values) not in ("f", "i", "u", "b") or not values.dtype.isnative:
+                raise _wrong(at, repr(name), values, f"an array of numbers with {rows} rows")
+            _require_finite(at, repr(name), values)
+            values.setflags(write=False)
+    if numbers and running is not None:
+        for name in {**running, **found}:
+            old, new = running.get(name), found.get(name)
+            if new is None or old is None or (new.dtype, new.shape[1:]) != (old.dtype, old.shape[1:]):
                 raise ScenarioError(
-                    f"the price {name!r} returned a phase named {shown(label)}: name it by one line of text, "
-                    f"other than {', '.join(PHYSICS_PHASES)}"
+                    f"{at} returned {name!r} as {_words(new)}, for other environments as {_words(old)}: "
+                    "return the same names, shapes and types in every episode"
                 )
-        seconds = "finite seconds, at least 0"
-        return {k: of(f"{part}[{k!r}]", v, costs.cluster_delay, 0.0, seconds) for k, v in given.items()}
-
-    return found._replace(
-        once=phases("once", found.once),
-        step=phases("step", found.step),
-        delay=of("delay", found.delay, costs.cluster_delay, 0.0, "finite seconds, at least 0"),
-        energy=of("energy", found.energy, costs.energy, -LARGEST_NUMBER, "finite joules"),
-        memory=of("memory", found.memory, costs.memory, 0.0, "finite bytes, at least 0"),
-        server_j=of("server_j", found.server_j, costs.cluster_delay, 0.0, "finite joules, at least 0"),
-    )
+    for seen in process.observed:
+        if seen.carried not in found:
+            raise ScenarioError(
+                f"the process {process.name!r} shows {seen.carried!r}, which its begin does not return: "
+                f"{nearest_name(seen.carried, found)}"
+            )
+        if (shape := (rows, *seen.shape)) != _shape(found[seen.carried]):
+            raise _wrong(at, repr(seen.carried), found[seen.carried], f"{shape}, as its Observed says")
 
 
-def interruption_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Interruption:
-    """Return the result of `interrupt`, checked as by :func:`price_of_own`; arguments as there."""
-    if not isinstance(found, Interruption):
-        raise _no(process, "interrupt", found, "Interruption(...)")
-    if not (found.failed is None or isinstance(found.failed, FailedRounds)):
-        raise Place(process.name, "interrupt", "failed").wrong_kind(found.failed, "None")
-    delay, energy = _added(process, "interrupt", found, energy_shape)
-    trained = truths(Place(process.name, "interrupt", "trained"), found.trained, energy_shape[:-1])
-    return Interruption(delay, energy, trained, found.failed)
+def require_advanced(process: Process, found: Carried, before: Carried) -> None:
+    """Refuse a result of `advance` with other names, shapes or types than before, or numbers not finite.
 
-
-def moments_of_own(process: Process, found: Any, device_shape: tuple[int, ...]) -> Any:
-    """Return the result of `failures`.
-
-    Args:
-        device_shape: (E, N, K).
+    Arrays of NumPy can then no longer be written to.
     """
-    at = Place(process.name, "failures", "its times")
-    return numbers(at, found, device_shape, low=0.0, high=np.inf, range_="seconds, at least 0, or infinity")
-
-
-def estimate_of_own(process: Process, found: object, before: SystemState) -> SystemState:
-    """Return the result of `estimate`; refuse other fields, shapes and ranges than the truth has.
-
-    Args:
-        before: The state that it was given.
-    """
-    if not isinstance(found, SystemState):
-        raise _no(process, "estimate", found, "replace(truth, ...)")
-    sound: dict[str, Any] = {}
-    for field in fields(before):
-        old, new, at = (
-            getattr(before, field.name),
-            getattr(found, field.name),
-            Place(process.name, "estimate", field.name),
-        )
-        if new is old:
-            continue
-        if field.name == "processes":
-            _require_same_processes(at, new, old)
-        elif old is None:
-            raise at.wrong_kind(new, "nothing, as in the truth")
-        else:
-            is_ = declarations(SystemState)[field.name]
-            sound[field.name] = _ranged(at, is_, new, old.shape).astype(old.dtype, copy=False)
-    return replace(found, **sound)
+    _require_same(_at(process, "advance"), "", found, before)
+    for values in found.values():
+        if isinstance(values, np.ndarray):
+            values.setflags(write=False)
 
 
 def require_realistic(process: Process, found: Carried, carried: Carried) -> None:
@@ -250,81 +123,142 @@ def require_realistic(process: Process, found: Carried, carried: Carried) -> Non
     Args:
         carried: What it was given.
     """
-    _require_mapping(process, "realistic", found)
-    for name, values in found.items():
-        at = Place(process.name, "realistic", name)
-        if not _alike(values, carried.get(name)):
-            raise at.wrong_kind(values, in_words(carried.get(name)))
-        require_finite(at, values)
+    at = _at(process, "realistic")
+    _require_same(at, "", found, carried, some=True)
     for seen in process.shown:
         if seen.carried not in found:
-            raise Place(process.name, "realistic", seen.carried).wrong_kind(None, "an array that is observed")
+            raise _wrong(at, repr(seen.carried), None, "an array that is observed")
 
 
-def _require_mapping(process: Process, method: str, found: object) -> None:
-    """Refuse what is no dictionary."""
-    if not isinstance(found, Mapping):
-        raise _no(process, method, found, "a dictionary of arrays by name")
+def _record(
+    at: str, found: Any, kind: Any, sizes: Sizes, before: Any = None, *, stretch: bool = False
+) -> Any:
+    """A record with sound arrays.
+
+    Args:
+        before: The record whose arrays may be replaced; ``None`` if the record is new.
+    """
+    if not isinstance(found, kind):
+        name = kind.__name__
+        other = f"{name}(...)" if before is None else f"the {name} that it was given, with other arrays"
+        raise _not_returned(at, found, other)
+    sound: dict[str, Any] = {}
+    for name, (is_, optional) in parts_of(kind).items():
+        values, old = getattr(found, name), getattr(before, name, None)
+        if values is old and (optional or before is not None):
+            continue
+        if isinstance(is_, Declared):
+            # Gains of all links may be added, other arrays may not.
+            if before is not None and old is None and is_.axes != "links":
+                raise _wrong(at, repr(name), values, "nothing, as before")
+            array = _array(at, repr(name), values, is_, sizes, stretch=stretch)
+            sound[name] = array if old is None else array.astype(old.dtype, copy=False)
+        elif isinstance(is_, type):
+            if not (isinstance(values, is_) or (optional and values is None)):
+                raise _wrong(at, repr(name), values, f"None or {is_.__name__}")
+        elif before is not None:
+            _require_same(at, repr(name), values, old)
+        elif declared := declared_in(get_args(is_)[1]):
+            sound[name] = {
+                label: _array(at, f"{name}[{label!r}]", value, declared, sizes, stretch=stretch)
+                for label, value in _phases(at, values).items()
+            }
+    return found._replace(**sound) if hasattr(found, "_replace") else replace(found, **sound)
 
 
-def _require_same_processes(at: Place, found: object, before: Mapping[str, Carried]) -> None:
-    if not isinstance(found, Mapping) or found.keys() != before.keys():
-        raise at.wrong_kind(found, "the arrays of the same processes as in the truth")
-    for name, arrays in found.items():
-        if not isinstance(arrays, Mapping) or arrays.keys() != before[name].keys():
-            raise at.wrong_kind(arrays, f"the same arrays of the process {name!r} as in the truth")
-        for key, values in arrays.items():
-            inner = at._replace(name=f"{at.name}[{name!r}][{key!r}]")
-            old = before[name][key]
-            if not _alike(values, old):
-                raise inner.wrong_kind(values, in_words(old))
-            require_finite(inner, values)
+def _phases(at: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    for label in given:
+        if not isinstance(label, str) or not fits_a_line(label) or label in PHYSICS_PHASES:
+            raise ScenarioError(
+                f"{at} returned a phase named {shown(label)}: name it by one line of text, other than "
+                f"{', '.join(PHYSICS_PHASES)}"
+            )
+    return given
 
 
-def _added(
-    process: Process, method: str, found: Price | Interruption, energy_shape: tuple[int, ...]
-) -> tuple[Any, Any]:
-    """Delays and energies that are added; energies may be negative, for instance if harvested."""
-    delay = numbers(
-        Place(process.name, method, "cluster_delay"),
-        found.cluster_delay,
-        energy_shape[:-1],
-        low=0.0,
-        range_="finite seconds, at least 0",
-    )
-    at = Place(process.name, method, "energy")
-    return delay, numbers(at, found.energy, energy_shape, range_="finite joules")
+def _array(at: str, name: str, values: Any, is_: Declared, sizes: Sizes, *, stretch: bool = False) -> Array:
+    """An array in its declared range, contiguous: float64, or truth values."""
+    shape, truth = is_.shape(sizes), is_.kind == "truth"
+    expected = f"{'truth values' if truth else 'numbers'} {shape}"
+    fits = _kind(values) == "b" if truth else _kind(values) in ("f", "i", "u")
+    if stretch and not fits:
+        fits = type(values) is bool if truth else type(values) in (float, int)
+    if not fits:
+        raise _wrong(at, name, values, expected)
+    with np.errstate(over="ignore"):
+        array: Any = np.asarray(values, dtype=np.bool_ if truth else np.float64)
+    if stretch:
+        with contextlib.suppress(ValueError):
+            array = np.broadcast_to(array, shape)
+    if array.shape != shape:
+        raise _wrong(at, name, values, expected)
+    if not truth:
+        # Nobody's own code may make a round shorter.
+        least = max(is_.low, 0.0) if is_.unit == "s" else is_.low
+        _require_within(at, name, array, is_._replace(low=least))
+    # Broadcasting hands out single numbers as whole arrays, which compiled loops would step beyond.
+    return np.ascontiguousarray(array)
 
 
-def _ranged(at: Place, is_: Declared, values: Any, shape: tuple[int, ...]) -> Any:
-    """An array of a system or a state, in its declared range."""
-    if is_.kind == "truth":
-        return truths(at, values, shape)
-    high = min(is_.high, LARGEST_NUMBER)
-    return numbers(at, values, shape, low=is_.low, high=high, range_=is_.words)
+def _require_same(at: str, name: str, new: Any, old: Any, *, some: bool = False) -> None:
+    """Refuse other names, shapes and types than those before, and numbers that are not finite.
+
+    Args:
+        name: Name of the arrays; empty for what a method returned itself.
+        new: An array, or a dictionary of them, nested or not.
+        old: The same before.
+        some: Whether names may be left out.
+    """
+    if not isinstance(old, Mapping):
+        if _shape(new) is None or _shape(new) != _shape(old) or new.dtype != old.dtype:
+            raise _wrong(at, name, new, _words(old))
+        return _require_finite(at, name, new)
+    if not isinstance(new, Mapping):
+        expected = "a dictionary of arrays by name"
+        raise _wrong(at, name, new, expected) if name else _not_returned(at, new, expected)
+    for key in new if some else {**old, **new}:
+        _require_same(at, f"{name}[{key!r}]" if name else repr(key), new.get(key), old.get(key))
+    return None
 
 
-def _expected(system: System, name: str, axes: str) -> tuple[int, ...] | None:
-    """Shape of an array of a system; ``None`` for one that is missing and may not be added."""
-    return _shape(system.link_gain if axes == "links" else getattr(system, name))  # gains may be added
+def _require_finite(at: str, name: str, values: Any) -> None:
+    """Refuse numbers that would spoil every round from here on, in NumPy."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        _require_within(at, name, values, _FINITE)
 
 
-def _no(process: Process, method: str, found: object, expected: str) -> ScenarioError:
-    return ScenarioError(
-        f"{method} of the process {process.name!r} returned {type(found).__name__}: return {expected}"
-    )
+def _require_within(at: str, name: str, values: Any, is_: Declared) -> None:
+    place = first_outside(values, is_.low, is_.high)
+    if place is not None:
+        raise ScenarioError(f"{at} returned {values[place]} in {name} at {list(place)}: return {is_.words}")
 
 
-def _alike(array: Any, other: Any) -> bool:
-    """Whether both are arrays, of the same type and shape."""
+def _at(process: Process, method: str) -> str:
+    return f"{method} of the process {process.name!r}"
+
+
+def _wrong(at: str, name: str, values: Any, expected: str) -> ScenarioError:
+    return ScenarioError(f"{at} returned {name} as {_words(values)}: expected {expected}")
+
+
+def _not_returned(at: str, found: Any, expected: str) -> ScenarioError:
+    return ScenarioError(f"{at} returned {type(found).__name__}: return {expected}")
+
+
+def _words(array: Any) -> str:
+    """Type and shape of an array, in words."""
+    if array is None:
+        return "nothing"
     shape = _shape(array)
-    return shape is not None and shape == _shape(other) and array.dtype == getattr(other, "dtype", None)
+    if shape is None or isinstance(array, np.ma.MaskedArray):
+        return type(array).__name__
+    return f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
 
 
-def _layout(array: Any) -> tuple[Any, ...] | None:
-    """Type of an array and shape of its rows."""
-    shape = _shape(array)
-    return None if not shape else (array.dtype, *shape[1:])
+def _kind(values: Any) -> str | None:
+    """Kind of a NumPy array; ``None`` for anything else."""
+    plain = isinstance(values, np.ndarray | np.generic) and not isinstance(values, np.ma.MaskedArray)
+    return values.dtype.kind if plain else None
 
 
 def _shape(array: Any) -> tuple[int, ...] | None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.records import SMALLEST, Declared
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario
@@ -27,20 +28,17 @@ Carried: TypeAlias = Mapping[str, Array]
 
 
 class Limits(NamedTuple):
-    """Caps that hold before a plan is decoded, whatever other processes do; ``None`` for no cap.
+    """Caps that hold before a plan is decoded, whatever other processes do; ``None`` for no cap."""
 
-    Attributes:
-        memory_bytes: Largest memory that a device offers (R, N, K) [byte].
-        present: False where a device is away (R, N, K), bool.
-        clock: Largest share of its full speed that a device may use (R, N, K), in (0, 1].
-        stay_order: Where too few devices of a cluster would remain to hold the encoder, the leaving devices
-            with the smallest numbers stay until it fits (R, N, K), real; ``None`` where all of them leave.
-    """
-
-    memory_bytes: Array | None = None
-    present: Array | None = None
-    clock: Array | None = None
-    stay_order: Array | None = None
+    memory_bytes: Annotated[Array | None, Declared("N K", "byte", low=0.0)] = None
+    """Largest memory that a device offers."""
+    present: Annotated[Array | None, Declared("N K", kind="truth")] = None
+    """False where a device is away."""
+    clock: Annotated[Array | None, Declared("N K", low=SMALLEST, high=1.0)] = None
+    """Largest share of its full speed that a device may use."""
+    stay_order: Annotated[Array | None, Declared("N K")] = None
+    """Order in which leaving devices stay until the encoder fits, smallest numbers first, where too few
+    devices of a cluster would remain to hold it; ``None`` where all of them leave."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, namespace
+from collapipe_env.ground.records import Declared
 from collapipe_env.physics import queues
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
@@ -27,25 +28,22 @@ PHYSICS_PHASES = ("relay", "step", "all-reduce", "update", "wait", "collect", "u
 
 
 class Terms(NamedTuple):
-    """Terms that a price adds to a round, by default none.
+    """Terms that a price adds to a round, by default none."""
 
-    Attributes:
-        once: Phases before the first local step by name (..., N) [s].
-        step: Phases at the end of every local step by name (..., N) [s].
-        delay: Time of no phase (..., N) [s], which may be negative.
-        energy: Energy of each node (..., N, K+1) [J].
-        memory: Memory of each device (..., N, K) [byte].
-        server_j: Energy of the server for each cluster (..., N) [J], which counts against its budget.
-        notes: Arrays for learners, failures and records by name.
-    """
-
-    once: Mapping[str, Array] = _NOTHING
-    step: Mapping[str, Array] = _NOTHING
-    delay: Array | float = 0.0
-    energy: Array | float = 0.0
-    memory: Array | float = 0.0
-    server_j: Array | float = 0.0
+    once: Mapping[str, Annotated[Array, Declared("N", "s")]] = _NOTHING
+    """Phases before the first local step by name."""
+    step: Mapping[str, Annotated[Array, Declared("N", "s")]] = _NOTHING
+    """Phases at the end of every local step by name."""
+    delay: Annotated[Array | float, Declared("N", "s")] = 0.0
+    """Time of no phase, which may be negative."""
+    energy: Annotated[Array | float, Declared("N K+1", "J")] = 0.0
+    """Energy of each node."""
+    memory: Annotated[Array | float, Declared("N K", "byte", low=0.0)] = 0.0
+    """Memory of each device."""
+    server_j: Annotated[Array | float, Declared("N", "J", low=0.0)] = 0.0
+    """Energy of the server for each cluster, which counts against its budget."""
     notes: Mapping[str, Array] = _NOTHING
+    """Arrays for learners, failures and records by name."""
 
 
 NO_TERMS = Terms()
@@ -144,31 +142,25 @@ class RoundCosts:
 
 
 class Price(NamedTuple):
-    """Price of a plan beyond the physics of a round.
+    """Price of a plan beyond the physics of a round."""
 
-    Attributes:
-        cluster_delay: Added to ``T_n`` (R, N) [s].
-        energy: Added to the energy of each node (R, N, K+1) [J].
-    """
-
-    cluster_delay: Array
-    energy: Array
+    cluster_delay: Annotated[Array, Declared("N", "s")]
+    """Added to ``T_n``."""
+    energy: Annotated[Array, Declared("N K+1", "J")]
+    """Added to the energy of each node."""
 
 
 class Interruption(NamedTuple):
-    """Events inside a round, after the decision.
+    """Events inside a round, after the decision."""
 
-    Attributes:
-        cluster_delay: Added to ``T_n`` (R, N) [s].
-        energy: Added to the energy of each node (R, N, K+1) [J].
-        trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
-        failed: Effects of failed devices on the rounds; ``None`` where none failed.
-    """
-
-    cluster_delay: Array
-    energy: Array
-    trained: Array
+    cluster_delay: Annotated[Array, Declared("N", "s")]
+    """Added to ``T_n``."""
+    energy: Annotated[Array, Declared("N K+1", "J")]
+    """Added to the energy of each node."""
+    trained: Annotated[Array, Declared("N", kind="truth")]
+    """False where a cluster's round is lost: none of its gradients arrives."""
     failed: FailedRounds | None = None
+    """Effects of failed devices on the rounds; ``None`` where none failed."""
 
 
 def with_terms(

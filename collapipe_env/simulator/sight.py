@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.own_results import estimate_of_own, require_realistic
+from collapipe_env.simulator.own_results import own_result, require_realistic
 from collapipe_env.simulator.process import Carried, Process
 from collapipe_env.simulator.state import EstimatedState, SystemState
 
@@ -47,7 +47,9 @@ class Sight:
             state = replace(state, processes=self._shown(carried, blurred=blurred))
         for process in self._estimating:
             found = process.estimate(carried[process.name], state, numbers(process))
-            state = estimate_of_own(process, found, state) if process.name in self._checked else found
+            if process.name in self._checked:
+                found = own_result(process, "estimate", found, SystemState, state)
+            state = found
         return replace(
             EstimatedState.of(state),
             memory_bytes=truth.memory_bytes,

@@ -12,6 +12,9 @@ from collapipe_env.ground.records import SMALLEST, Declared, Record
 from collapipe_env.physics.memory import able_to_hold, memory_caps
 from collapipe_env.physics.parameters import Parameters as Parameters
 
+MOST_ROUNDS = 1_000_000
+"""Most rounds that a state may have, unless the scenario's episodes are longer."""
+
 
 @dataclass(frozen=True, eq=False)
 class SystemState(Record):
@@ -31,7 +34,7 @@ class SystemState(Record):
     """``P_act`` now."""
     memory_bytes: Annotated[Array, Declared("N K", "byte", low=0.0)]
     """Memory offered; zero for absent devices."""
-    memory_cap: Annotated[Array, Declared("N K", low=0, high=math.inf, kind="whole")]
+    memory_cap: Annotated[Array, Declared("N K", low=0, high=1e18, kind="whole")]
     """Blocks that fit the memory under GPipe."""
     present: Annotated[Array, Declared("N K", kind="truth")]
     """Devices that exist and answer."""
@@ -39,9 +42,9 @@ class SystemState(Record):
     """Energy budget per round."""
     backlog: Annotated[Array, Declared("N K+1", low=0.0)]
     """Normalised virtual queues ``z``; zero for absent devices."""
-    round_index: Annotated[Array, Declared("", low=0.0, high=math.inf, kind="whole")]
+    round_index: Annotated[Array, Declared("", low=0, high=1e18, kind="whole")]
     """Rounds played."""
-    loss: Annotated[Array, Declared("", "nat", high=math.inf)]
+    loss: Annotated[Array, Declared("", "nat", high=math.inf, unknown=True)]
     """Smoothed evaluation loss."""
     server_share: Annotated[Array, Declared("", low=SMALLEST, high=1.0)]
     """Share of the server that other tenants leave to the clusters."""

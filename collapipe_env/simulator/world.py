@@ -12,8 +12,8 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, BoolArray, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError, StateError
-from collapipe_env.ground.records import mapped, tree_of
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.ground.records import mapped, record_of, sizes_of, tree_of
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_within
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
@@ -35,18 +35,13 @@ from collapipe_env.simulator.learner import (
 )
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
-from collapipe_env.simulator.own_results import price_of_own
+from collapipe_env.simulator.own_results import own_result
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
-from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
+from collapipe_env.simulator.round import Interruption, Price, RoundCosts, Terms, with_terms
 from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
-from collapipe_env.simulator.saved_round import (
-    SavedRound,
-    interruption_on,
-    report_of,
-)
-from collapipe_env.simulator.state import SystemState, able_clusters
-from collapipe_env.simulator.state_checks import require_consistent, require_rounds
+from collapipe_env.simulator.saved_round import SavedRound
+from collapipe_env.simulator.state import MOST_ROUNDS, SystemState, able_clusters
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +283,7 @@ class World:
         for process in self._pricing:
             price = process.price(state, allocation)
             if process.name in self.system.checked:
-                price = price_of_own(process, price, costs.energy.shape)
+                price = own_result(process, "price", price, Price, state)
             own = Terms({process.name: price.cluster_delay}, energy=price.energy)
             costs = with_terms(costs, self.parameters, state, [own])
         return costs
@@ -352,10 +347,15 @@ class World:
             allocation = saved.allocation.map(array)
             costs, interruption = self._costs(state, allocation), saved.interruption
             if interruption is not None:
-                interruption = interruption_on(interruption, array)
+                # Records of failures stay on the host.
+                on_device = mapped(interruption._replace(failed=None), array)
+                interruption = on_device._replace(failed=interruption.failed)
                 costs = self._interrupted(costs, state, interruption)
             learning = mapped(saved.learning, array)
-            arrivals = self._arrivals.restored(saved.arrivals)
+            most = self.parameters.micro_batch_choices[-1]
+            arrivals = self._arrivals.restored(
+                Arrivals(saved.counts, saved.allocation.micro_batches, saved.pick, most)
+            )
             self._last_round = self.recorded(state, allocation, costs, arrivals, learning, interruption)
         return self._last_round
 
@@ -367,22 +367,23 @@ class World:
             NotResetError: If the last round or reset broke off.
         """
         self._require_whole()
-        record, saved, host = self._last_round, self._saved_round, self.backend.host
+        record, saved = self._last_round, self._saved_round
         if record is not None:
-            saved = SavedRound.of(record, host)
+            saved = SavedRound.of(record)
         return {
             **self._own_state(),
-            "learning": tree_of(mapped(self.learning, host)),
+            "learning": tree_of(mapped(self.learning, self.backend.host)),
             "learner": require_snapshots(self.learner).get_state(),
-            "last_round": None if saved is None else saved.tree(),
+            "last_round": None if saved is None else tree_of(saved),
         }
 
     def _own_state(self) -> Tree:
-        """The arrays of the state, without the learner."""
-        host = self.backend.host
+        """The arrays of the state, without the learner; layout and processes decide the other fields."""
+        host, state = self.backend.host, self.state
         own = self.system.get_state()
         own["seeds"]["arrivals"] = host(self._seeds).view(np.uint64)
-        return {"system": tree_of(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
+        kept = {name: getattr(state, name) for name in ("backlog", "round_index", "loss", "absence")}
+        return {"system": tree_of(mapped(kept, host)), **own, "was_reset": self._was_reset.copy()}
 
     def set_state(self, tree: Tree, seeded: BoolArray | None = None) -> None:
         """Continue from a state of :meth:`get_state`; an error leaves everything unchanged.
@@ -397,24 +398,33 @@ class World:
         free = ("simulator/learning", "simulator/learner", "simulator/last_round")
         template = {**own, "learning": None, "learner": None, "last_round": None}
         require_alike(tree, template, "simulator", frozenset(free))
-        was_reset = tree["was_reset"]
-        require_rounds(tree["system"], own["system"]["budget"], self.scenario.dynamics.rounds)
-        require_consistent(tree, self.parameters, self.system)
+        was_reset, kept = tree["was_reset"], tree["system"]
+        most = max(self.scenario.dynamics.rounds, MOST_ROUNDS)
+        require_within(kept["round_index"], 0, most, "simulator/system/round_index")
         if seeded is not None and (was_reset & ~seeded).any():
             raise StateError(f"a row that was reset has no generator: {REMEDY}")
-        learning = report_of(tree["learning"], self.num_envs, own["system"]["loss"].dtype, free[0])
-        saved = None
+        steps, blocks = self.parameters.most_local_steps, self.parameters.costs.blocks
+        sizes = {**sizes_of(self.state), "H": (steps,), "L": (blocks,)}
+        learning, saved = record_of(LearningReport, tree["learning"], sizes, free[0]), None
+        host, array = self.backend.host, partial(self.backend.array, keep=True)
         if tree["last_round"] is not None:
-            steps = self.parameters.most_local_steps
-            saved = SavedRound.from_tree(tree["last_round"], self.parameters, own["system"], steps, free[2])
+            like = tree_of(self.state.map(host))
+            saved = SavedRound.from_tree(tree["last_round"], sizes, like, free[2])
         if isinstance(learner, CountsRounds):
-            played = np.where(was_reset, tree["system"]["round_index"], -1)
-            learner.require_rounds(tree["learner"], played)
-        array, seeds = partial(self.backend.array, keep=True), dict(tree["seeds"])
-        own_seeds, state = array(seeds.pop("arrivals")), SystemState(**tree["system"]).map(array)
+            learner.require_rounds(tree["learner"], np.where(was_reset, kept["round_index"], -1))
+        seeds = dict(tree["seeds"])
+        own_seeds = array(seeds.pop("arrivals"))
         before = self.system.snapshot()
         try:
-            self.system.set_state({**tree, "seeds": seeds})
+            with np.errstate(all="ignore"):  # results of damaged arrays are refused below
+                self.system.set_state({**tree, "seeds": seeds})
+                state = self.system.state(self.system.carried, self.state.budget, **mapped(kept, array))
+            found = record_of(SystemState, tree_of(state.map(host)), sizes, "simulator/system")
+            able = able_clusters(self.parameters, found)[was_reset]
+            if self.parameters.idle_round_s is None and not able.all():
+                raise StateError(f"simulator/layout: no plan exists, a cluster lacks memory: {REMEDY}")
+            if found.memory_cap[~found.present].any():
+                raise StateError(f"simulator/layout: a device that is away has memory: {REMEDY}")
             seen = self.system.estimate(state, self.system.carried)
             learner.set_state(tree["learner"])
         except BaseException:

@@ -43,34 +43,23 @@ def part(tree, place):
         ("env/np_random/pool_size", lambda _: 10**12, "pool_size is 10+, expected 4 to"),
         ("env/np_random/spawn_key", lambda _: "-1", "env/np_random is not"),
         ("env/np_random", lambda _: None, "no generator"),
-        ("version", lambda version: np.array([version, 2]), "this package reads 3"),
+        ("version", lambda version: np.array([version, 2]), "this package reads 4"),
         ("mdp/simulator/learner/round", lambda rounds: rounds + 10**9, "learner/round does not agree"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds + 10**9, "round_index holds 1000000002"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds + 1, "does not agree with the system's"),
-        ("mdp/simulator/system/processes", lambda _: {"load": {}}, "system/processes/load is unknown"),
-        ("mdp/simulator/system/uplink_gain", lambda gain: gain * np.nan, "uplink_gain holds nan"),
-        ("mdp/simulator/system/uplink_gain", lambda gain: gain * 2, "uplink_gain does not agree"),
-        ("mdp/simulator/system/d2d_gain", lambda gain: gain + np.inf, "d2d_gain holds inf"),
-        ("mdp/simulator/system/speed", lambda speed: speed * 0, "speed holds 0.0"),
-        ("mdp/simulator/system/compute_power", lambda power: power + 1, "compute_power does not agree"),
-        ("mdp/simulator/system/memory_cap", lambda cap: cap + 1, "memory_cap does not agree"),
-        ("mdp/simulator/system/budget", lambda budget: budget * 2, "budget does not agree"),
+        ("mdp/simulator/last_round/state/uplink_gain", lambda gain: gain * np.nan, "uplink_gain holds nan"),
+        ("mdp/simulator/last_round/state/d2d_gain", lambda gain: gain + np.inf, "d2d_gain holds inf"),
         ("mdp/simulator/system/backlog", lambda backlog: backlog - 1, "backlog holds -"),
         ("mdp/simulator/layout/full_speed", lambda speed: speed * 0, "full_speed holds 0.0"),
         ("mdp/simulator/layout/link_gain", lambda gain: gain * np.nan, "link_gain holds nan"),
-        ("mdp/simulator/layout/link_gain", lambda gain: gain[:, ::-1].copy(), "uplink_gain does not agree"),
         ("mdp/simulator/layout/flops_per_cycle", lambda cycle: -cycle, "flops_per_cycle holds -"),
         ("mdp/simulator/layout/active_power", lambda power: power + 1e31, "active_power holds 1e.31"),
-        ("mdp/simulator/layout/present", lambda present: ~present, "present does not agree"),
-        ("mdp/simulator/layout/speed", lambda speed: speed / 2, "speed does not agree"),
-        ("mdp/simulator/layout/cross_gain", lambda gain: gain + 1, "cross_gain does not agree"),
-        ("mdp/simulator/layout/memory_bytes", lambda size: size * 0, "memory_bytes does not agree"),
+        ("mdp/simulator/layout/present", lambda present: ~present, "device that is away has memory"),
+        ("mdp/simulator/layout/memory_bytes", lambda size: size * 0, "a cluster lacks memory"),
         ("mdp/simulator/processes/fading/branches", lambda b: b * np.nan, "fading/branches holds nan"),
-        ("mdp/simulator/processes/fading/branches", lambda b: b * 2.0, "uplink_gain does not agree"),
         ("mdp/simulator/processes/fading/branches", lambda b: b[:, :-1], "branches is float64 .*expected"),
         ("mdp/simulator/processes/shadowing/gain", lambda gain: -gain, "shadowing/gain holds -"),
         ("mdp/simulator/processes/load/level", lambda level: level + 3, "load/level holds [345]"),
-        ("mdp/simulator/processes/load/level", lambda level: (level + 1) % 3, "speed does not agree"),
         ("mdp/simulator/processes/load/level", lambda level: level * 1.0, "level is float64 .*int64"),
         ("mdp/simulator/processes/load", lambda _: {}, "load/level is missing"),
         ("mdp/simulator/processes", lambda all_: {**all_, "wind": {}}, "processes/wind is unknown"),
@@ -80,10 +69,10 @@ def part(tree, place):
         ("mdp/simulator/was_reset", lambda was: ~was, "learner/round does not agree"),
         ("mdp/simulator/was_reset", lambda was: was.astype(np.uint8), "was_reset is uint8"),
         ("mdp/simulator/learner/progress", lambda progress: progress - 10, "learner/progress holds -"),
-        ("mdp/simulator/last_round/system/speed", lambda speed: speed * 0, "last_round/system/speed holds 0"),
+        ("mdp/simulator/last_round/state/speed", lambda speed: speed * 0, "last_round/state/speed holds 0"),
         ("mdp/sums/total_delay", lambda total: total * np.nan, "total_delay holds nan"),
         ("mdp/ended", lambda _: {5: np.zeros(1)}, "mdp/ended/5 is unknown"),
-        ("version", 99, "version 99, this package reads 3"),
+        ("version", 99, "version 99, this package reads 4"),
         ("mdp", ..., "mdp is missing"),
         ("mdp/extra", 1, "mdp/extra is unknown"),
         ("mdp/sums/total_delay", np.zeros(2), "total_delay is"),
@@ -98,8 +87,8 @@ def part(tree, place):
         ("mdp/simulator/learner", None, "learner is"),
         ("mdp/simulator/learning/loss", 1.0, "loss is"),
         ("mdp/simulator/last_round", 5, "last_round is"),
-        ("mdp/simulator/last_round/allocation/blocks", "text", "no plan .str instead of an array"),
-        ("mdp/simulator/last_round/allocation/foo", np.zeros(1), "no plan .*argument .foo."),
+        ("mdp/simulator/last_round/allocation/blocks", "text", "blocks is str, expected an array"),
+        ("mdp/simulator/last_round/allocation/foo", np.zeros(1), "allocation/foo is unknown"),
         ("env/np_random", {"bits": 1}, "np_random"),
         ("env/np_random/children", -1, "np_random"),
         ("env/np_random/bits/bit_generator", "os.system", "np_random"),
@@ -145,14 +134,6 @@ def test_place_outside_of_a_generators_buffer_is_refused():
         for value in (-1, 10**6):
             with pytest.raises(StateError, match="rng is not the state of a generator"):
                 generator_of(changed(tree, place, value), "rng")
-
-
-def test_seed_too_long_to_be_written_down_is_refused():
-    env = single()
-    env.reset(seed=0)
-    env.np_random = np.random.default_rng(10**5000)  # reset refuses such a seed
-    with pytest.raises(StateError, match="above the limit of 12,900"):
-        env.get_state()
 
 
 LONG = "x" * 10**6
