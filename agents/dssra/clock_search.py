@@ -111,8 +111,6 @@ def clock_problem(
         exact_drift: Whether the queue after the round prices energy.
         extra_price: Price of each node's energy in addition to its queue's (E, N, K+1) [1/J]; 0 by default.
     """
-    assert state.full_speed is not None
-    assert state.cubic_power is not None
     elements = costs.elements
     energy = np.asarray(costs.energy[..., 1:], dtype=np.float64)
     computing = computing_seconds(parameters, plan, state.speed, state.clock) * state.compute_power

@@ -41,7 +41,6 @@ def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: flo
 
 def _clock_share(parameters: Parameters, state: SystemState) -> Array:  # noqa: ARG001
     """Share of the full clock (..., N, K), in (0, 1]; a cap above it changes nothing."""
-    assert state.full_speed is not None
     return state.speed / state.full_speed
 
 

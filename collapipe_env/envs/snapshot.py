@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from collapipe_env.envs.mdp import BatchMDP
 from collapipe_env.ground.arrays import BoolArray
-from collapipe_env.ground.errors import StateError, shortened, shown
+from collapipe_env.ground.errors import StateError, shown
 from collapipe_env.ground.state_files import read_tree, write_tree
 from collapipe_env.ground.state_trees import Tree, require_alike
 from collapipe_env.physics.allocation import Allocation
@@ -62,8 +62,10 @@ class Snapshots(Generic[Result]):
         for name, here in self._state_header.items():
             there = state.get(name)
             if type(there) is not type(here) or there != here:
-                shortest = shortened(there) if isinstance(there, str) else shown(there)
-                raise StateError(_DIFFERENCES[name].format(there=shortest, here=here))
+                raise StateError(
+                    f"the state has {name} = {shown(there)}, this environment {here!r}: set a state that an "
+                    "environment of the same class, scenario, learner, length and number of rows has returned"
+                )
         template = {**self._state_header, "mdp": None, "env": None}
         require_alike(state, template, "state", frozenset(("state/mdp", "state/env")))
         seeded, apply_own = self._read_own_state(state["env"])
@@ -149,17 +151,3 @@ class Snapshots(Generic[Result]):
     @abstractmethod
     def _remember(self) -> Callable[[], None]:
         """Remember everything that a step changes outside the MDP; returns a function that puts it back."""
-
-
-_DIFFERENCES = {
-    "format": "the format of the state is {there}, expected {here}: use what get_state() has returned",
-    "version": "the state has version {there}, this package reads {here}: save a new one",
-    "kind": "the state is of a {there}, this is a {here}: set it in an environment of its own class",
-    "num_envs": "the state is of {there} environments, this environment has {here}: build it with "
-    "num_envs = {there}",
-    "rounds": "the state is of episodes of {there} rounds, these have {here}: build the environment with the "
-    "same length (dynamics.rounds, max_episode_steps)",
-    "learner": "the state is of the learner {there}, this is {here}: build the environment with the same one",
-    "scenario": "the state is of another scenario ({there}, this is {here}): build the environment with the "
-    "same scenario, every field of it",
-}

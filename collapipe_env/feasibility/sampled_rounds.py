@@ -13,7 +13,6 @@ from collapipe_env.ground.backends import NUMPY
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
-from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.process import Process
 from collapipe_env.simulator.state import SystemState
@@ -115,8 +114,8 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         round_index=np.zeros(S * F, dtype=np.int64),
         loss=np.zeros(S * F),
         server_share=np.ones(S * F),
-        full_speed=full_speed if opens(scenario, "clock_cap") else None,
-        cubic_power=of_layouts("switched_capacitance") > 0.0 if opens(scenario, "clock_cap") else None,
+        full_speed=full_speed,
+        cubic_power=of_layouts("switched_capacitance") > 0.0,
     )
     return SampledRounds(
         S, F, state, _uplinks(scenario, np.repeat(mean_gain[:, :N], EPISODES // S, axis=0), rng)

@@ -228,8 +228,8 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         loss=np.zeros(()),
         server_share=np.ones(()),
         absence=np.zeros(N) if opens(scenario, "participation") else None,
-        full_speed=speed if opens(scenario, "clock_cap") else None,
-        cubic_power=layout.switched_capacitance > 0.0 if opens(scenario, "clock_cap") else None,
+        full_speed=speed,
+        cubic_power=layout.switched_capacitance > 0.0,
     )
 
 

@@ -18,7 +18,6 @@ from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.own_results import (
     own_array,
@@ -42,6 +41,8 @@ FAILURES = Declared("N K", "s", low=0.0, high=math.inf)
 
 _NOTHING: Mapping[str, Carried] = {}
 _Gains = tuple[Array, Array]
+_Derived = tuple[Array, Array, Array, Array]
+"""Clocks, powers, blocks that fit the memories, and devices whose power grows with the cube of the clock."""
 
 
 class MovingSystem:
@@ -90,7 +91,6 @@ class MovingSystem:
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes, self.checked)
-        self._caps_clocks = opens(scenario, "clock_cap")
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
@@ -141,8 +141,9 @@ class MovingSystem:
         self._rest(self._base)
 
     def _rest(self, base: System) -> None:
-        """Store clocks, powers and caps of the base, used while no process moves it."""
-        self._at_rest = _clock(base), _power(base), memory_caps(self._costs, base.memory_bytes)
+        """Store what follows from the base, used while no process moves it."""
+        caps = memory_caps(self._costs, base.memory_bytes)
+        self._at_rest = _clock(base), _power(base), caps, base.switched_capacitance > 0.0
 
     def _numbers(self, process: Process, seeds: Array, rounds: Array) -> Array:
         return self._backend.uniform(seeds, rounds, process.numbers, process.factors)
@@ -194,7 +195,8 @@ class MovingSystem:
             loss: Smoothed evaluation loss (E,).
             absence: Participation queues (E, N); ``None`` where all clusters have to take part.
         """
-        (uplink, d2d), known, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
+        gains, known, system, derived = self._see(self._base, self._at_rest, carried)
+        (uplink, d2d), (clock, power, caps, cubic) = gains, derived
         # Built by hand: dataclasses.replace would take as long as all the draws.
         return SystemState(
             uplink_gain=uplink,
@@ -214,8 +216,8 @@ class MovingSystem:
             absence=absence,
             known_uplink_gain=known[0],
             known_d2d_gain=known[1],
-            full_speed=system.full_speed if self._caps_clocks else None,
-            cubic_power=system.switched_capacitance > 0.0 if self._caps_clocks else None,
+            full_speed=system.full_speed,
+            cubic_power=cubic,
             processes=self._shown(carried) if self._seen else _NOTHING,
         )
 
@@ -240,10 +242,10 @@ class MovingSystem:
         return own_result(process, "apply", found, System, system) if checked else found
 
     def _system(
-        self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
-    ) -> tuple[_Gains, tuple[Array | None, Array | None], System, tuple[Array, Array, Array]]:
-        """Gains of uplinks and pairs, the known ones, the system, and clocks, powers and caps of a round."""
-        clock, power, caps = rest
+        self, base: System, rest: _Derived, carried: AllCarried
+    ) -> tuple[_Gains, tuple[Array | None, Array | None], System, _Derived]:
+        """Gains of uplinks and pairs, the known ones, the system, and what follows from it in a round."""
+        clock, power, caps, cubic = rest
         system = base
         for process in self._moving:
             system = self._applied(process, system, carried[process.name])
@@ -263,7 +265,9 @@ class MovingSystem:
             known = split_links(system.known_gain, None, self._devices)
         if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
             clock, power = _clock(system), _power(system)
-        return gains, known, system, (clock, power, caps)
+        if system.switched_capacitance is not base.switched_capacitance:
+            cubic = system.switched_capacitance > 0.0
+        return gains, known, system, (clock, power, caps, cubic)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
         """State that schedulers receive: the state itself where everything is known and shown.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from collapipe_env.ground.arrays import (
     total,
     where,
 )
+from collapipe_env.ground.records import Declared, Record
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
@@ -30,36 +32,32 @@ steps it is per local step, to treat long rounds fairly."""
 
 
 @dataclass(frozen=True, eq=False)
-class RoundRecord:
-    """Everything that happened in one round of ``E`` environments.
-
-    Attributes:
-        state: The system before the round, queues included. Its known gains are those that schedulers saw.
-        allocation: The plan that was played.
-        costs: Delays, energies, memory, interference and element times.
-        arrivals: Micro-batches whose gradients arrived.
-        backlog: Normalised virtual queues after the round (E, N, K+1).
-        backlog_sum: Sum of the queues over all nodes (E,), including the server's where it has one.
-        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), with
-            the server's excess included where it has a queue.
-        learning: Report of the learner after the round.
-        half_duplex: Whether device-to-device hops served one direction at a time.
-        interruption: Combined events of all processes inside the round; ``None`` where there can be none.
-        absence: Participation queues after the round (E, N), in rounds; ``None`` where all clusters must take
-            part.
-    """
+class RoundRecord(Record):
+    """Everything that happened in one round of ``E`` environments."""
 
     state: SystemState
+    """The system before the round, queues included. Its known gains are those that schedulers saw."""
     allocation: Allocation
+    """The plan that was played."""
     costs: RoundCosts
+    """Delays, energies, memory, interference and element times."""
     arrivals: Arrivals
-    backlog: Array
-    backlog_sum: Array
-    energy_excess: Array
+    """Micro-batches whose gradients arrived."""
+    backlog: Annotated[Array, Declared("N K+1", low=0.0)]
+    """Normalised virtual queues after the round."""
+    backlog_sum: Annotated[Array, Declared("", low=0.0)]
+    """Sum of the queues over all nodes, including the server's where it has one."""
+    energy_excess: Annotated[Array, Declared("", low=0.0)]
+    """Sum over all nodes of the round's energy above the allowance, in budgets, with the server's excess
+    included where it has a queue."""
     learning: LearningReport
+    """Report of the learner after the round."""
     half_duplex: bool = False
+    """Whether device-to-device hops served one direction at a time."""
     interruption: Interruption | None = None
-    absence: Array | None = None
+    """Combined events of all processes inside the round; ``None`` where there can be none."""
+    absence: Annotated[Array | None, Declared("N", "rounds", low=0.0)] = None
+    """Participation queues after the round; ``None`` where all clusters must take part."""
 
     @property
     def survived(self) -> BoolArray:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, namespace
-from collapipe_env.ground.records import Declared
+from collapipe_env.ground.records import Declared, Record, declarations
 from collapipe_env.physics import queues
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
@@ -50,57 +50,53 @@ NO_TERMS = Terms()
 
 
 @dataclass(frozen=True, eq=False)
-class RoundCosts:
-    """Costs of a round; leading batch axes ``...``.
+class RoundCosts(Record):
+    """Costs of a round; leading batch axes ``...``. Neutral numbers are those of clusters that sit out."""
 
-    Attributes:
-        delay: Round delay ``T = max_n T_n + T_bc`` (...) [s].
-        cluster_delay: ``T_n`` (..., N) [s].
-        local_step: ``T_step`` (..., N) [s], all-reduce and update included.
-        allreduce: Longest all-reduce of a local step (..., N) [s].
-        update: Longest update of the optimiser in a local step (..., N) [s].
-        collect: ``T_col`` (..., N) [s].
-        upload: ``T_up`` (..., N) [s].
-        relay: ``T_relay`` (..., N) [s], 0 unless CUs forward new weights.
-        barrier: Wait for the slowest cluster in each local step (..., N) [s], 0 unless the head is common.
-        broadcast: ``T_bc`` (...) [s].
-        energy: Energy of each node (..., N, K+1) [J].
-        energy_ratio: Energy over budget ``e`` (..., N, K+1); zero for absent devices.
-        memory: Memory that each device needs (..., N, K) [byte].
-        survival: Probability that a micro-batch survives a local step (..., N).
-        interference: ``I_n`` (..., N) [W].
-        elements: Times of one micro-batch on each pipeline element.
-        allocation: The plan.
-        budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
-        idle_round_s: Delay of a round without participants [s]; ``None`` where all clusters must take part.
-        local_steps: ``H_n`` (..., N), int, where schedulers choose them; ``None`` if all clusters take the
-            workload's.
-        terms: Terms that prices have added, with energy and memory of devices counted above.
-        server_budget_j: The server's energy budget of a round [J]; infinite where it has none.
-    """
-
-    delay: Array
-    cluster_delay: Array
-    local_step: Array
-    allreduce: Array
-    update: Array
-    collect: Array
-    upload: Array
-    relay: Array
-    barrier: Array
-    broadcast: Array
-    energy: Array
-    energy_ratio: Array
-    memory: Array
-    survival: Array
-    interference: Array
+    delay: Annotated[Array, Declared("", "s")]
+    """Round delay ``T = max_n T_n + T_bc``."""
+    cluster_delay: Annotated[Array, Declared("N", "s")]
+    """``T_n``."""
+    local_step: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """``T_step``, all-reduce and update included."""
+    allreduce: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """Longest all-reduce of a local step."""
+    update: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """Longest update of the optimiser in a local step."""
+    collect: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """``T_col``."""
+    upload: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """``T_up``."""
+    relay: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """``T_relay``, 0 unless CUs forward new weights."""
+    barrier: Annotated[Array, Declared("N", "s", neutral=0.0)]
+    """Wait for the slowest cluster in each local step, 0 unless the head is common."""
+    broadcast: Annotated[Array, Declared("", "s")]
+    """``T_bc``."""
+    energy: Annotated[Array, Declared("N K+1", "J", neutral=0.0)]
+    """Energy of each node."""
+    energy_ratio: Annotated[Array, Declared("N K+1", neutral=0.0)]
+    """Energy over budget ``e``; zero for absent devices."""
+    memory: Annotated[Array, Declared("N K", "byte", neutral=0.0)]
+    """Memory that each device needs."""
+    survival: Annotated[Array, Declared("N", neutral=1.0)]
+    """Probability that a micro-batch survives a local step."""
+    interference: Annotated[Array, Declared("N", "W")]
+    """``I_n``."""
     elements: PipelineElements
+    """Times of one micro-batch on each pipeline element."""
     allocation: Allocation
+    """The plan."""
     budget_period_s: float | None = None
+    """Period of an energy budget [s]; ``None`` where budgets are per round."""
     idle_round_s: float | None = None
-    local_steps: Array | None = None
+    """Delay of a round without participants [s]; ``None`` where all clusters must take part."""
+    local_steps: Annotated[Array | None, Declared("N", kind="whole")] = None
+    """``H_n``, where schedulers choose them; ``None`` if all clusters take the workload's."""
     terms: Terms = NO_TERMS
+    """Terms that prices have added, with energy and memory of devices counted above."""
     server_budget_j: float = math.inf
+    """The server's energy budget of a round [J]; infinite where it has none."""
 
     @cached_property
     def plays(self) -> Array:
@@ -139,6 +135,10 @@ class RoundCosts:
     def graph(self) -> PlanGraph:
         """The plan's chain of groups."""
         return plan_graph(self.allocation)
+
+
+_SAT_OUT = tuple((name, is_) for name, is_ in declarations(RoundCosts).items() if is_.neutral is not None)
+"""Arrays with neutral numbers; read here, because fused functions cannot read annotations."""
 
 
 class Price(NamedTuple):
@@ -219,24 +219,18 @@ def without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
         costs: The round as if all clusters took part, though absent clusters cause no interference.
         counted: ``T_n`` of clusters that sit out (..., N) [s].
     """
-    plays = costs.plays
-    xp = namespace(counted)
-    each = plays[..., None]
-
-    def kept(values: Array, where: Array) -> Array:
-        return xp.where(where, values, xp.zeros_like(values))
-
+    xp, plays = namespace(counted), costs.plays
     cluster_delay = xp.where(plays, costs.cluster_delay, counted)
-    somebody = xp.any(plays, axis=-1)
-    broadcast = kept(costs.broadcast, somebody)
-    by_cluster = ("local_step", "allreduce", "update", "collect", "upload", "relay", "barrier")
+    broadcast = xp.where(xp.any(plays, axis=-1), costs.broadcast, xp.zeros_like(costs.broadcast))
+    kept = {}
+    for name, is_ in _SAT_OUT:
+        values, counts = getattr(costs, name), plays if is_.axes == "N" else plays[..., None]
+        kept[name] = xp.where(counts, values, xp.full_like(values, is_.neutral))
     return replace(
         costs,
         delay=delay_of_round(cluster_delay, broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         broadcast=broadcast,
-        survival=xp.where(plays, costs.survival, xp.ones_like(costs.survival)),
         elements=costs.elements.where(plays),
-        **{name: kept(getattr(costs, name), plays) for name in by_cluster},
-        **{name: kept(getattr(costs, name), each) for name in ("energy", "energy_ratio", "memory")},
+        **kept,
     )

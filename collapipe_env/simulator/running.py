@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.ground.arrays import Array
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.simulator.state import SystemState
@@ -19,21 +18,10 @@ def running_state(state: SystemState, allocation: Allocation) -> SystemState:
     Applying the same plan to the result changes nothing, bit for bit.
 
     Args:
-        state: The system (...).
         allocation: The plan (...), with leading axes that equal the state's or broadcast with them.
-
-    Raises:
-        AllocationError: If the plan caps clocks and the scenario does not open that decision.
     """
     if allocation.clock_cap is None:
         return state
-    if state.full_speed is None or state.cubic_power is None:
-        if (allocation.clock_cap == 1.0).all():
-            return state
-        raise AllocationError(
-            "clock_cap: this state is of a scenario whose decisions do not list clock_cap: leave the caps "
-            "out, or add clock_cap to its decisions"
-        )
     return _under(state, allocation.clock_cap)
 
 
@@ -41,7 +29,7 @@ def slowest_state(state: SystemState, least: float) -> SystemState:
     """Return the system with all clocks as slow as caps allow, where energy is least.
 
     Args:
-        state: The system (...), of a scenario that opens caps on clocks, in NumPy arrays.
+        state: The system (...), in NumPy arrays.
         least: Least cap, in (0, 1].
     """
     return _under(state, np.full(state.speed.shape, least))

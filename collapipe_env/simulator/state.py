@@ -32,6 +32,10 @@ class SystemState(Record):
     """Effective clock now, ``f_k``; positive even for absent devices."""
     compute_power: Annotated[Array, Declared("N K", "W", low=0.0)]
     """``P_act`` now."""
+    full_speed: Annotated[Array, Declared("N K", "FLOP/s", low=SMALLEST)]
+    """Speed at the full clock."""
+    cubic_power: Annotated[Array, Declared("N K", kind="truth")]
+    """True where a device's power grows with the cube of its clock, False where it grows in proportion."""
     memory_bytes: Annotated[Array, Declared("N K", "byte", low=0.0)]
     """Memory offered; zero for absent devices."""
     memory_cap: Annotated[Array, Declared("N K", low=0, high=1e18, kind="whole")]
@@ -55,11 +59,6 @@ class SystemState(Record):
     """Known value of ``h_n`` before the round; ``None`` where it equals ``h_n``."""
     known_d2d_gain: Annotated[Array | None, Declared("N K+1 K+1", low=0.0)] = None
     """The same for ``G_n``."""
-    full_speed: Annotated[Array | None, Declared("N K", "FLOP/s", low=SMALLEST)] = None
-    """Speed at the full clock; ``None`` unless schedulers may cap clocks."""
-    cubic_power: Annotated[Array | None, Declared("N K", kind="truth")] = None
-    """True where a device's power grows with the cube of its clock, False where it grows in proportion;
-    ``None`` unless schedulers may cap clocks."""
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     """Arrays that processes expose, by process and name."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, FloatArray, IntArray, WordArray, concatenate, namespace
+from collapipe_env.ground.arrays import Array, Constant, FloatArray, WordArray, concatenate, namespace
 from collapipe_env.ground.backends.base import Backend
 from collapipe_env.ground.records import SMALLEST, Declared, mapped
 from collapipe_env.kernels.channels import link_matrices
@@ -146,9 +145,8 @@ def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int,
     pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))
     # One more gain, of zero, for the diagonals.
     padded = xp.concat((pairs, xp.zeros_like(pairs[..., :1])), axis=-1)
-    matrices = xp.reshape(
-        xp.take(padded, _places_on(xp, K, link_gain.device), axis=-1), (rows, N, nodes, nodes)
-    )
+    places = _pair_places(nodes).like(link_gain, xp.int64)
+    matrices = xp.reshape(xp.take(padded, places, axis=-1), (rows, N, nodes, nodes))
     return xp.asarray(link_gain[:, :N], copy=True), matrices
 
 
@@ -161,35 +159,22 @@ def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
     """
     xp, nodes = namespace(uplink_gain), d2d_gain.shape[-1]
     flat = xp.reshape(d2d_gain, (*d2d_gain.shape[:2], -1))
-    places = upper_places(nodes) if xp is np else _uppers_on(xp, nodes, uplink_gain.device)
+    places = _upper_places(nodes).like(uplink_gain, xp.int64)
     pairs = xp.reshape(xp.take(flat, places, axis=-1), (uplink_gain.shape[0], -1))
     return concatenate((uplink_gain, pairs))
 
 
 @lru_cache(maxsize=16)
-def upper_places(nodes: int) -> IntArray:
+def _upper_places(nodes: int) -> Constant:
     """Places above the diagonal of a flattened matrix of pairs of nodes, row by row."""
     first, second = np.triu_indices(nodes, 1)
-    places: IntArray = first * nodes + second
-    return places
+    return Constant(first * nodes + second)
 
 
 @lru_cache(maxsize=16)
-def _uppers_on(xp: ModuleType, nodes: int, device: Any) -> Array:
-    """Places of :func:`upper_places` on a device, copied there once."""
-    return xp.asarray(upper_places(nodes), device=device)
-
-
-@lru_cache(maxsize=16)
-def _places_on(xp: ModuleType, devices: int, device: Any) -> Array:
-    """Places of the pairs on a device, copied there once."""
-    return xp.asarray(pair_places(devices), device=device)
-
-
-def pair_places(devices: int) -> IntArray:
+def _pair_places(nodes: int) -> Constant:
     """Place of each pair of nodes in a row of pairs, flattened ((K+1)^2,); the diagonal's is past the end."""
-    nodes = devices + 1
-    index = np.full((nodes, nodes), nodes * devices // 2)
     first, second = np.triu_indices(nodes, 1)
+    index = np.full((nodes, nodes), len(first))
     index[first, second] = index[second, first] = np.arange(len(first))
-    return index.ravel()
+    return Constant(index.ravel())

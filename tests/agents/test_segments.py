@@ -87,6 +87,8 @@ def random_system(rng):
         cross_gain=np.zeros((1, 1)),
         speed=10.0 ** rng.uniform(9.5, 10.8, (1, K)),
         clock=rng.uniform(0.3e9, 2e9, (1, K)),
+        full_speed=np.full((1, K), 1e11),
+        cubic_power=np.zeros((1, K), dtype=bool),
         compute_power=rng.uniform(1.0, 8.0, (1, K)),
         memory_bytes=np.full((1, K), 1e9),
         memory_cap=cap[None],

@@ -222,13 +222,17 @@ def test_own_learner_without_states_is_refused_clearly():
 @pytest.mark.parametrize(
     ("mine", "build", "message"),
     [
-        (single, lambda: single("medium"), "another scenario"),
-        (single, lambda: make_env("moving", ROUNDS + 1), "episodes of 4 rounds, these have 5"),
-        (single, lambda: single(learner=IdleLearner(1)), "learner SurrogateLearner, this is IdleLearner"),
-        (single, lambda: vector(num_envs=1), "CollaPipeEnv, this is a CollaPipeVectorEnv"),
-        (vector, lambda: vector(num_envs=2), "of 3 environments, this environment has 2"),
+        (single, lambda: single("medium"), "scenario = 'custom .*, this environment 'custom"),
+        (single, lambda: make_env("moving", ROUNDS + 1), "rounds = 4, this environment 5"),
+        (
+            single,
+            lambda: single(learner=IdleLearner(1)),
+            "'SurrogateLearner', this environment 'IdleLearner'",
+        ),
+        (single, lambda: vector(num_envs=1), "kind = 'CollaPipeEnv', this environment 'CollaPipeVectorEnv'"),
+        (vector, lambda: vector(num_envs=2), "num_envs = 3, this environment 2"),
         (vector, lambda: vector(mode="SameStep"), "autoreset_mode = 'NextStep', this environment 'SameStep'"),
-        (on_tensors, vector, "of a CollaPipeTorchVectorEnv, this is a CollaPipeVectorEnv"),
+        (on_tensors, vector, "kind = 'CollaPipeTorchVectorEnv', this environment 'Colla"),
         (on_tensors, lambda: on_tensors(dtype="float32"), "is float64 .*expected an array float32"),
     ],
 )

@@ -114,6 +114,8 @@ def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
         cross_gain=cross,
         speed=speed,
         clock=speed / 16.0,
+        full_speed=speed,
+        cubic_power=np.zeros(shape, dtype=bool),
         compute_power=rng.uniform(0.5, 8.0, shape),
         memory_bytes=memory,
         memory_cap=np.where(present, c.blocks, 0),

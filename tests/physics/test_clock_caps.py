@@ -92,12 +92,10 @@ def test_time_and_energy_of_a_round_by_hand():
 
 def test_free_clocks_are_the_closed_decision_bit_for_bit():
     plan = even_split(PARAMETERS, STATE)
-    closed = replace(STATE, full_speed=None, cubic_power=None)
     ones = replace(plan, clock_cap=np.ones_like(plan.device_power))
     for one, two in (
-        (round_costs(system_parameters(CLOSED), closed, plan), round_costs(PARAMETERS, STATE, ones)),
+        (round_costs(system_parameters(CLOSED), STATE, plan), round_costs(PARAMETERS, STATE, ones)),
         (round_costs(PARAMETERS, STATE, plan), round_costs(PARAMETERS, STATE, ones)),
-        (round_costs(system_parameters(CLOSED), closed, plan), round_costs(PARAMETERS, closed, ones)),
     ):
         for field in fields(one):
             left, right = getattr(one, field.name), getattr(two, field.name)
@@ -137,8 +135,6 @@ def test_a_scenario_that_does_not_open_them_refuses_caps():
     capped = replace(plan, clock_cap=np.full_like(plan.device_power, 0.5))
     with pytest.raises(AllocationError, match="decisions do not list clock_cap"):
         check_allocation(system_parameters(CLOSED), STATE, capped)
-    with pytest.raises(AllocationError, match="decisions do not list clock_cap"):
-        round_costs(system_parameters(CLOSED), replace(STATE, full_speed=None), capped)
 
 
 def test_the_field_is_kept_in_its_range():

@@ -87,6 +87,8 @@ def build(case):
         speed=np.array([case["speed_flops"][1:]]),
         clock=np.full((1, len(case["speed_flops"]) - 1), 1e9),
         compute_power=np.array([case["compute_power_w"][1:]]),
+        full_speed=ones,
+        cubic_power=ones > 0,
         memory_bytes=ones,
         memory_cap=ones,
         present=ones > 0,
