@@ -15,14 +15,7 @@ from collapipe_env.kernels.handovers import handover_rows, holder_rows
 from collapipe_env.kernels.moments_phase import phase_rows
 from collapipe_env.physics import energy, radio
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.moves import (
-    Handover,
-    Migration,
-    MovingTimes,
-    block_holders,
-    handover,
-    moving_times,
-)
+from collapipe_env.physics.moves import Handover, MovingTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
@@ -121,9 +114,7 @@ def holders_of(plan: Allocation, blocks: int) -> Array:
     plain = plan.stage is None and plan.chunks is None and plan.server_blocks is None
     if not plain or type(own) is not np.ndarray or own.ndim != 3:
         return block_holders(plan, blocks)
-    holders = np.empty((*own.shape[:2], blocks, own.shape[2] + 1), dtype=np.bool_)
-    holder_rows(loop_array(own, np.int64), holders)
-    return holders
+    return holder_rows(loop_array(own, np.int64), blocks)
 
 
 def migration_terms(
@@ -170,16 +161,7 @@ def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Ha
     # One state may serve all plans: only the array form repeats it.
     if type(before) is not np.ndarray or before.ndim != 4 or before.shape != after.shape:
         return handover(before, present, after, moves)
-    E, N, L, nodes = before.shape
-    found = Handover(
-        moved=np.empty((E, N, nodes - 1, nodes - 1)),
-        leaving=np.empty((E, N, nodes - 1)),
-        moments=np.empty((E, N, L), dtype=np.int64),
-        involved=np.empty((E, N, nodes - 1), dtype=np.bool_),
-    )
-    here, now = np.ascontiguousarray(present), np.ascontiguousarray(after)
-    handover_rows(np.ascontiguousarray(before), here, now, moves, *found)
-    return found
+    return Handover(*handover_rows(*map(np.ascontiguousarray, (before, present, after)), moves))
 
 
 def _of_players(change: Handover, plays: Array) -> Handover:
@@ -199,38 +181,15 @@ def phase_times(
         parameters: Scalars of the scenario, with migration.
         change: Blocks that it hands over.
     """
-    p, power = parameters, allocation.node_power
-    assert p.migration is not None
+    p, rules, power = parameters, parameters.migration, allocation.node_power
+    assert rules is not None
     on_air = where(players(allocation)[..., None], power, 0.0)
-    looped = _looped_phase(p, p.migration, state, on_air, change)
-    if looped is not None:
-        return looped
+    arrays = (on_air, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
+    if power.ndim == 3 and all(type(a) is np.ndarray and len(a) == len(power) for a in arrays):
+        law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)
+        rows = map(np.ascontiguousarray, arrays)
+        return MovingTimes(*phase_rows(law, p.transmissions, rules.block_bits, rules.through_cu, *rows))
+    # Other libraries, and one state for all plans.
     sent = radio.mean_active_power(on_air, change.involved)
     seconds = seconds_per_bit(p, state, power, radio.interference(state.cross_gain, sent))
-    return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)
-
-
-def _looped_phase(
-    p: Parameters, rules: Migration, state: SystemState, power: Array, change: Handover
-) -> MovingTimes | None:
-    """Times of the phase by a compiled loop; ``None`` unless all are NumPy arrays, a state per plan."""
-    arrays = (power, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
-    if any(type(array) is not np.ndarray or len(array) != len(power) for array in arrays) or power.ndim != 3:
-        return None
-    times = MovingTimes(np.empty(power.shape[:2]), np.empty(power.shape), np.empty(power.shape))
-    law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)
-    powers, gain, cross_gain, moved, leaving, involved = map(np.ascontiguousarray, arrays)
-    phase_rows(
-        law,
-        p.transmissions,
-        rules.block_bits,
-        rules.through_cu,
-        powers,
-        gain,
-        cross_gain,
-        moved,
-        leaving,
-        involved,
-        *times,
-    )
-    return times
+    return moving_times(change, rules.block_bits * seconds, rules.through_cu)

@@ -9,19 +9,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.dynamics.walk_loops import (
-    distances_to,
-    hops_of_pairs,
-    leaving_rows,
-    moved_shadowing,
-    walked_rows,
-    ways_of_pairs,
-)
 from collapipe_env.dynamics.walks import PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY, require_within
-from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, correlated, leaves_on_leg
+from collapipe_env.kernels.walking import hop_rows, leaving_rows, shadow_rows, way_rows
+from collapipe_env.physics.motion import (
+    MOST_LEGS,
+    NUMBERS_PER_LEG,
+    correlated,
+    forgotten,
+    leaves_on_leg,
+    length,
+)
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.process import Carried, Limits, Observed, Process
@@ -132,8 +132,9 @@ class Mobility(Process):
         self._law = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there.astype(np.float64))
-        # Nodes of each pair, in the order of `System.link_gain`.
-        self._ends = tuple(Constant(nodes) for nodes in np.triu_indices(K + 1, 1))
+        # Nodes of each pair, in the order of `System.link_gain`; without the CU, at 0.
+        first, second = (np.eye(K + 1)[1:, nodes] for nodes in np.triu_indices(K + 1, 1))
+        self._added, self._apart = Constant(first + second), Constant(first - second)
         self._deviation_db = scenario.radio.d2d_shadowing_db
         self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
         self._links = link_count(scenario)
@@ -161,7 +162,8 @@ class Mobility(Process):
         half = 0.5 * self._side
         offset = xp.astype(system.device_offset, xp.float64)
         x, y = (xp.clip(half + self._stretch * offset[..., i], 0.0, self._side) for i in (0, 1))
-        walk = start_pausing_and_going(self._law, x, y, xp.reshape(self._of_devices(u), (*x.shape, -1)))
+        mine = xp.reshape(u[:, : self._first_of_pairs], (*x.shape, -1))
+        walk = start_pausing_and_going(self._law, x, y, mine)
         for name in walk:
             # Slots without a device: on the CU, at rest.
             rest = 0.0 if name in ("speed", "pause") else half
@@ -171,53 +173,30 @@ class Mobility(Process):
             carried["leaves_s"] = self._leaves(walk)
         if self._walking:
             # The shadowing that the episode drew, for the places of the layout.
-            pairs = system.link_gain[:, self.scenario.clusters :] / path_gain_d2d(self._hops(x, y))
+            pairs = system.link_gain[:, self.scenario.clusters :] / path_gain_d2d(
+                self._hops({"x": x, "y": y})
+            )
             carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
         if self._drifting:
-            numbers = normal(u[:, self._first_of_links :])[:, : self._links]
-            carried["environment_db"] = self.spec.environment_sd_db * numbers
+            fresh = normal(u, self._first_of_links, self._links)
+            carried["environment_db"] = self.spec.environment_sd_db * fresh
         return carried
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Walk for the seconds that passed, and move the shadowing."""
-        xp = namespace(u)
-        seconds = xp.astype(delta_s, xp.float64, copy=False)
-        following = {**carried, **self._walked(carried, u, seconds)}
+        seconds = namespace(u).astype(delta_s, u.dtype, copy=False)
+        following = {**carried, **pause_and_go(self._law, carried, self._there.like(u), seconds, u)}
         if self._reach is not None:
             following["leaves_s"] = self._leaves(following)
         if self._walking:
-            lag = self._ways(carried, following) / self.spec.decorrelation_m
-            places = self._first_of_pairs, self._first_of_links
-            before = carried["shadowing_db"]
-            following["shadowing_db"] = self._shadowing(before, lag, self._deviation_db, u, *places)
+            lag, before = self._ways(carried, following) / self.spec.decorrelation_m, carried["shadowing_db"]
+            moved = self._shadowing(before, lag, self._deviation_db, u, self._first_of_pairs)
+            following["shadowing_db"] = moved
         if self._drifting:
             lag, deviation = (seconds / self.spec.environment_time_s)[:, None], self.spec.environment_sd_db
-            before = carried["environment_db"]
-            following["environment_db"] = self._shadowing(before, lag, deviation, u, self._first_of_links)
+            moved = self._shadowing(carried["environment_db"], lag, deviation, u, self._first_of_links)
+            following["environment_db"] = moved
         return following
-
-    def _walked(self, carried: Carried, u: Array, seconds: Array) -> Carried:
-        """Walks after the given seconds (R,)."""
-        if type(u) is np.ndarray:
-            return walked_rows(self._law, carried, self._there.values, u, seconds)
-        each = seconds[:, None, None] * self._there.like(u)
-        return pause_and_go(self._law, carried, self._of_devices(u), each)
-
-    def _ways(self, before: Carried, after: Carried) -> Array:
-        """Sums of the displacements of the two nodes of each pair between two walks (R, pairs) [m]."""
-        if type(after["x"]) is np.ndarray:
-            return ways_of_pairs(before, after, self._pairs)
-        xp = namespace(after["x"])
-        first, second = self._of_pairs(xp.hypot(after["x"] - before["x"], after["y"] - before["y"]), 0.0)
-        return xp.reshape(first + second, (-1, self._pairs))
-
-    def _shadowing(
-        self, before: Array, lag: Array, deviation: float, u: Array, first: int, end: int | None = None
-    ) -> Array:
-        """Shadowing after a lag, with noise from the columns of ``u`` from the first one (R, links) [dB]."""
-        if type(u) is np.ndarray:
-            return moved_shadowing(before, lag, deviation, u, first)
-        return correlated(before, lag, deviation * normal(u[:, first:end])[:, : before.shape[1]])
 
     @property
     def sends_away(self) -> bool:
@@ -228,50 +207,52 @@ class Mobility(Process):
         """Devices outside are away; the nearest of them stay where the encoder would not fit the others."""
         if self._reach is None:
             return Limits()
-        away = self._from_cu(carried)
+        away = length(*self._from_cu(carried))
         return Limits(present=away <= self._reach, stay_order=away)
 
-    def _from_cu(self, walk: Carried) -> Array:
-        """Distance of each device from its CU (R, N, K) [m]."""
-        half, x, y = 0.5 * self._side, walk["x"], walk["y"]
-        if type(x) is np.ndarray:
-            return distances_to(half, x, y)
-        return namespace(x).hypot(x - half, y - half)
+    def _from_cu(self, walk: Carried) -> tuple[Array, Array]:
+        """Place of each device seen from its CU (R, N, K) [m], both coordinates."""
+        half = 0.5 * self._side
+        return walk["x"] - half, walk["y"] - half
 
     def _leaves(self, walk: Carried) -> Array:
         """Time until each device leaves on its present course (R, N, K), at most ``ANNOUNCED_S`` [s]."""
-        assert self._reach is not None
-        x, y = walk["x"], walk["y"]
+        x, y, *ends, speed = (walk[name] for name in ("x", "y", "target_x", "target_y", "speed"))
         if type(x) is np.ndarray:
-            return leaving_rows(self._law, walk, self._reach, ANNOUNCED_S)
-        half = 0.5 * self._side
-        way = walk["target_x"] - x, walk["target_y"] - y
-        return leaves_on_leg(self._reach, ANNOUNCED_S, x - half, y - half, *way, walk["speed"])
+            return leaving_rows(self._reach, 0.5 * self._side, ANNOUNCED_S, x, y, *ends, speed)
+        way = ends[0] - x, ends[1] - y
+        return leaves_on_leg(self._reach, ANNOUNCED_S, *self._from_cu(walk), *way, speed)
 
-    def _of_devices(self, u: Array) -> Array:
-        """Uniform numbers of the devices' legs (R, N, K, MOST_LEGS, NUMBERS_PER_LEG)."""
-        mine = u[:, : self._first_of_pairs]
-        return namespace(u).reshape(mine, (u.shape[0], *self._devices, MOST_LEGS, NUMBERS_PER_LEG))
+    def _ways(self, before: Carried, after: Carried) -> Array:
+        """Sums of the displacements of the two nodes of each pair between two walks (R, pairs) [m]."""
+        x, y, old_x, old_y = after["x"], after["y"], before["x"], before["y"]
+        if type(x) is np.ndarray:
+            return way_rows(old_x, old_y, x, y)
+        return self._of_pairs(length(x - old_x, y - old_y), self._added)
 
-    def _of_pairs(self, devices: Array, cu: float) -> tuple[Array, Array]:
-        """Numbers of the first and of the second node of each pair (R, N, pairs).
+    def _shadowing(self, before: Array, lag: Array, deviation: float, u: Array, first: int) -> Array:
+        """Shadowing after a lag, with noise from the columns of ``u`` from the first one (R, links) [dB]."""
+        if type(u) is np.ndarray:
+            return shadow_rows(before, forgotten(lag), deviation, u, first)
+        return correlated(before, forgotten(lag), deviation * normal(u, first, before.shape[1]))
+
+    def _of_pairs(self, devices: Array, ends: Constant) -> Array:
+        """Sums or differences of the two nodes of each pair (R, pairs); 0 for the CU.
 
         Args:
             devices: Numbers of devices (R, N, K).
-            cu: Number of every CU.
+            ends: Weight of each device in each pair of its cluster (K, pairs of a cluster), 0, 1 or -1.
         """
         xp = namespace(devices)
-        nodes = xp.concat((xp.full_like(devices[..., :1], cu), devices), axis=-1)
-        first, second = (xp.take(nodes, at.like(devices, xp.int64), axis=-1) for at in self._ends)
-        return first, second
+        return xp.reshape(xp.matmul(devices, ends.like(devices)), (-1, self._pairs))
 
-    def _hops(self, x: Array, y: Array) -> Array:
-        """Distances between the clusters' pairs (R, N * pairs), of devices at places (R, N, K) [m]."""
-        xp, half, least = namespace(x), 0.5 * self._side, self.scenario.cluster.hop_min_m
-        if xp is np:
-            return hops_of_pairs(x, y, self._side, least, self._pairs)
-        east, north = (first - second for first, second in (self._of_pairs(x, half), self._of_pairs(y, half)))
-        return xp.reshape(at_least(xp.hypot(east, north), least), (x.shape[0], -1))
+    def _hops(self, walk: Carried) -> Array:
+        """Distances between the clusters' pairs (R, pairs) [m], at least the shortest hop."""
+        least = self.scenario.cluster.hop_min_m
+        if type(walk["x"]) is np.ndarray:
+            return hop_rows(walk["x"], walk["y"], 0.5 * self._side, least)
+        east, north = (self._of_pairs(place, self._apart) for place in self._from_cu(walk))
+        return at_least(length(east, north), least)
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, and change those of uplinks."""
@@ -281,7 +262,7 @@ class Mobility(Process):
             gain_db = xp.asarray(carried["environment_db"], copy=True)
         else:
             gain_db = xp.zeros_like(system.link_gain, dtype=xp.float64)
-        gain_db[:, N:] -= path_loss_d2d(self._hops(carried["x"], carried["y"]))
+        gain_db[:, N:] -= path_loss_d2d(self._hops(carried))
         if self._walking:
             gain_db[:, N:] += carried["shadowing_db"]
         gain = gain_of(gain_db)

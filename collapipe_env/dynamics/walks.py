@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
+import numpy as np
+
 from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
-from collapipe_env.physics.motion import MOST_LEGS, paused, walked
+from collapipe_env.kernels.walking import walk_rows
+from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, paused_and_gone
 
 Walk = Mapping[str, Array]
 """Arrays (R, N, K) by name."""
@@ -22,6 +26,8 @@ MEAN_DISTANCE = (2.0 + math.sqrt(2.0) + 5.0 * math.asinh(1.0)) / 15.0
 """Mean distance of two uniform points of the unit square, 0.5214."""
 
 _NEWTON_STEPS = 6
+_NAMES = ("x", "y", "target_x", "target_y", "speed", "pause")
+_PARTS = itemgetter(*_NAMES)
 
 
 class PauseGo(NamedTuple):
@@ -137,36 +143,24 @@ def _chord_slope(u: Array) -> Array:
     return t
 
 
-def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str, Array]:
-    """Walks after some seconds of pauses and legs.
-
-    A device begins at most :data:`MOST_LEGS` legs. At the end of the last one it waits: its next pause begins
-    in the next call.
+def pause_and_go(law: PauseGo, walk: Walk, there: Array, seconds: Array, u: Array) -> dict[str, Array]:
+    """Walks after some seconds; see :func:`collapipe_env.physics.motion.paused_and_gone`.
 
     Args:
         walk: As :func:`start_pausing_and_going` returns it; not written to.
-        u: Uniform numbers (R, N, K, MOST_LEGS, NUMBERS_PER_LEG).
-        seconds: Time to move by (R, N, K), >= 0 [s].
+        there: 1 for slots of devices, 0 for others (N, K), which do not move.
+        seconds: Time to move by (R,), >= 0 [s].
+        u: Uniform numbers (R, at least N K MOST_LEGS NUMBERS_PER_LEG): device by device, leg by leg.
 
     Returns:
         The walks, by the same names.
     """
-    xp = namespace(u)
-    x, y, to_x, to_y, speed, pause = (
-        walk[name] for name in ("x", "y", "target_x", "target_y", "speed", "pause")
-    )
-    left = seconds
-    for leg in range(MOST_LEGS + 1):
-        x, y, left, arrives = walked(x, y, to_x, to_y, speed, left)
-        if leg == MOST_LEGS:
-            break
-        speed = xp.where(arrives, 0.0, speed)
-        pause = xp.where(arrives, -law.pause_s * xp.log(u[..., leg, 0]), pause)
-        pause, left, departs = paused(speed, pause, left)
-        to_x = xp.where(departs, law.side * u[..., leg, 1], to_x)
-        to_y = xp.where(departs, law.side * u[..., leg, 2], to_y)
-        drawn = law.slowest + (law.fastest - law.slowest) * u[..., leg, 3]
-        speed = xp.where(departs, drawn, speed)
-    # Rounding may carry a place past its target.
-    x, y = xp.clip(x, 0.0, law.side), xp.clip(y, 0.0, law.side)
-    return {"x": x, "y": y, "target_x": to_x, "target_y": to_y, "speed": speed, "pause": pause}
+    before = _PARTS(walk)
+    if type(u) is np.ndarray:
+        moved = walk_rows(tuple(law), before, there, seconds, u)
+    else:
+        xp, each = namespace(u), MOST_LEGS * NUMBERS_PER_LEG
+        mine = xp.reshape(u[:, : math.prod(there.shape) * each], (*before[0].shape, each))
+        left = seconds[:, None, None] * there
+        moved = paused_and_gone(*law, *before, left, [mine[..., i] for i in range(each)])
+    return dict(zip(_NAMES, moved, strict=True))

@@ -102,11 +102,6 @@ def sqrt(x: Array) -> Array:
     return namespace(x).sqrt(x)
 
 
-def hypot(x: Array, y: Array) -> Array:
-    """``sqrt(x^2 + y^2)`` of arrays; compiled loops have their own version for numbers."""
-    return namespace(x).hypot(x, y)
-
-
 def cos_sin_of_turns(turns: Array) -> tuple[Array, Array]:
     """``cos(2 pi t)`` and ``sin(2 pi t)`` of an array; compiled loops have their own version."""
     xp, angle = namespace(turns), (2.0 * math.pi) * turns
@@ -116,6 +111,14 @@ def cos_sin_of_turns(turns: Array) -> tuple[Array, Array]:
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
     """Return ``x`` where the condition holds, ``y`` elsewhere; compiled loops have their own version."""
     return namespace(condition).where(condition, x, y)
+
+
+def possible(condition: Array) -> Any:  # noqa: ARG001 - numbers look at it
+    """Return whether a branch is to be taken: always for arrays; compiled loops return a number's condition.
+
+    What the branch changes must depend on the condition element by element. Loops then skip work in vain.
+    """
+    return True
 
 
 def at_least(values: Array, bound: float) -> Array:

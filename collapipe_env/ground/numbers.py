@@ -94,3 +94,11 @@ def normal_rows(u: FloatArray, first: int, apart: FloatArray, out: FloatArray) -
             apart[0, pair], apart[1, pair] = normal_pair(apart[0, pair], apart[1, pair])
         for i in range(C):
             out[r, i] = apart[i % 2, i // 2]
+
+
+@compiled
+def normals(u: FloatArray, first: int, count: int) -> FloatArray:
+    """Return standard normal numbers (R, count) from the columns of uniform ones from the first one on."""
+    found = np.empty((u.shape[0], count))
+    normal_rows(u, first, np.empty((2, (count + 1) // 2)), found)
+    return found

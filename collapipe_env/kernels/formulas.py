@@ -65,14 +65,6 @@ def _sqrt(x: Any) -> Any:
     return lambda x: math.sqrt(x)
 
 
-@overload(arrays.hypot, strict=False)
-def _hypot(x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
-    if not _is_number(x):
-        return None
-    # For lengths in metres: faster than the C library's hypot, which also handles squares that overflow.
-    return lambda x, y: math.sqrt(x * x + y * y)
-
-
 @overload(arrays.cos_sin_of_turns, strict=False)
 def _cos_sin_of_turns(turns: Any) -> Any:
     if not _is_number(turns):
@@ -105,6 +97,13 @@ def _where(condition: Any, x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks
     if not _is_number(condition):
         return None
     return lambda condition, x, y: x if condition else y
+
+
+@overload(arrays.possible, strict=False)
+def _possible(condition: Any) -> Any:
+    if not _is_number(condition):
+        return None
+    return lambda condition: condition
 
 
 @overload(arrays.at_most, strict=False)
@@ -151,11 +150,12 @@ for _formula in (
     energy.cu_energy,
     energy.radio_power,
     energy.circuit_energy,
+    motion.length,
     motion.walked,
     motion.paused,
     motion.seconds_inside,
     motion.leaves_on_leg,
-    motion.weights_of,
+    motion.correlated,
     overheads.launch_time,
     overheads.update_time,
     overheads.latency_of_chain,
@@ -169,3 +169,5 @@ for _formula in (
     loss_curve.loss_at,
 ):
     register_jitable(_formula)
+# A call for every device would take longer than the walk of most, who stand still.
+register_jitable(forceinline=True)(motion.paused_and_gone)

@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
-from collapipe_env.physics.moves import LOST, STAY, TRAVEL
+from collapipe_env.physics.moves import LOST, TRAVEL
 
 
 @compiled
-def holder_rows(blocks: IntArray, holders: BoolArray) -> None:
-    """Write the holder of each block under plans of one device a stage, in the order of the devices.
+def holder_rows(blocks: IntArray, depth: int) -> BoolArray:
+    """Return the holder of each block under plans of one device a stage, in the order of the devices.
 
     Args:
         blocks: Consecutive blocks of each device (E, N, K).
-        holders: (E, N, L, K+1), written; the first node is the server, which holds the remaining blocks.
+        depth: Blocks of the encoder ``L``.
+
+    Returns:
+        (E, N, L, K+1); the first node is the server, which holds the remaining blocks.
     """
-    E, N, L, nodes = holders.shape
+    E, N, K = blocks.shape
+    holders = np.zeros((E, N, depth, K + 1), dtype=np.bool_)
     for e in range(E):
         for n in range(N):
-            k, left = 0, blocks[e, n, 0]
-            for block in range(L):
-                while left == 0 and k < nodes - 1:
-                    k += 1
-                    left = blocks[e, n, k] if k < nodes - 1 else 0
-                for node in range(nodes):
-                    holders[e, n, block, node] = False
-                if k < nodes - 1:
+            block = 0
+            for k in range(K):
+                for _ in range(blocks[e, n, k]):
                     holders[e, n, block, k + 1] = True
-                    left -= 1
-                else:
-                    holders[e, n, block, 0] = True
+                    block += 1
+            holders[e, n, block:, 0] = True
+    return holders
 
 
 @compiled
 def handover_rows(
-    before: BoolArray,
-    present: BoolArray,
-    after: BoolArray,
-    moves: bool,
-    moved: FloatArray,
-    leaving: FloatArray,
-    moments: IntArray,
-    involved: BoolArray,
-) -> None:
+    before: BoolArray, present: BoolArray, after: BoolArray, moves: bool
+) -> tuple[FloatArray, FloatArray, IntArray, BoolArray]:
     """Find the blocks that change hands; see :func:`collapipe_env.physics.moves.handover`.
 
     Args:
@@ -50,20 +44,17 @@ def handover_rows(
         present: Present devices (E, N, K).
         after: Holders now (E, N, L, K+1).
         moves: Whether moments travel at all.
-        moved: (E, N, K, K), written.
-        leaving: (E, N, K), written.
-        moments: (E, N, L), written.
-        involved: (E, N, K), written.
+
+    Returns:
+        The four arrays of a ``Handover``.
     """
     E, N, L, nodes = before.shape
     K = nodes - 1
+    moved, leaving = np.zeros((E, N, K, K)), np.zeros((E, N, K))
+    moments = np.zeros((E, N, L), dtype=np.int64)
+    involved = np.zeros((E, N, K), dtype=np.bool_)
     for e in range(E):
         for n in range(N):
-            for i in range(K):
-                leaving[e, n, i] = 0.0
-                involved[e, n, i] = False
-                for j in range(K):
-                    moved[e, n, i, j] = 0.0
             for block in range(L):
                 started, lead, arrives = before[e, n, block, 0], -1, False
                 for k in range(K):
@@ -76,7 +67,6 @@ def handover_rows(
                     if had or has:
                         involved[e, n, k] = True
                 to_server = after[e, n, block, 0] and not before[e, n, block, 0]
-                moments[e, n, block] = STAY
                 if moves and lead >= 0 and arrives:
                     moments[e, n, block] = TRAVEL
                     leaving[e, n, lead] += 1.0
@@ -86,3 +76,4 @@ def handover_rows(
                             moved[e, n, lead, k] += 1.0
                 elif started and (arrives or to_server):
                     moments[e, n, block] = LOST
+    return moved, leaving, moments, involved

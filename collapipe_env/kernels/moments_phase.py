@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray
@@ -21,10 +23,7 @@ def phase_rows(
     moved: FloatArray,
     leaving: FloatArray,
     involved: BoolArray,
-    duration: FloatArray,
-    sent: FloatArray,
-    received: FloatArray,
-) -> None:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Price the phase; see :func:`collapipe_env.physics.moves.moving_times`.
 
     Args:
@@ -38,30 +37,27 @@ def phase_rows(
         moved: Blocks from device to device (E, N, K, K).
         leaving: Blocks that leave a device (E, N, K).
         involved: Devices that held or hold a block (E, N, K).
-        duration: (E, N) [s], written.
-        sent: Airtimes of senders (E, N, K+1) [s], written.
-        received: Airtimes of receivers (E, N, K+1) [s], written.
+
+    Returns:
+        The three arrays of ``MovingTimes``.
     """
     noise_density, bandwidth_hz, snr_cap, threshold = radio
     E, N, nodes = power.shape
+    duration, sent, received = np.empty((E, N)), np.zeros((E, N, nodes)), np.zeros((E, N, nodes))
+    mean = np.empty(N)
     for e in range(E):
-        # Until the times are written, their arrays hold mean powers of active nodes, and noise.
         for n in range(N):
             together, count = power[e, n, 0], 1.0
             for k in range(1, nodes):
                 if involved[e, n, k - 1]:
                     together += power[e, n, k]
                     count += 1.0
-            received[e, n, 0] = together / count
+            mean[n] = together / count
         for n in range(N):
             disturbance = 0.0
             for m in range(N):
-                disturbance += cross_gain[e, m, n] * received[e, m, 0]
-            duration[e, n] = d2d_noise(noise_density, bandwidth_hz, disturbance)
-        for n in range(N):
-            noise = duration[e, n]
-            for k in range(nodes):
-                sent[e, n, k] = received[e, n, k] = 0.0
+                disturbance += cross_gain[e, m, n] * mean[m]
+            noise = d2d_noise(noise_density, bandwidth_hz, disturbance)
             for i in range(nodes):
                 for j in range(nodes):
                     blocks = 0.0
@@ -85,3 +81,4 @@ def phase_rows(
             if not through_cu:
                 for k in range(1, nodes):
                     duration[e, n] = max(duration[e, n], max(sent[e, n, k], received[e, n, k]))
+    return duration, sent, received

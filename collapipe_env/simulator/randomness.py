@@ -14,9 +14,9 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import Array, WordArray, namespace
+from collapipe_env.ground.arrays import Array, WordArray, loop_array, namespace
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.ground.numbers import normal_pair
+from collapipe_env.ground.numbers import normal_pair, normals
 
 Index = npt.NDArray[np.intp]
 
@@ -93,13 +93,22 @@ class SeededGenerators(Sequence[np.random.Generator]):
         return self._made[places]
 
 
-def normal(uniform: Array) -> Array:
+def normal(u: Array, first: int = 0, count: int | None = None) -> Array:
     """Standard normal numbers from uniform ones, pair by pair (Box and Muller).
 
     Args:
-        uniform: Uniform numbers in (0, 1), with an even number of columns (R, C).
+        u: Uniform numbers in (0, 1) (R, C).
+        first: Column of the first one to use.
+        count: Numbers to return for each row, from one column more where it is odd; ``None`` for one from
+            each column, whose number must be even.
+
+    Returns:
+        Numbers (R, count).
     """
-    xp = namespace(uniform)
-    pairs = xp.reshape(uniform, (uniform.shape[0], -1, 2))
+    count = u.shape[1] - first if count is None else count
+    if type(u) is np.ndarray and u.dtype == np.float64:
+        return normals(loop_array(u, np.float64), first, count)
+    xp = namespace(u)
+    pairs = xp.reshape(u[:, first : first + count + count % 2], (u.shape[0], -1, 2))
     numbers = xp.stack(normal_pair(xp.log(pairs[..., 0]), pairs[..., 1]), axis=-1)
-    return xp.reshape(numbers, uniform.shape)
+    return xp.reshape(numbers, (u.shape[0], -1))[:, :count]

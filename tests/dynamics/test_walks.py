@@ -25,8 +25,12 @@ def started(law, count, seed=0):
 
 
 def moved(law, walk, rng, seconds):
-    shape = (*walk["x"].shape, MOST_LEGS, NUMBERS_PER_LEG)
-    return pause_and_go(law, walk, rng.uniform(size=shape), np.full(walk["x"].shape, float(seconds)))
+    return after(law, walk, rng.uniform(size=(*walk["x"].shape, MOST_LEGS, NUMBERS_PER_LEG)), seconds)
+
+
+def after(law, walk, u, seconds):
+    rows, *devices = walk["x"].shape
+    return pause_and_go(law, walk, np.ones(devices), np.full(rows, float(seconds)), u.reshape(rows, -1))
 
 
 def scalar_walk(law, x, y, to_x, to_y, speed, pause, u, left):
@@ -55,7 +59,7 @@ def scalar_walk(law, x, y, to_x, to_y, speed, pause, u, left):
 def test_a_batch_walks_as_one_device_after_the_other(law, seconds):
     walk, rng = started(law, 400)
     u = rng.uniform(size=(1, 1, 400, MOST_LEGS, NUMBERS_PER_LEG))
-    found = pause_and_go(law, walk, u, np.full((1, 1, 400), seconds))
+    found = after(law, walk, u, seconds)
     names = ("x", "y", "target_x", "target_y", "speed", "pause")
     for k in range(400):
         expected = scalar_walk(law, *(float(walk[name][0, 0, k]) for name in names), u[0, 0, k], seconds)
@@ -66,7 +70,7 @@ def test_a_device_begins_at_most_eight_legs_in_a_round():
     hasty = PauseGo(4.0, 0.1, 5.0, 5.0)
     walk, rng = started(hasty, 50)
     u = rng.uniform(size=(1, 1, 50, MOST_LEGS, NUMBERS_PER_LEG))
-    found = pause_and_go(hasty, walk, u, np.full((1, 1, 50), 1e5))
+    found = after(hasty, walk, u, 1e5)
     np.testing.assert_allclose(found["x"], 4.0 * u[..., -1, 1], rtol=1e-12)
     np.testing.assert_allclose(found["y"], 4.0 * u[..., -1, 2], rtol=1e-12)
     # It goes on in the next round: with a pause, as nothing is left of the leg.
