@@ -118,7 +118,7 @@ class IdSpec(EnvSpec):
 def register_environments() -> None:
     """Register every id with Gymnasium; doing so twice is harmless."""
     plain = (ENTRY_POINT, VECTOR_ENTRY_POINT)
-    vectors = (f"{OBJECTIVES}:MultiObjectiveEnv", f"{OBJECTIVES}:make_multi_objective_vector")
+    vectors = (f"{OBJECTIVES}:MultiObjectiveEnv", f"{OBJECTIVES}:MultiObjectiveVectorEnv")
     ids = [(*each, plain) for each in chain(environment_ids(), short_ids())]
     ids += [(*each, vectors) for each in multi_objective_ids()]
     for name, kwargs, (entry_point, vector_entry_point) in ids:

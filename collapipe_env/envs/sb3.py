@@ -22,13 +22,11 @@ from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_inf
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.ground.errors import (
-    AllocationError,
     ScenarioError,
     UnknownArgumentError,
     nearest_name,
     shown,
 )
-from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.physics.allocation import Allocation
 
 InfoStyle = Literal["sparse", "full"]
@@ -68,6 +66,7 @@ class CollaPipeVecEnv(VecEnv):
 
     Attributes:
         env: The vector environment.
+        spec: Gymnasium's specification, ``None`` unless the environment was made by its id.
         last_info: ``delay``, ``cost``, ``backlog``, ``loss`` and so on of the last step, arrays (E,).
 
     Raises:
@@ -76,6 +75,7 @@ class CollaPipeVecEnv(VecEnv):
 
     reset_infos: list[dict[str, Any]]
     render_mode: str | None
+    _actions: npt.NDArray[Any]
 
     def __init__(self, env: CollaPipeVectorEnv, info: InfoStyle = "sparse") -> None:
         if not isinstance(env, CollaPipeVectorEnv):
@@ -98,14 +98,8 @@ class CollaPipeVecEnv(VecEnv):
         self._rows = [EnvironmentRow(env, row) for row in range(env.num_envs)]
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.metadata: dict[str, Any] = dict(CollaPipeEnv.metadata)
-        self._actions: npt.NDArray[Any] = np.zeros(env.action_space.shape or (), dtype=np.float32)
+        self.spec = env.spec
         self._built = time.time()
-        self._begun = False
-
-    @property
-    def spec(self) -> Any:
-        """Gymnasium's specification, ``None`` unless the environment was made by its id."""
-        return self.env.spec
 
     def reset(self) -> Observation:
         """Start new episodes, with the seeds given by :meth:`seed`.
@@ -120,23 +114,10 @@ class CollaPipeVecEnv(VecEnv):
         self.reset_infos = rows_of_info(info, slice(None))
         self._reset_seeds()
         self._reset_options()
-        self._begun = True
         return observation
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
-        """Store the actions (E, A) of the next step.
-
-        Raises:
-            AllocationError: For a wrong shape or type.
-            ScenarioError: Before the first :meth:`reset`.
-        """
-        if not self._begun:
-            raise ScenarioError("the environments were never reset: call reset() before the first step")
-        actions = real_numbers("actions", actions, self._actions.shape)
-        if actions.shape != self._actions.shape:
-            raise AllocationError(
-                f"actions have shape {actions.shape}, expected {self._actions.shape}: one action a row"
-            )
+        """Store the actions (E, A) of the next step, which checks them."""
         self._actions = actions
 
     def step_wait(self) -> StepReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,24 @@ from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.ground.real_numbers import real_numbers
+
+E = TypeVar("E")
+
+
+def unwrapped(env: Any, wrapper: str, kind: type[E]) -> E:
+    """Return the environment inside of all wrappers, or refuse one of another kind with an error."""
+    inner = env.unwrapped
+    if not isinstance(inner, kind):
+        raise ScenarioError(f"{wrapper} wraps a {kind.__name__}, not {type(inner).__name__}")
+    return inner
+
+
+def flat_layout(env: CollaPipeEnv, wrapper: str) -> ObservationLayout:
+    """Return the layout of the flat observation, or refuse an environment with another one."""
+    layout = env.observation_layout
+    if not isinstance(layout, ObservationLayout):
+        raise ScenarioError(f"{wrapper} needs the flat observation: leave out observation='graph'")
+    return layout
 
 
 class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -50,10 +68,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         for name, levels in ((f"{kind}_levels", levels) for kind, levels in asked.items()):
             if levels < 2:
                 raise ScenarioError(f"{name} = {levels!r}: at least 2 are needed")
-        inner = env.unwrapped
-        if not isinstance(inner, CollaPipeEnv):
-            raise ScenarioError(f"MultiDiscreteActions wraps a CollaPipeEnv, not {type(inner).__name__}")
-        codec = inner.codec
+        codec = unwrapped(env, "MultiDiscreteActions", CollaPipeEnv).codec
         K = codec.devices
         cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
         cluster += [len(codec.micro_batch_choices), bandwidth_levels]
@@ -99,12 +114,9 @@ class MagnifiedBacklog(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCo
         gym.ObservationWrapper.__init__(self, env)
         if not 0.0 < unit < float("inf"):
             raise ScenarioError(f"unit = {unit!r}: a number above 0 is needed")
-        inner, space = env.unwrapped, env.observation_space
-        if not isinstance(inner, CollaPipeEnv):
-            raise ScenarioError(f"MagnifiedBacklog wraps a CollaPipeEnv, not {type(inner).__name__}")
-        layout = inner.observation_layout
-        if not isinstance(space, spaces.Box) or not isinstance(layout, ObservationLayout):
-            raise ScenarioError("MagnifiedBacklog needs the flat observation: leave out observation='graph'")
+        inner, space = unwrapped(env, "MagnifiedBacklog", CollaPipeEnv), env.observation_space
+        layout = flat_layout(inner, "MagnifiedBacklog")
+        assert isinstance(space, spaces.Box)
         self._factor = np.ones(space.shape, dtype=np.float32)
         for name in layout.keys() & {"device_backlog", "cu_backlog", "server_backlog"}:
             self._factor[layout[name].slice] = inner.scenario.budgets.backlog_cap / unit

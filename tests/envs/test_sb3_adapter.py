@@ -13,7 +13,7 @@ from stable_baselines3.common.monitor import Monitor
 
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, NotResetError, ScenarioError
 
 
 @pytest.mark.parametrize("info", ["sparse", "full"])
@@ -229,7 +229,7 @@ def test_other_environments_are_refused():
     ("use", "error", "message"),
     [
         (lambda env: env.step(np.zeros((2, 18))), AllocationError, r"\(2, 18\), expected \(3, 18\)"),
-        (lambda env: env.step(np.zeros(18)), AllocationError, "one action a row"),
+        (lambda env: env.step(np.zeros(18)), AllocationError, "one action for each environment"),
         (lambda env: env.step(np.full((3, 18), np.nan)), AllocationError, r"action\[0, 0\] is nan"),
         (lambda env: (env.set_options({"mask": 1}), env.reset()), ScenarioError, "'mask' = 1: none"),
         (lambda env: env.env_method("reset", options={"a": 1}), ScenarioError, "'a' = 1: none are known"),
@@ -253,5 +253,5 @@ def test_bad_use_is_refused(use, error, message):
 
 
 def test_a_step_before_the_first_reset_is_refused():
-    with pytest.raises(ScenarioError, match="never reset: call reset"):
+    with pytest.raises(NotResetError, match="before its first reset: call reset"):
         make_adapter("small").step(np.zeros((3, 18)))

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from collapipe_env.envs.cluster_columns import cluster_columns, cluster_layout
 from collapipe_env.envs.cluster_credit import cluster_rewards, require_cluster_credit
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.views.cost_apart import CostApart
 from collapipe_env.envs.views.objectives import MultiObjectiveEnv
+from collapipe_env.envs.wrappers import flat_layout, unwrapped
 from collapipe_env.ground.errors import (
     AllocationError,
     MissingPackageError,
@@ -69,6 +69,7 @@ class ClusterAgents(ParallelEnv):
         possible_agents: ``cluster_0`` to ``cluster_<N-1>``.
         agents: The same during an episode; empty before the first and after the end.
         state_space: Space of :meth:`state`.
+        observation_layout: Names, places, shapes and units of the features of one agent's observation.
 
     Raises:
         ScenarioError: For another environment, one with vector rewards or a cost apart, an unknown credit, or
@@ -76,9 +77,7 @@ class ClusterAgents(ParallelEnv):
     """
 
     def __init__(self, env: gym.Env[Any, Any], credit: Credit = "round") -> None:
-        inner = env.unwrapped
-        if not isinstance(inner, CollaPipeEnv):
-            raise ScenarioError(f"ClusterAgents wraps a CollaPipeEnv, not {type(inner).__name__}")
+        inner = unwrapped(env, "ClusterAgents", CollaPipeEnv)
         if isinstance(inner, MultiObjectiveEnv):
             raise ScenarioError(
                 "ClusterAgents gives every agent one number as reward, and this environment's rewards are "
@@ -92,9 +91,7 @@ class ClusterAgents(ParallelEnv):
                     'returns six: leave CostApart out; the cost is in every agent\'s info["cost"]'
                 )
             outer = outer.env
-        layout = inner.observation_layout
-        if not isinstance(layout, ObservationLayout):
-            raise ScenarioError("ClusterAgents needs the flat observation: leave out observation='graph'")
+        layout = flat_layout(inner, "ClusterAgents")
         same = env.observation_space == inner.observation_space and env.action_space == inner.action_space
         if not same:
             raise ScenarioError(
@@ -114,7 +111,7 @@ class ClusterAgents(ParallelEnv):
         self.possible_agents = [f"cluster_{n}" for n in range(N)]
         self.agents: list[str] = []
         self._columns = cluster_columns(layout, N)
-        self._layout = cluster_layout(layout, N)
+        self.observation_layout = cluster_layout(layout, N)
         whole = inner.observation_space
         assert isinstance(whole, spaces.Box)
         self.state_space = whole
@@ -128,11 +125,6 @@ class ClusterAgents(ParallelEnv):
             agent: spaces.Box(-1.0, 1.0, (entries,), np.float32) for agent in self.possible_agents
         }
         self._seen: Vector = np.zeros(whole.shape, dtype=np.float32)
-
-    @property
-    def observation_layout(self) -> ObservationLayout:
-        """Names, places, shapes and units of the features of one agent's observation."""
-        return self._layout
 
     def observation_space(self, agent: str) -> spaces.Box:
         """Space of an agent's observations."""

@@ -13,8 +13,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.wrappers import unwrapped
 from collapipe_env.ground.arrays import namespace
-from collapipe_env.ground.errors import ScenarioError
 
 SafeStep = tuple[Any, Any, Any, Any, Any, dict[str, Any]]
 """Observation, reward, cost, terminated, truncated, info."""
@@ -39,8 +39,7 @@ class CostApart(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
-        if not isinstance(env.unwrapped, CollaPipeEnv):
-            raise ScenarioError(f"CostApart wraps a CollaPipeEnv, not {type(env.unwrapped).__name__}")
+        unwrapped(env, "CostApart", CollaPipeEnv)
 
     def step(self, action: Any) -> SafeStep:  # type: ignore[override]
         """Play one round.
@@ -71,10 +70,7 @@ class VectorCostApart(VectorWrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
-        if not isinstance(env.unwrapped, CollaPipeVectorEnv):
-            raise ScenarioError(
-                f"VectorCostApart wraps a CollaPipeVectorEnv, not {type(env.unwrapped).__name__}"
-            )
+        unwrapped(env, "VectorCostApart", CollaPipeVectorEnv)
 
     def step(self, actions: Any) -> SafeStep:  # type: ignore[override]
         """Play one round in every row.

@@ -79,14 +79,28 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
     Args:
         num_envs: Number of environments, >= 1.
         scenario: As for the vector environment.
+        backend: ``"numpy"``; there is no other for vector rewards.
         **kwargs: As for the vector environment.
 
     Attributes:
         reward_space: Space of the rewards (3,) of one row, as MO-Gymnasium's vector environments have it.
         reward_dim: 3.
+
+    Raises:
+        ScenarioError: For another backend, or as for the vector environment.
     """
 
-    def __init__(self, num_envs: int = 1, scenario: ScenarioLike = "medium", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_envs: int = 1,
+        scenario: ScenarioLike = "medium",
+        backend: str = "numpy",
+        **kwargs: Any,
+    ) -> None:
+        if backend != "numpy":
+            raise ScenarioError(
+                f"backend = {backend!r} has no vector rewards: leave it out, or use an id without MO"
+            )
         super().__init__(num_envs, scenario, **kwargs)
         self.reward_space = reward_space()
         self.reward_dim = len(OBJECTIVES)
@@ -98,26 +112,6 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
         rewards = _last_objectives(self._mdp)
         rewards[waiting] = 0.0
         return observation, rewards, terminated, truncated, info
-
-
-def make_multi_objective_vector(
-    num_envs: int = 1, backend: str = "numpy", **arguments: Any
-) -> MultiObjectiveVectorEnv:
-    """Make the vector environment: ``gymnasium.make_vec`` calls this.
-
-    Args:
-        num_envs: Number of environments.
-        backend: ``"numpy"``; there is no other for vector rewards.
-        **arguments: For the class.
-
-    Raises:
-        ScenarioError: For another backend, or an argument that the class does not know.
-    """
-    if backend != "numpy":
-        raise ScenarioError(
-            f"backend = {backend!r} has no vector rewards: leave it out, or use an id without MO"
-        )
-    return MultiObjectiveVectorEnv(num_envs, **arguments)
 
 
 def _last_objectives(mdp: BatchMDP) -> npt.NDArray[np.float32]:
