@@ -47,13 +47,13 @@ def baselines_of(scenario: Scenario) -> tuple[Baseline, Baseline]:
     if scenario.workload.task == "classification":
         columns = learning.text_column, learning.label_column
         train, _, test = read_once(load_splits, learning.dataset, "reviews", *columns)
-        texts = (train.texts, train.labels), (test.texts, test.labels)
+        texts = (train.inputs, train.answers), (test.inputs, test.answers)
         return majority_class(*texts), naive_bayes(*texts)
     if scenario.workload.task == "ner":
         known, _, asked = load_entities(learning.dataset)
-        return nothing_tagged(), memorised_tags((known.words, known.tags), (asked.words, asked.tags))
+        return nothing_tagged(), memorised_tags((known.inputs, known.answers), (asked.inputs, asked.answers))
     pairs = read_once(load_parallel, learning.dataset, "messages", learning.languages)
-    first, last = ((part.sources, part.targets) for part in (pairs[0], pairs[2]))
+    first, last = ((part.inputs, part.answers) for part in (pairs[0], pairs[2]))
     return copied_source(last), nearest_target(first, last)
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
-from collapipe_env.models.tokenization import encode, train_tokenizer
+from collapipe_env.models.tokenization import encode
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.data_parts import Parts
+from collapipe_env.tasks.data_parts import Parts, Samples
 from collapipe_env.tasks.heads import ChoosingTask, PooledLinear
-from collapipe_env.tasks.labelled_texts import LabelledTexts, load_splits
-from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
+from collapipe_env.tasks.labelled_texts import load_splits
+from collapipe_env.tasks.preparation import (
+    once,
+    prepared,
+    read_once,
+    refuse_decoder,
+    require_outputs,
+    tokenizer_of,
+)
 
 
 class Classification(ChoosingTask):
@@ -33,17 +40,17 @@ class Classification(ChoosingTask):
         The tokeniser is the checkpoint's if there is one, otherwise it is learned from the training part.
         Strata are the classes.
         """
-        return once(_load, spec.dataset, spec.checkpoint, spec)
+        return once(_load, spec)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return the labels of the training part, sorted as numbers if all are integers, else as text."""
-        return _classes(_texts(spec)[0].labels)
+        return _classes(_texts(spec)[0].answers)
 
     def constant_answer(self, spec: TaskSpec, part: Literal["dev", "test"]) -> float:
         """Return the accuracy of always naming the most frequent class of the training part, in [0, 1]."""
         train, dev, test = _texts(spec)
-        labels = np.array((dev if part == "dev" else test).labels)
-        most_frequent = Counter(train.labels).most_common(1)[0][0]
+        labels = np.array((dev if part == "dev" else test).answers)
+        most_frequent = Counter(train.answers).most_common(1)[0][0]
         return float(np.mean(labels == most_frequent))
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -79,28 +86,24 @@ def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -
     return float(covariance / np.sqrt(true_variance * said_variance))
 
 
-def _texts(spec: TaskSpec) -> Parts[LabelledTexts]:
+def _texts(spec: TaskSpec) -> Parts:
     return read_once(load_splits, spec.dataset, "reviews", spec.text_column, spec.label_column)
 
 
-def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # noqa: ARG001
+def _load(spec: TaskSpec) -> TaskData:
     refuse_decoder(spec, "classification")
     parts = _texts(spec)
-    classes = _classes(parts[0].labels)
+    classes = _classes(parts[0].answers)
     require_outputs(spec, classes, "classes")
     numbers = {name: i for i, name in enumerate(classes)}
-    length = spec.architecture.sequence_length
-    if checkpoint is None:
-        tokenizer = train_tokenizer(parts[0].texts, spec.architecture.vocabulary)
-    else:
-        tokenizer = checkpoint_tokenizer(checkpoint, length)
+    tokenizer = tokenizer_of(spec, parts[0].inputs)
 
-    def split(part: LabelledTexts) -> Split:
-        targets = np.array([numbers[label] for label in part.labels], dtype=np.int64)
-        return Split(encode(tokenizer, part.texts, length), targets)
+    def split(part: Samples) -> Split:
+        targets = np.array([numbers[label] for label in part.answers], dtype=np.int64)
+        return Split(encode(tokenizer, part.inputs, spec.architecture.sequence_length), targets)
 
-    strata = np.array([numbers[label] for label in parts[0].labels], dtype=np.int64)
-    return prepared(parts, split, tokenizer, strata, classes=classes)
+    data = prepared(parts, split, tokenizer, classes=classes)
+    return replace(data, strata=data.train.targets)
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:

@@ -18,32 +18,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError, fits_a_line
-from collapipe_env.tasks.data_parts import (
-    PARTS,
-    Parts,
-    Samples,
-    held_out,
-    part_files,
-    part_of,
-    parted,
-    require_path,
-)
-from collapipe_env.tasks.hub import hub_tables
+from collapipe_env.tasks.data_parts import PARTS, Parts, Samples, held_out, part_of, parted
+from collapipe_env.tasks.data_sets import tables_at
 from collapipe_env.tasks.table_files import Column, Table, column_index, read_text
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".bmes", ".bioes", ".tsv")
 """Endings of column files, beside names of parts (``eng.train``); each may be followed by ``.gz``."""
-
-CONLL_NAMES = {"testa": "dev", "testb": "test"}
-"""Part that each name of the CoNLL shared tasks stands for."""
 
 TAG_FORM = re.compile(r"O|[BIESLUMW][-_]\S+")
 """Tags of the schemes in :mod:`collapipe_env.tasks.tagging_schemes`."""
@@ -60,41 +47,15 @@ _DOCUMENT = "-DOCSTART-"
 _COMMENT = ("# ", "#\t")
 
 
-@dataclass(frozen=True)
-class TaggedSentences(Samples):
-    """Sentences of one file or split.
-
-    Attributes:
-        words: Words of every sentence, at least one.
-        tags: Tags of every sentence, one a word.
-        lines: Line of every sentence's first word, from 1, the other words being on the lines that follow; of
-            a split, its row, from 0.
-        source: The file or the split.
-        of_rows: Whether the sentences have rows.
-    """
-
-    of_all: ClassVar[frozenset[str]] = frozenset(("source", "of_rows"))
-    words: tuple[tuple[str, ...], ...]
-    tags: tuple[tuple[str, ...], ...]
-    lines: tuple[int, ...]
-    source: str
-    of_rows: bool = False
-
-    def place(self, sentence: int, word: int) -> str:
-        """Return file and line, or split, row and word (from 0), for errors."""
-        line = self.lines[sentence]
-        return f"{self.source} row {line}, word {word}" if self.of_rows else f"{self.source}:{line + word}"
-
-
-def load_tagged(path: Path | str, words: Column = None, tags: Column = None) -> Parts[TaggedSentences]:
-    """Read the three parts of a data set.
+def load_tagged(path: Path | str, words: Column = None, tags: Column = None) -> Parts:
+    """Read the three parts of a data set: tuples of words, and of tags as they are in the data.
 
     A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
     up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, identified by
-    its name (see :func:`~collapipe_env.tasks.data_parts.choose_named`; ``testa`` and ``testb`` are dev and
-    test), which may end in it (``eng.train``). A dev or test part without a file is a fixed random tenth of
-    the training sentences. Sentences with a type of entity that would otherwise be missing in training always
-    go there.
+    its name (see :func:`~collapipe_env.tasks.data_parts.choose_named`; the CoNLL tasks' ``testa`` and
+    ``testb`` are dev and test), which may end in it (``eng.train``). A dev or test part without a file is a
+    fixed random tenth of the training sentences. Sentences with a type of entity that would otherwise be
+    missing in training always go there.
 
     Args:
         path: A file or a folder, or the name of a data set of the Hugging Face hub.
@@ -106,21 +67,13 @@ def load_tagged(path: Path | str, words: Column = None, tags: Column = None) -> 
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    if isinstance(path, str):
-        source, parts = path, {part: sentences_of(t, words, tags) for part, t in hub_tables(path).items()}
-    elif path.is_dir():
-        named, _ = part_files(path, _stem)
-        if "train" not in named:
-            raise DataError(
-                f"{path}: no file for the training part; add train{ENDINGS[0]} (or another of "
-                f"{', '.join(ENDINGS)}, with or without .gz)"
-            )
-        source = str(named["train"])
-        parts = {part: read_column_file(file, words, tags) for part, file in named.items()}
-    else:
-        require_path(path, "check the path")
-        source, whole = str(path), read_column_file(path, words, tags)
-        count = len(whole)
+    read, names = partial(read_column_file, words=words, tags=tags), ", ".join(ENDINGS)
+    train = f"train{ENDINGS[0]} (or another of {names}, with or without .gz)"
+    tables = tables_at(path, read, _stem, train, "check the path")
+    columns = (words, tags) if isinstance(path, str) else (None, None)
+    parts = {part: sentences_of(table, *columns) for part, table in tables.items()}
+    source, count = tables["train"].source, len(parts["train"])
+    if isinstance(path, Path) and path.is_file():
         if count < LEAST_TO_CUT:
             raise DataError(
                 f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
@@ -128,21 +81,18 @@ def load_tagged(path: Path | str, words: Column = None, tags: Column = None) -> 
             )
         in_order = np.split(np.arange(count), [8 * count // 10, 9 * count // 10])
         chosen = dict(zip(PARTS, in_order, strict=True))
-        return parted({"train": whole}, _with_all_kinds(whole, chosen, source))
-    missing = [part for part in PARTS if part not in parts]
-    chosen = held_out(len(parts["train"]), missing, source)
+    else:
+        chosen = held_out(count, [part for part in PARTS if part not in parts], source)
     return parted(parts, _with_all_kinds(parts["train"], chosen, source))
 
 
-def _with_all_kinds(
-    whole: TaggedSentences, parts: Mapping[str, IntArray], source: str
-) -> dict[str, list[int]]:
+def _with_all_kinds(whole: Samples, parts: Mapping[str, IntArray], source: str) -> dict[str, list[int]]:
     """Move held-out sentences with a type of entity that no training sentence has to the training part.
 
     Raises:
         DataError: If that leaves a part empty.
     """
-    kinds = [{tag[2:] for tag in tags} - {""} for tags in whole.tags]
+    kinds = [{tag[2:] for tag in tags} - {""} for tags in whole.answers]
     training = parts["train"].tolist()
     known = {kind for i in training for kind in kinds[i]}
     found: dict[str, list[int]] = {}
@@ -159,7 +109,7 @@ def _with_all_kinds(
     return {**found, "train": sorted(training)}
 
 
-def sentences_of(table: Table, words: Column = None, tags: Column = None) -> TaggedSentences:
+def sentences_of(table: Table, words: Column = None, tags: Column = None) -> Samples:
     """Turn columns of lists of words and of tags into sentences; those without words are left out.
 
     Raises:
@@ -167,36 +117,34 @@ def sentences_of(table: Table, words: Column = None, tags: Column = None) -> Tag
     """
     names = table.header or []
     columns = []
-    for field, asked, usual in (("text_column", words, WORD_COLUMNS), ("label_column", tags, TAG_COLUMNS)):
+    for setting, asked, usual in (("text_column", words, WORD_COLUMNS), ("label_column", tags, TAG_COLUMNS)):
         said = [names[asked]] if isinstance(asked, int) and asked < len(names) else [asked]
-        wanted = [name for name in (usual if asked is None else said) if name in names]
-        places = [names.index(str(name)) for name in wanted]
-        found = [i for i in places if any(isinstance(row[i], list) for row in table.rows)]
+        wanted = [names.index(str(name)) for name in (usual if asked is None else said) if name in names]
+        found = [i for i in wanted if any(isinstance(row[i], list) for row in table.rows)]
         if not found:
             raise DataError(
                 f"{table.source}: no column of lists called {', '.join(usual) if asked is None else asked} "
-                f"among the columns {', '.join(names)}; set {field} to one"
+                f"among the columns {', '.join(names)}; set {setting} to one"
             )
         columns.append(found[0])
-    kept: list[tuple[tuple[str, ...], tuple[str, ...], int]] = []
-    for i, row in enumerate(table.rows):
+    kept: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
+    for place, row in zip(table.places, table.rows, strict=True):
         sentence, marks = (row[column] or () for column in columns)
         fits = all(isinstance(tag, str) and TAG_FORM.fullmatch(tag) for tag in marks)
         if len(sentence) != len(marks) or not fits:
             raise DataError(
-                f"{table.places[i]}: {len(sentence)} words and the tags {list(marks)[:5]}; every word needs "
-                "one tag by its name, O or like B-person: check text_column and label_column"
+                f"{place}: {len(sentence)} words and the tags {list(marks)[:5]}; every word needs one tag by "
+                "its name, O or like B-person: check text_column and label_column"
             )
         if sentence:
-            kept.append((tuple(word or "" for word in sentence), tuple(marks), i))
+            kept.append((tuple(word or "" for word in sentence), tuple(marks), place))
     if not kept:
         raise DataError(f"{table.source}: no sentences; choose another data set")
-    texts, labels, lines = zip(*kept, strict=True)
-    return TaggedSentences(texts, labels, lines, table.source, of_rows=True)
+    return Samples(*zip(*kept, strict=True))
 
 
-def read_column_file(path: Path, words: Column = None, tags: Column = None) -> TaggedSentences:
-    """Read one file's sentences, at least one, in file order; see :func:`load_tagged`.
+def read_column_file(path: Path, words: Column = None, tags: Column = None) -> Table:
+    """Read one file's sentences, in file order, as lists of words and of tags; see :func:`load_tagged`.
 
     Raises:
         DataError: If it cannot be read or is malformed; names the line.
@@ -206,7 +154,7 @@ def read_column_file(path: Path, words: Column = None, tags: Column = None) -> T
             f"{path}: unknown ending; use one of {', '.join(ENDINGS)}, .train, .testa or .testb, with or "
             "without .gz"
         )
-    sentences: dict[int, list[tuple[str, str]]] = {}
+    sentences: dict[int, tuple[list[str], list[str]]] = {}
     columns = start = first = word = mark = 0
     for number, cells in _words(path, tags if isinstance(tags, int) else None):
         if not cells:
@@ -238,11 +186,13 @@ def read_column_file(path: Path, words: Column = None, tags: Column = None) -> T
                 "S, L, U, M, W); correct it, or set label_column to the tags' column"
             )
         start = start or number
-        sentences.setdefault(start, []).append((cells[word], tag))
+        said, marks = sentences.setdefault(start, ([], []))
+        said.append(cells[word])
+        marks.append(tag)
     if not sentences:
         raise DataError(f"{path}: empty file; it needs one word and its tag a line")
-    said, marks = (tuple(tuple(p[i] for p in pairs) for pairs in sentences.values()) for i in (0, 1))
-    return TaggedSentences(said, marks, tuple(sentences), str(path))
+    places = [f"{path}:{number}" for number in sentences]
+    return Table(str(path), list(sentences.values()), places, [WORD_COLUMNS[0], TAG_COLUMNS[0]])
 
 
 def _words(path: Path, tags: int | None) -> Iterator[tuple[int, list[str]]]:
@@ -253,8 +203,7 @@ def _words(path: Path, tags: int | None) -> Iterator[tuple[int, list[str]]]:
     width = len(_cells(next(plain, "")))
     inside = False
     for number, line in enumerate(lines, start=1):
-        ends = not line or line.lstrip(" \t").startswith(_DOCUMENT)
-        cells = [] if ends else _cells(line)
+        cells = [] if line.lstrip(" \t").startswith(_DOCUMENT) else _cells(line)
         if cells and not inside and line.startswith(_COMMENT):
             last = cells[-1 if tags is None else min(tags, len(cells) - 1)]
             if len(cells) != (width or len(cells)) or not TAG_FORM.fullmatch(last):
@@ -268,15 +217,11 @@ def _cells(line: str) -> list[str]:
     if "\t" in line:
         return [cell.strip(" ") for cell in line.split("\t")]
     cells = [cell for cell in line.split(" ") if cell]
-    if len(cells) == 1 and line[0] == " ":
-        return ["", *cells]
-    return cells
+    return ["", *cells] if len(cells) == 1 and line[0] == " " else cells
 
 
 def _stem(file: Path) -> str:
     """Return the name of a column file without ending, in the package's words; empty for another file."""
-    name = file.name.lower().removesuffix(".gz")
-    for theirs, ours in CONLL_NAMES.items():
-        name = name.replace(theirs, ours)
+    name = file.name.lower().removesuffix(".gz").replace("testa", "dev").replace("testb", "test")
     stem, ending = os.path.splitext(name)
     return stem if ending in ENDINGS else name if part_of(ending) else ""

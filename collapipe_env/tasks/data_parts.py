@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import ClassVar, Self, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError
-from collapipe_env.ground.typed_paths import why_unusable
 
 PARTS = ("train", "dev", "test")
 """Names of the parts."""
@@ -28,26 +26,33 @@ HELD_OUT_SHARE = 10
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples as columns: every field is a tuple with an entry for each sample, or empty."""
+    """Samples of a part as they are in the data, before they become tokens.
 
-    of_all: ClassVar[frozenset[str]] = frozenset()
-    """Fields that say something about all samples; never the first one."""
+    Attributes:
+        inputs: Text of each sample, not empty; for tagging, the tuple of a sentence's words.
+        answers: Label, translation or kind of each sample, or the tuple of its words' tags; empty if they
+            have none.
+        places: Place of each sample, as ``"file:line"``.
+        languages: Languages of inputs and answers, as far as these are named.
+    """
+
+    inputs: tuple[Any, ...]
+    answers: tuple[Any, ...] = ()
+    places: tuple[str, ...] = field(default=(), compare=False)
+    languages: tuple[str, str] | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         """Number of samples."""
-        return len(getattr(self, fields(self)[0].name))
+        return len(self.inputs)
 
-    def subset(self, indices: Iterable[int]) -> Self:
+    def subset(self, indices: Iterable[int]) -> Samples:
         """Return the samples at ``indices``, in that order."""
         chosen = list(indices)
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.of_all}
-        return replace(
-            self, **{n: tuple(column[i] for i in chosen if column) for n, column in columns.items()}
-        )
+        columns = (self.inputs, self.answers, self.places)
+        return Samples(*(tuple(c[i] for i in chosen if c) for c in columns), languages=self.languages)
 
 
-S = TypeVar("S", bound=Samples)
-Parts: TypeAlias = tuple[S, S, S]
+Parts: TypeAlias = tuple[Samples, Samples, Samples]
 """Training, dev and test samples."""
 
 
@@ -92,41 +97,13 @@ def choose_named(
     return chosen
 
 
-def stem_of(file: Path, endings: Sequence[str]) -> str:
-    """Return a file's name without ending (one of ``endings``, maybe ``.gz`` after it); else nothing."""
-    name = file.name.lower().removesuffix(".gz")
-    ending = Path(name).suffix
-    return name.removesuffix(ending) if ending in endings else ""
-
-
-def part_files(folder: Path, stem: Callable[[Path], str]) -> tuple[dict[str, Path], list[Path]]:
-    """Return the file of each part of a folder, and all its files of data.
-
-    Args:
-        stem: Text that tells a file's part; empty for files that hold no data. Hidden files are left out.
-
-    Raises:
-        DataError: If two files fit a part equally well.
-    """
-    listed = {file: stem(file) for file in sorted(folder.iterdir()) if file.is_file()}
-    files = {file.name: said for file, said in listed.items() if said and not file.name.startswith(".")}
-    named = choose_named(files, str(folder))
-    return {part: folder / name for part, name in named.items()}, [folder / name for name in files]
-
-
-def require_path(path: Path, advice: str) -> None:
-    """Refuse a path where neither a file nor a folder is, with the reason and the advice."""
-    if not (path.is_file() or path.is_dir()):
-        raise DataError(f"{path}: {why_unusable(path)}; {advice}")
-
-
-def complete(parts: Mapping[str, S], source: str, classes: Sequence[str] | None = None) -> Parts[S]:
+def complete(parts: Mapping[str, Samples], source: str, classes: Sequence[str] | None = None) -> Parts:
     """Return training, dev and test part; missing ones are taken from training, see :func:`held_out`."""
     missing = [part for part in PARTS if part not in parts]
     return parted(parts, held_out(len(parts["train"]), missing, source, classes))
 
 
-def parted(parts: Mapping[str, S], chosen: Mapping[str, Iterable[int]]) -> Parts[S]:
+def parted(parts: Mapping[str, Samples], chosen: Mapping[str, Iterable[int]]) -> Parts:
     """Return training, dev and test part, those in ``chosen`` by their indices in the training part."""
     found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
     return found["train"], found["dev"], found["test"]

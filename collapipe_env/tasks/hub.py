@@ -9,13 +9,13 @@ parts are taken from the training part by a fixed random choice (see :mod:`colla
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from collapipe_env.ground.errors import DataError, reason, shortened
-from collapipe_env.tasks.data_parts import choose_named, require_path
-from collapipe_env.tasks.table_files import ENDINGS, Table, read_table, read_tables
+from collapipe_env.tasks.data_parts import choose_named
+from collapipe_env.tasks.table_files import Table
 
 PREFIX = "hf:"
 """Beginning of the names of the hub's data sets."""
@@ -95,27 +95,6 @@ def hub_tables(dataset: str, *, pairs: bool = False) -> dict[str, Table]:
             )
         named = {"train": next(iter(splits))}
     return {part: _table(f"{dataset} {name}", splits[name], pairs) for part, name in named.items()}
-
-
-def tables_at(
-    path: Path | str, advice: str, endings: Sequence[str] = ENDINGS, *, pairs: bool = False
-) -> dict[str, Table]:
-    """Return the table of each part of a data set; a sole one is for training.
-
-    Args:
-        path: A file, a folder as for :func:`~collapipe_env.tasks.table_files.read_tables`, or a name of the
-            hub.
-        advice: Advice on a path where nothing is, for the error.
-        endings: Endings of the folder's tables.
-        pairs: As for :func:`hub_tables`.
-
-    Raises:
-        DataError: If a table is missing or malformed.
-    """
-    if isinstance(path, str):
-        return hub_tables(path, pairs=pairs)
-    require_path(path, advice)
-    return read_tables(path, endings) if path.is_dir() else {"train": read_table(path)}
 
 
 def _table(source: str, data: Any, pairs: bool) -> Table:

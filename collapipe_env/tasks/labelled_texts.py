@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from collapipe_env.ground.errors import DataError, fits_a_line, shown
 from collapipe_env.tasks.data_parts import Parts, Samples, complete
-from collapipe_env.tasks.hub import tables_at
-from collapipe_env.tasks.table_files import Column, Table, column_index
+from collapipe_env.tasks.data_sets import tables_at
+from collapipe_env.tasks.table_files import ENDINGS, Column, Table, column_index, read_table, stem_of
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")
@@ -29,17 +30,7 @@ NAME_WORDS = 2
 """Most words in a column's name; a first line with a longer text is no header."""
 
 
-@dataclass(frozen=True)
-class LabelledTexts(Samples):
-    """Texts, none empty, with their labels as written in the file, and their places there."""
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """Number of a table's columns, their names if it has them, and indices of those that are read."""
 
     count: int
@@ -48,7 +39,7 @@ class Columns:
     label: int
 
 
-def load_splits(path: Path | str, text: Column = None, label: Column = None) -> Parts[LabelledTexts]:
+def load_splits(path: Path | str, text: Column = None, label: Column = None) -> Parts:
     """Read the training, dev and test texts of a data set.
 
     In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder
@@ -68,14 +59,21 @@ def load_splits(path: Path | str, text: Column = None, label: Column = None) -> 
         DataError: If a table is missing or malformed, the training part has one class only or too few
             samples, or a held-out table has a class that training lacks.
     """
-    tables = tables_at(path, "give the path of a TSV, CSV or JSON lines file or of a folder of them")
+    tables = tables_at(
+        path,
+        read_table,
+        partial(stem_of, endings=ENDINGS),
+        "train.tsv, train.csv or train.jsonl",
+        "give the path of a TSV, CSV or JSON lines file or of a folder of them",
+        sole=True,
+    )
     if label is None and len(tables["train"].classes) == 1:
         label = tables["train"].classes[0]
     train, columns = labelled_texts(tables["train"], text, label)
-    known = set(train.labels)
+    known = set(train.answers)
     if len(known) == 1:
         raise DataError(
-            f"{tables['train'].source}: every label is {train.labels[0]!r}, so there is nothing to learn; "
+            f"{tables['train'].source}: every label is {train.answers[0]!r}, so there is nothing to learn; "
             "add samples of another class, or name the right label_column"
         )
     parts = {"train": train}
@@ -89,17 +87,17 @@ def load_splits(path: Path | str, text: Column = None, label: Column = None) -> 
             )
             continue
         parts[part] = found = labelled_texts(table, text, label, columns)[0]
-        for name, place in zip(found.labels, found.places, strict=True):
+        for name, place in zip(found.answers, found.places, strict=True):
             if name not in known:
                 raise DataError(
                     f"{place}: label {name!r} never occurs in training; add it there or drop the line"
                 )
-    return complete(parts, str(path), train.labels)
+    return complete(parts, str(path), train.answers)
 
 
 def labelled_texts(
     table: Table, text: Column = None, label: Column = None, like: Columns | None = None
-) -> tuple[LabelledTexts, Columns]:
+) -> tuple[Samples, Columns]:
     """Pick texts and labels out of a table, with or without a header; return their columns, too.
 
     The first row is a header if a column is requested by name, or if one of its cells is a usual name of a
@@ -124,7 +122,9 @@ def labelled_texts(
             f"{table.places[0]}: {few if table.unread else 'one column only'}; separate text and label by "
             "a tab (.tsv) or comma (.csv), or add the labels if there are none"
         )
-    header, rows, places = _cut_header(table, text, label)
+    header, rows, places = table.body(_has_header(table.cells, text, label))
+    if not rows:
+        raise DataError(f"{table.source}: a header and no samples; add at least three lines")
     if like is not None and like.count == len(rows[0]) and header in (None, like.header):
         columns = like
     else:
@@ -153,7 +153,7 @@ def labelled_texts(
             "scenario's learning.text_column and learning.label_column to its names, otherwise to the "
             "columns' indices (from 0)"
         )
-    return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
+    return Samples(tuple(texts), tuple(labels), tuple(places)), columns
 
 
 def _too_narrow(table: Table) -> bool:
@@ -169,7 +169,7 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
     _require_read(table, text, ours if any(ours == table.name(i) for i in table.unread) else label)
     if _too_narrow(table):
         return True
-    header, rows, _ = _cut_header(table, text, label)
+    header, rows, _ = table.body(_has_header(table.cells, text, label))
     column = like.label
     if header not in (None, like.header):
         names = [name.lower() for name in header or ()]
@@ -179,21 +179,9 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
         if label_name is None:
             return any(name in names for name in (*TEXT_NAMES, *(theirs[i] for i in like.text if theirs)))
         column = names.index(label_name)
-    elif len(rows[0]) != like.count:
+    elif rows and len(rows[0]) != like.count:
         return False
     return {row[column].strip() for row in rows} <= UNLABELLED - set(known)
-
-
-def _cut_header(
-    table: Table, text: Column, label: Column
-) -> tuple[list[str] | None, list[list[str]], Sequence[str]]:
-    """Return the header of a table, if it has one, and the other rows with their places."""
-    header, rows, places = table.header, table.cells, table.places
-    if header is None and _has_header(rows, text, label):
-        header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
-        if not rows:
-            raise DataError(f"{table.source}: a header and no samples; add at least three lines")
-    return header, rows, places
 
 
 def _column_list(asked: str | int) -> list[str | int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,11 +27,11 @@ from collapipe_env.tasks.continuations import (
     drawn,
     likeliest,
 )
-from collapipe_env.tasks.documents import Documents, load_documents
+from collapipe_env.tasks.data_parts import Parts, Samples
+from collapipe_env.tasks.documents import load_documents
 from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
-from collapipe_env.tasks.language_tokens import LanguageTokens, checkpoint_tokens, learn_bytes, pack
+from collapipe_env.tasks.language_tokens import HIDDEN, LanguageTokens, checkpoint_tokens, learn_bytes, pack
 from collapipe_env.tasks.preparation import length_strata, once, read_once, refuse_decoder, shared
-from collapipe_env.tasks.table_files import Column
 
 LARGEST_EXPONENT = 690.0
 """A perplexity with a larger logarithm counts as infinite."""
@@ -57,14 +58,11 @@ class LanguageModelling(ChoosingTask):
         none. References of held-out rows are the bytes of text that their targets stand for. The vocabulary
         needs a token for every byte.
         """
-        _check(spec)
-        columns = spec.text_column, spec.label_column
-        sizes = spec.architecture.vocabulary, spec.architecture.sequence_length
-        return once(_load, spec.dataset, spec.checkpoint, columns, *sizes)
+        return once(_load, spec)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        read_once(load_documents, spec.dataset, "stories", spec.text_column, spec.label_column)
+        _documents(spec)
         return ()
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -162,34 +160,38 @@ def _check(spec: TaskSpec) -> None:
         raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
 
 
-def _load(
-    dataset: str, checkpoint: str | None, columns: tuple[Column, Column], vocabulary: int, length: int
-) -> TaskData:
-    parts = read_once(load_documents, dataset, "stories", *columns)
-    tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
-    documents = tokens.encode(parts[0].texts)
-    if checkpoint is not None:
-        tokens.require_text(documents, parts[0].texts)
-    packed = functools.partial(_packed, documents, length, tokens.end)
-    dev, test = (_held_out(tokens, part, length) for part in parts[1:])
-    lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
-    if parts[0].kinds:
-        strata = np.unique(parts[0].kinds, return_inverse=True)[1].astype(np.int64)
+def _documents(spec: TaskSpec) -> Parts:
+    return read_once(load_documents, spec.dataset, "stories", spec.text_column, spec.label_column)
+
+
+def _load(spec: TaskSpec) -> TaskData:
+    _check(spec)
+    (train, *held_out), length = _documents(spec), spec.architecture.sequence_length
+    if spec.checkpoint is None:
+        tokens = learn_bytes(train.inputs, spec.architecture.vocabulary)
+        hidden, learned = HIDDEN, tokens.tokenizer
+        documents = tokens.encode(train.inputs)
     else:
-        strata = length_strata(lengths)
-    everything = packed(np.arange(len(documents)))
+        tokens = checkpoint_tokens(spec.checkpoint)
+        hidden, learned = tokens.end, None
+        documents = tokens.encode(train.inputs)
+        tokens.require_text(documents, train.inputs)
+    packed = functools.partial(_packed, documents, length, tokens.end)
+    dev, test = (_held_out(tokens, part, length) for part in held_out)
+    lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
+    kinds = np.unique(train.answers, return_inverse=True)[1].astype(np.int64)
     return TaskData(
-        everything,
+        packed(np.arange(len(documents))),
         dev,
         test,
-        shared(strata),
+        shared(kinds if train.answers else length_strata(lengths)),
         shared(lengths),
         decode=tokens.decode,
-        hidden=tokens.hidden,
+        hidden=hidden,
         pack=packed,
         end=tokens.end,
         unwritten=tokens.unwritten,
-        tokenizer=tokens.whole_tokenizer if checkpoint is None else None,
+        tokenizer=learned,
     )
 
 
@@ -199,8 +201,8 @@ def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: I
     return Split(shared(tokens), shared(targets))
 
 
-def _held_out(tokens: LanguageTokens, part: Documents, sequence_length: int) -> Split:
+def _held_out(tokens: LanguageTokens, part: Samples, sequence_length: int) -> Split:
     """Pack all documents of a part, with the bytes of text in each row's targets as references."""
-    split = _packed(tokens.encode(part.texts), sequence_length, tokens.end, np.arange(len(part)))
+    split = _packed(tokens.encode(part.inputs), sequence_length, tokens.end, np.arange(len(part)))
     sizes = tokens.byte_counts[np.maximum(split.targets, 0)] * (split.targets != NO_TARGET)
-    return Split(split.tokens, split.targets, tuple(sizes.sum(axis=1).tolist()))
+    return replace(split, references=tuple(sizes.sum(axis=1).tolist()))

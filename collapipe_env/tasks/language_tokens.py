@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,9 +21,7 @@ HIDDEN = 1
 END = 2
 """Id that ends every document, and begins a stream of them."""
 NAMES = ("<|padding|>", "<|hidden|>", "<|endoftext|>")
-"""Names of the ids that stand for no text, in a tokeniser that is saved with a model."""
-FIRST = 3
-"""Id of the first token that stands for text; those before stand for none."""
+"""Names of the first ids of a learned vocabulary, which stand for no text."""
 BYTES = 256
 """Tokens of single bytes, which every vocabulary has."""
 LEAST_KEPT = 0.5
@@ -40,25 +37,18 @@ class LanguageTokens:
     Nothing in a text is ever read as a special token: ``<|endoftext|>`` in a document is a few characters.
 
     Attributes:
-        tokenizer: The tokeniser; its ids are lower by ``first``.
+        tokenizer: The tokeniser.
         end: Id that ends every document.
         size: Number of ids, from 0 on; the tokeniser of a checkpoint may have fewer than the model.
-        first: Id of the tokeniser's first token: :data:`FIRST` where it was learned here.
     """
 
     tokenizer: Tokenizer = field(repr=False)
     end: int
     size: int
-    first: int = 0
 
-    def __len__(self) -> int:
-        """Number of ids, from 0 on."""
-        return self.size
-
-    @property
-    def hidden(self) -> int:
-        """Id that stands for a hidden token in training: the end, where a checkpoint has none for it."""
-        return HIDDEN if self.first else self.end
+    def __post_init__(self) -> None:
+        """Let the tokeniser read the names of special tokens in a text as plain text."""
+        self.tokenizer.encode_special_tokens = True
 
     def encode(self, texts: Sequence[str]) -> list[IntArray]:
         """Return the ids of each text; none ends with :attr:`end`.
@@ -73,22 +63,11 @@ class LanguageTokens:
                 f"the checkpoint's tokenizer.json cannot encode the text ({shortened(str(error))}); "
                 f"{FETCH_ANEW}"
             ) from None
-        return [np.array(encoding.ids, dtype=np.int64) + self.first for encoding in found]
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in found]
 
     def decode(self, rows: IntArray | Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row; ids without text are skipped, half characters become a mark."""
-        kept = [[i - self.first for i in map(int, row) if self.first <= i < self.size] for row in rows]
-        return self.tokenizer.decode_batch(kept)
-
-    @property
-    def whole_tokenizer(self) -> Tokenizer:
-        """The tokeniser learned here with the ids of :meth:`encode`, and names for those without text."""
-        content = json.loads(self.tokenizer.to_str())
-        vocabulary = {token: number + FIRST for token, number in content["model"]["vocab"].items()}
-        content["model"]["vocab"] = {**{name: i for i, name in enumerate(NAMES)}, **vocabulary}
-        tokenizer = Tokenizer.from_str(json.dumps(content))
-        tokenizer.add_special_tokens(list(NAMES))
-        return tokenizer
+        return self.tokenizer.decode_batch([list(map(int, row)) for row in rows])
 
     def require_text(self, documents: Sequence[IntArray], texts: Sequence[str]) -> None:
         """Refuse a tokeniser whose ids, of each text, stand for less than half the bytes of all texts.
@@ -110,7 +89,7 @@ class LanguageTokens:
         counts = np.zeros(self.size, dtype=np.int64)
         of_bytes = isinstance(self.tokenizer.decoder, decoders.ByteLevel)
         for token, number in self.tokenizer.get_vocab(with_added_tokens=False).items():
-            counts[self.first + number] = len(token) if of_bytes else _bytes_of_piece(token)
+            counts[number] = len(token) if of_bytes else _bytes_of_piece(token)
         for number, added in self.tokenizer.get_added_tokens_decoder().items():
             counts[number] = 0 if added.special else len(added.content.encode())
         counts[self.end] = 0
@@ -137,7 +116,6 @@ def checkpoint_tokens(folder: str) -> LanguageTokens:
         CheckpointError: If it is not a language model, or its tokeniser is missing or damaged.
     """
     tokenizer, end = language_tokenizer(folder)
-    tokenizer.encode_special_tokens = True
     return LanguageTokens(tokenizer, end, int(read_config(folder)["vocabulary"]))
 
 
@@ -153,21 +131,22 @@ def learn_bytes(texts: Sequence[str], vocabulary: int) -> LanguageTokens:
     Raises:
         ScenarioError: If there is no room for a token for every byte.
     """
-    if vocabulary < FIRST + BYTES:
+    if vocabulary < len(NAMES) + BYTES:
         raise ScenarioError(
             f"vocabulary is {vocabulary}, but language-modelling needs a token for every byte; set "
-            f"vocabulary (of the workload, or of the trained proxy) to {FIRST + BYTES} at least"
+            f"vocabulary (of the workload, or of the trained proxy) to {len(NAMES) + BYTES} at least"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - FIRST,
+        vocab_size=vocabulary,
+        special_tokens=list(NAMES),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return LanguageTokens(tokenizer, END, FIRST + tokenizer.get_vocab_size(), FIRST)
+    return LanguageTokens(tokenizer, END, tokenizer.get_vocab_size())
 
 
 def pack(documents: Sequence[IntArray], sequence_length: int, end: int = END) -> tuple[IntArray, IntArray]:

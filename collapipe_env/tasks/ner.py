@@ -12,15 +12,22 @@ from tokenizers import Tokenizer
 from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.ground.errors import DataError
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
-from collapipe_env.models.tokenization import CASED, padded, train_tokenizer
+from collapipe_env.ground.errors import DataError, shortened
+from collapipe_env.models.hf_tokenizer import special_ids
+from collapipe_env.models.tokenization import CASED, padded
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
-from collapipe_env.tasks.conll_files import TaggedSentences, load_tagged
-from collapipe_env.tasks.data_parts import Parts
+from collapipe_env.tasks.conll_files import load_tagged
+from collapipe_env.tasks.data_parts import Parts, Samples
 from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
-from collapipe_env.tasks.preparation import once, prepared, read_once, refuse_decoder, require_outputs
+from collapipe_env.tasks.preparation import (
+    once,
+    prepared,
+    read_once,
+    refuse_decoder,
+    require_outputs,
+    tokenizer_of,
+)
 from collapipe_env.tasks.table_files import Column
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, spans_of, to_bio2
 
@@ -49,7 +56,7 @@ class NamedEntities(ChoosingTask):
         the order of names, of its most frequent entity type (the first of equally frequent ones), 0 for a
         sentence without entities.
         """
-        return once(_load, spec.dataset, spec.checkpoint, spec)
+        return once(_load, spec)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return ``O`` and the ``B-`` and ``I-`` tag of each type of entity."""
@@ -90,7 +97,7 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
     }
 
 
-def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Parts[TaggedSentences]:
+def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Parts:
     """Read a data set as :func:`~collapipe_env.tasks.conll_files.load_tagged` does, with its tags in BIO2.
 
     Raises:
@@ -99,27 +106,27 @@ def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Pa
     return read_once(_entities, dataset, "entities", words, tags)
 
 
-def classes_of(train: TaggedSentences) -> tuple[str, ...]:
+def classes_of(train: Samples) -> tuple[str, ...]:
     """Return ``O``, then the ``B-`` and ``I-`` tag of each type of the training part, types in order."""
-    kinds = sorted({span.kind for tags in train.tags for span in spans_of(tags)})
+    kinds = sorted({span.kind for tags in train.answers for span in spans_of(tags)})
     return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
 
 
-def _entities(path: Path | str, words: Column, tags: Column) -> Parts[TaggedSentences]:
+def _entities(path: Path | str, words: Column, tags: Column) -> Parts:
     parts = load_tagged(path, words, tags)
-    train, *held_out = (replace(part, tags=tuple(map(to_bio2, part.tags))) for part in parts)
+    train, dev, test = (replace(part, answers=tuple(map(to_bio2, part.answers))) for part in parts)
     known = set(classes_of(train))
     if known == {OUTSIDE}:
-        raise DataError(f"{train.source}: no entities in the training part; there is nothing to learn from")
-    for part in held_out:
-        for sentence, marks in enumerate(part.tags):
-            for word, tag in enumerate(marks):
+        raise DataError(f"{path}: no entities in the training part; there is nothing to learn from")
+    for part in (dev, test):
+        for place, words_of, tags_of in zip(part.places, part.inputs, part.answers, strict=True):
+            for word, tag in zip(words_of, tags_of, strict=True):
                 if tag not in known:
                     raise DataError(
-                        f"{part.place(sentence, word)}: type {tag[2:]!r} never occurs in training; add it "
-                        "there or tag these words O"
+                        f"{place}: type {tag[2:]!r} of the word {shortened(word)!r} never occurs in "
+                        "training; add it there or tag these words O"
                     )
-    return train, held_out[0], held_out[1]
+    return train, dev, test
 
 
 def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str]]:
@@ -131,27 +138,23 @@ def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str
     ]
 
 
-def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # noqa: ARG001
+def _load(spec: TaskSpec) -> TaskData:
     refuse_decoder(spec, "ner")
     parts = load_entities(spec.dataset, spec.text_column, spec.label_column)
     classes = classes_of(parts[0])
     require_outputs(spec, classes, "tags")
     numbers = {tag: i for i, tag in enumerate(classes)}
-    if checkpoint is None:
-        words = [word for sentence in parts[0].words for word in sentence]
-        tokenizer = train_tokenizer(words, spec.architecture.vocabulary, CASED)
-    else:
-        tokenizer = checkpoint_tokenizer(checkpoint)
+    tokenizer = tokenizer_of(spec, [word for sentence in parts[0].inputs for word in sentence], CASED)
 
-    def split(part: TaggedSentences) -> Split:
-        tokens, words = encode_words(tokenizer, part.words, spec.architecture.sequence_length)
+    def split(part: Samples) -> Split:
+        tokens, words = encode_words(tokenizer, part.inputs, spec.architecture.sequence_length)
         targets = np.full_like(tokens, NO_TARGET)
-        for target, row, tags in zip(targets, words, part.tags, strict=True):
+        for target, row, tags in zip(targets, words, part.answers, strict=True):
             starts = row != NOT_A_START
             target[starts] = [numbers[tags[word]] for word in row[starts]]
-        return Split(tokens, targets, part.tags)
+        return Split(tokens, targets, part.answers)
 
-    strata = np.array([_stratum(tags, classes) for tags in parts[0].tags], dtype=np.int64)
+    strata = np.array([_stratum(tags, classes) for tags in parts[0].answers], dtype=np.int64)
     return prepared(parts, split, tokenizer, strata, classes=classes)
 
 

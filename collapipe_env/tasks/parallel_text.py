@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import NamedTuple
 
 from collapipe_env.ground.errors import DataError, nearest_name, shown
-from collapipe_env.tasks.data_parts import Parts, Samples, choose_named, complete, stem_of
-from collapipe_env.tasks.hub import tables_at
+from collapipe_env.tasks.data_parts import Parts, Samples, choose_named, complete
+from collapipe_env.tasks.data_sets import tables_at
 from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
-from collapipe_env.tasks.table_files import ROW_ENDINGS, Table, read_text
+from collapipe_env.tasks.table_files import ROW_ENDINGS, Table, read_table, read_text, stem_of
 
 TABLE_ENDINGS = (".tsv", ".csv", *ROW_ENDINGS)
 """Endings of a file that holds both languages; each may be followed by ``.gz``."""
@@ -31,16 +31,6 @@ LANGUAGE_NAMES = """
 
 _SIDES = ("source", "target")
 _LANGUAGES = {name: names[0] for names in map(str.split, LANGUAGE_NAMES.split(";")) for name in names}
-
-
-@dataclass(frozen=True)
-class Pairs(Samples):
-    """Sentences and as many translations, none empty, and their languages as far as these are named."""
-
-    of_all: ClassVar[frozenset[str]] = frozenset(("languages",))
-    sources: tuple[str, ...]
-    targets: tuple[str, ...]
-    languages: tuple[str, str] | None = field(default=None, compare=False)
 
 
 def language_of(name: str) -> str:
@@ -104,7 +94,7 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
     return first, second
 
 
-def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> Parts[Pairs]:
+def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> Parts:
     """Read the training, development and test pairs of a data set.
 
     A folder holds two files for each part, with one sentence a line, whose endings are the languages (see
@@ -145,13 +135,16 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
             named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
             tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
             return pairs_of_tables(tables, str(path), chosen)
-    elif isinstance(path, Path) and path.is_file() and not stem_of(path, TABLE_ENDINGS):
-        raise DataError(
-            f"{path}: a single file of pairs must end in {', '.join(TABLE_ENDINGS)}, with or without "
-            ".gz; name it so, or give a folder with train.LANGUAGE files"
-        )
-    advice = "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table"
-    return pairs_of_tables(tables_at(path, advice, TABLE_ENDINGS, pairs=True), str(path), languages)
+    tables = tables_at(
+        path,
+        read_table,
+        partial(stem_of, endings=TABLE_ENDINGS),
+        "train.tsv, train.csv or train.jsonl",
+        "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table",
+        sole=True,
+        pairs=True,
+    )
+    return pairs_of_tables(tables, str(path), languages)
 
 
 def _line_table(folder: Path, name: str, languages: tuple[str, str]) -> Table:
@@ -200,7 +193,7 @@ def read_lines(source: Path, target: Path, languages: tuple[str, str]) -> Table:
 
 def pairs_of_tables(
     tables: Mapping[str, Table], source: str, languages: tuple[str, str] | None = None
-) -> Parts[Pairs]:
+) -> Parts:
     """Return the pairs of a data set's tables; see :func:`load_parallel`.
 
     Args:
@@ -225,8 +218,7 @@ def pairs_of_tables(
     return complete(parts, source)
 
 
-@dataclass(frozen=True)
-class _Columns:
+class _Columns(NamedTuple):
     """Indices of the columns of a table that are read, their languages, and the number of all its columns."""
 
     source: int = 0
@@ -237,21 +229,19 @@ class _Columns:
 
 def _pairs_of(
     table: Table, languages: tuple[str, str] | None, like: _Columns | None
-) -> tuple[Pairs, _Columns]:
+) -> tuple[Samples, _Columns]:
     """Return the pairs of a table, which without header has the columns ``like`` another, and its columns."""
-    header, rows, places = table.header, table.cells, table.places
     for column in table.unread:
         name = table.name(column)
         if name in languages if languages else name.lower() in _LANGUAGES:
             table.require_read(column, "languages")
-    if header is None and languages is None and _may_be_header(rows):
+    if table.header is None and languages is None and _may_be_header(table.rows):
         raise DataError(
-            f"{places[0]}: {shown(rows[0])} may be the names of the columns or a pair; if they are names, "
-            "set languages to those of the source and of the target, otherwise add a first line that names "
-            "the columns source and target (texts with labels are for the task classification)"
+            f"{table.places[0]}: {shown(table.rows[0])} may be the names of the columns or a pair; if they "
+            "are names, set languages to those of the source and of the target, otherwise add a first line "
+            "that names the columns source and target (texts with labels are for the task classification)"
         )
-    if header is None and _is_header(rows[0], languages):
-        header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
+    header, rows, places = table.body(table.header is None and _is_header(table.rows[0], languages))
     columns = like or _Columns()
     if header is not None:
         usable = [name for i, name in enumerate(header) if i not in table.unread]
@@ -275,7 +265,7 @@ def _pairs_of(
             )
     if not rows:
         raise DataError(f"{table.source}: no pair of sentences in it; it needs one a line")
-    return Pairs(tuple(sides[0]), tuple(sides[1]), columns.languages), columns
+    return Samples(*map(tuple, sides), tuple(places), columns.languages), columns
 
 
 def _named(source: str, target: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,9 +15,10 @@ from tokenizers import Tokenizer
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.ground.typed_paths import given_path
-from collapipe_env.models.hf_tokenizer import special_ids
-from collapipe_env.models.tokenization import PADDING
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
+from collapipe_env.models.tokenization import LOWER_CASED, PADDING, Kind, train_tokenizer
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
+from collapipe_env.tasks.data_parts import Parts, Samples
 from collapipe_env.tasks.hub import PREFIX
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data"
@@ -30,16 +32,16 @@ KEPT = 128
 """Most results of :func:`once` that a process keeps, outdated ones included."""
 
 T = TypeVar("T")
-Part = TypeVar("Part")
 
 
-def once(make: Callable[..., T], dataset: str, checkpoint: str | None, *options: Hashable) -> T:
-    """Return ``make(dataset, checkpoint, *options)``; a process makes it again only if files changed.
+def once(make: Callable[[TaskSpec], T], spec: TaskSpec) -> T:
+    """Return ``make(spec)``; a process makes it again only if the data's or the checkpoint's files changed.
 
     Raises:
         DataError: If the data's path cannot be looked up.
     """
-    return cast(T, _made(make, stamp_of(dataset, checkpoint), dataset, checkpoint, *options))
+    key = replace(spec, beam_size=1)  # which changes no data
+    return cast(T, _made(make, stamp_of(spec.dataset, spec.checkpoint), key))
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -81,8 +83,8 @@ def _entry(path: Path) -> tuple[str, int, int, int, int]:
     return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def read_once(load: Callable[..., T], dataset: str, embedded: str, *columns: Hashable) -> T:
-    """Return the data of a task; a process reads files again only if they changed.
+def read_once(load: Callable[..., Parts], dataset: str, embedded: str, *columns: Hashable) -> Parts:
+    """Return the samples of a task; a process reads files again only if they changed.
 
     Args:
         load: Takes the path of local data, or the name of a data set of the hub, and the columns.
@@ -94,7 +96,14 @@ def read_once(load: Callable[..., T], dataset: str, embedded: str, *columns: Has
     path: Path | str = dataset
     if not dataset.startswith(PREFIX):
         path = EMBEDDED / embedded if dataset == "embedded" else given_path(dataset)
-    return cast(T, _made(load, stamp_of(dataset), path, *columns))
+    return cast(Parts, _made(load, stamp_of(dataset), path, *columns))
+
+
+def tokenizer_of(spec: TaskSpec, texts: Sequence[str], kind: Kind = LOWER_CASED) -> Tokenizer:
+    """Return the checkpoint's tokeniser if there is one, otherwise one learned from training texts."""
+    if spec.checkpoint is None:
+        return train_tokenizer(texts, spec.architecture.vocabulary, kind)
+    return checkpoint_tokenizer(spec.checkpoint, spec.architecture.sequence_length)
 
 
 def refuse_decoder(spec: TaskSpec, task: str) -> None:
@@ -123,8 +132,8 @@ def length_strata(lengths: IntArray) -> IntArray:
 
 
 def prepared(
-    parts: Sequence[Part],
-    split: Callable[[Part], Split],
+    parts: Parts,
+    split: Callable[[Samples], Split],
     tokenizer: Tokenizer,
     strata: IntArray | None = None,
     **more: Any,

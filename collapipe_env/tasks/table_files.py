@@ -16,7 +16,6 @@ from typing import Any
 
 from collapipe_env.ground.errors import DataError, nearest_name, shown
 from collapipe_env.ground.files import parse_json, read_gzip, read_regular
-from collapipe_env.tasks.data_parts import part_files, stem_of
 
 ROW_ENDINGS = (".jsonl", ".ndjson")
 """Endings of files with a JSON object a line; each may be followed by ``.gz``."""
@@ -95,6 +94,12 @@ class Table:
                 require_sound(place, cell)
         return found
 
+    def body(self, headed: bool) -> tuple[list[str] | None, list[list[str]], Sequence[str]]:
+        """Return header, rows as texts, and places; without a header, the first row is one if ``headed``."""
+        if self.header is not None or not headed:
+            return self.header, self.cells, self.places
+        return [cell.strip() for cell in self.rows[0]], self.cells[1:], self.places[1:]
+
     def require_read(self, column: int, setting: str) -> None:
         """Refuse a column that is :attr:`unread`, rather than let another one take its place.
 
@@ -137,22 +142,10 @@ def column_index(
     return list(header).index(asked)
 
 
-def read_tables(folder: Path, endings: Sequence[str] = ENDINGS) -> dict[str, Table]:
-    """Read the table of each part of a folder; a sole table is for training, whatever its name.
-
-    Raises:
-        DataError: If there is no training part, two files fit a part, or a table cannot be read.
-    """
-    named, files = part_files(folder, lambda file: stem_of(file, endings))
-    if "train" not in named:
-        sole = [file for file in files if not stem_of(file, (".txt",))]
-        if len(sole) != 1:
-            raise DataError(
-                f"{folder}: no train.tsv, train.csv or train.jsonl in this folder, and {len(sole)} tables "
-                "where a single one could be split; add a training file or name a file"
-            )
-        named = {"train": sole[0]}
-    return {part: read_table(file) for part, file in named.items()}
+def stem_of(file: Path, endings: Sequence[str]) -> str:
+    """Return a file's name without ending (one of ``endings``, maybe ``.gz`` after it); else nothing."""
+    name = Path(file.name.lower().removesuffix(".gz"))
+    return name.stem if name.suffix in endings else ""
 
 
 def read_table(path: Path) -> Table:

@@ -11,7 +11,6 @@ from torch.nn import functional
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.decoder import CachedDecoding, Decoder
-from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.models.tokenization import (
     BEGIN,
     PADDING,
@@ -25,8 +24,9 @@ from collapipe_env.models.tokenization import (
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
-from collapipe_env.tasks.parallel_text import Pairs, load_parallel
-from collapipe_env.tasks.preparation import once, prepared, read_once
+from collapipe_env.tasks.data_parts import Parts, Samples
+from collapipe_env.tasks.parallel_text import load_parallel
+from collapipe_env.tasks.preparation import once, prepared, read_once, tokenizer_of
 
 SMALLEST_VOCABULARY = 64
 """Least number of target tokens; fewer leave no room for an alphabet."""
@@ -48,19 +48,16 @@ class Translation:
         Source and target have tokenisers of their own, learned from the training part; with a checkpoint,
         the source has the checkpoint's.
         """
-        _check(spec)
-        sizes = spec.architecture.vocabulary, spec.outputs, spec.architecture.sequence_length
-        return once(_load, spec.dataset, spec.checkpoint, spec.languages, sizes)
+        return once(_load, spec)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        read_once(load_parallel, spec.dataset, "messages", spec.languages)
+        _pairs(spec)
         return ()
 
     def data_line(self, spec: TaskSpec) -> str:
         """Return the direction of the translation, as ``translates en -> de``."""
-        named = read_once(load_parallel, spec.dataset, "messages", spec.languages)[0].languages
-        first, second = named or ("the first column", "the second")
+        first, second = _pairs(spec)[0].languages or ("the first column", "the second")
         return f"translates {first} -> {second}"
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -129,19 +126,19 @@ def _check(spec: TaskSpec) -> None:
         )
 
 
-def _load(
-    dataset: str, checkpoint: str | None, languages: tuple[str, str] | None, sizes: tuple[int, int, int]
-) -> TaskData:
-    vocabulary, outputs, sequence_length = sizes
-    parts = read_once(load_parallel, dataset, "messages", languages)
-    if checkpoint is None:
-        source, encoded = train_tokenizer(parts[0].sources, vocabulary, REVERSIBLE), encode_sources
-    else:
-        source, encoded = checkpoint_tokenizer(checkpoint, sequence_length), encode
-    target = train_tokenizer(parts[0].targets, outputs, REVERSIBLE)
+def _pairs(spec: TaskSpec) -> Parts:
+    return read_once(load_parallel, spec.dataset, "messages", spec.languages)
 
-    def split(pairs: Pairs) -> Split:
-        tokens = encoded(source, pairs.sources, sequence_length)
-        return Split(tokens, encode_targets(target, pairs.targets, sequence_length), pairs.targets)
+
+def _load(spec: TaskSpec) -> TaskData:
+    _check(spec)
+    parts, length = _pairs(spec), spec.architecture.sequence_length
+    source = tokenizer_of(spec, parts[0].inputs, REVERSIBLE)
+    target = train_tokenizer(parts[0].answers, spec.outputs, REVERSIBLE)
+    encoded = encode_sources if spec.checkpoint is None else encode
+
+    def split(pairs: Samples) -> Split:
+        tokens = encoded(source, pairs.inputs, length)
+        return Split(tokens, encode_targets(target, pairs.answers, length), pairs.answers)
 
     return prepared(parts, split, source, decode=functools.partial(decode, target))

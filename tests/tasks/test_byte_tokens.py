@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.tasks.base import NO_TARGET
-from collapipe_env.tasks.language_tokens import BYTES, END, FIRST, HIDDEN, learn_bytes, pack
+from collapipe_env.tasks.language_tokens import BYTES, END, HIDDEN, NAMES, learn_bytes, pack
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 3
 TOKENS = learn_bytes(TEXTS, 275)
@@ -20,24 +20,24 @@ STRANGE = "Größe [PAD] [END] <|endoftext|>\t😀 \u2028x\n\n  y\x00"
 def test_every_text_comes_back_to_the_byte(texts):
     ids = TOKENS.encode(texts)
     for text, one in zip(texts, ids, strict=True):
-        assert (one >= FIRST).all()
+        assert (one >= len(NAMES)).all()
         assert TOKENS.byte_counts[one].sum() == len(text.encode())
     assert TOKENS.decode(ids) == texts
 
 
 def test_what_a_text_says_is_never_a_special_token():
     (ids,) = TOKENS.encode([STRANGE])
-    assert ids.min() >= FIRST
+    assert ids.min() >= len(NAMES)
     assert TOKENS.decode([[END, HIDDEN, 0, *ids, END, 10**6]]) == [STRANGE]
 
 
 def test_the_vocabulary_is_learned_from_the_texts():
-    assert len(TOKENS) == 275
+    assert TOKENS.size == 275
     (ids,) = TOKENS.encode(["the cat sat on the mat"])
     assert len(ids) < 12
-    few = learn_bytes(TEXTS, FIRST + BYTES)
+    few = learn_bytes(TEXTS, len(NAMES) + BYTES)
     assert [len(one) for one in few.encode(["the cat"])] == [7]
-    assert few.byte_counts.tolist() == [0] * FIRST + [1] * BYTES
+    assert few.byte_counts.tolist() == [0] * len(NAMES) + [1] * BYTES
     with pytest.raises(
         ScenarioError, match=r"vocabulary is 258, .*needs a token for every byte; set .* 259 at"
     ):

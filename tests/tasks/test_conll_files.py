@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_support import DATA
 
-from collapipe_env.tasks.conll_files import load_tagged, read_column_file
+from collapipe_env.tasks.conll_files import load_tagged, read_column_file, sentences_of
 
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
 
@@ -19,6 +19,10 @@ def write(folder, name, content):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def read(path, words=None):
+    return sentences_of(read_column_file(path, words))
 
 
 def numbered(count, mark="w"):
@@ -56,17 +60,17 @@ def numbered(count, mark="w"):
 )
 def test_layouts(tmp_path, name, content):
     numbered_words = name in ("conllu.tsv", "germeval.tsv")
-    found = read_column_file(write(tmp_path, name, content), int(numbered_words))
-    assert (found.words, found.tags) == (WORDS, TAGS)
+    found = read(write(tmp_path, name, content), int(numbered_words))
+    assert (found.inputs, found.answers) == (WORDS, TAGS)
 
 
 def test_odd_words_stay_in_step_with_their_tags(tmp_path):
     odd = ["", "\u00a0", "\u200b", "New York", "\u2028", "\x0c", '"', "#", "\u0085", "a\u00a0b"]
-    found = read_column_file(write(tmp_path, "d.tsv", "".join(f"{w}\tO\n" for w in odd) + "last\tB-x\n"))
-    assert found.words == ((*odd, "last"),)
-    assert found.tags == (("O",) * len(odd) + ("B-x",),)
-    spaced = read_column_file(write(tmp_path, "d.txt", " O\n\u00a0 B-x\n"))
-    assert (spaced.words, spaced.tags) == ((("", "\u00a0"),), (("O", "B-x"),))
+    found = read(write(tmp_path, "d.tsv", "".join(f"{w}\tO\n" for w in odd) + "last\tB-x\n"))
+    assert found.inputs == ((*odd, "last"),)
+    assert found.answers == (("O",) * len(odd) + ("B-x",),)
+    spaced = read(write(tmp_path, "d.txt", " O\n\u00a0 B-x\n"))
+    assert (spaced.inputs, spaced.answers) == ((("", "\u00a0"),), (("O", "B-x"),))
 
 
 @given(
@@ -87,24 +91,24 @@ def test_odd_words_stay_in_step_with_their_tags(tmp_path):
 )
 def test_whatever_is_written_with_tabs_is_read_back(tmp_path_factory, data):
     text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in data)
-    found = read_column_file(write(tmp_path_factory.getbasetemp(), "h.conll", text))
-    assert [list(zip(*pair, strict=True)) for pair in zip(found.words, found.tags, strict=True)] == data
+    found = read(write(tmp_path_factory.getbasetemp(), "h.conll", text))
+    assert [list(zip(*pair, strict=True)) for pair in zip(found.inputs, found.answers, strict=True)] == data
 
 
 def test_a_hash_with_a_tag_is_a_word(tmp_path):
     for separator in " \t":
         text = f"#{separator}O\nAnna{separator}B_per\n\n# id 17\n#{separator}B_per\n1{separator}I_per\n"
-        found = read_column_file(write(tmp_path, "d.conll", text))
-        assert found.words == (("#", "Anna"), ("#", "1"))
-        assert found.tags == (("O", "B_per"), ("B_per", "I_per"))
-        assert found.place(1, 0).endswith(":5")
+        found = read(write(tmp_path, "d.conll", text))
+        assert found.inputs == (("#", "Anna"), ("#", "1"))
+        assert found.answers == (("O", "B_per"), ("B_per", "I_per"))
+        assert found.places[1].endswith(":5")
 
 
 def test_single_file_is_cut_in_file_order(tmp_path):
     parts = load_tagged(write(tmp_path, "d.conll", numbered(25)))
     assert [len(part) for part in parts] == [20, 2, 3]
-    assert [sentence[0] for part in parts for sentence in part.words] == [f"w{i}" for i in range(25)]
-    assert parts[2].place(0, 0).endswith(":45")
+    assert [sentence[0] for part in parts for sentence in part.inputs] == [f"w{i}" for i in range(25)]
+    assert parts[2].places[0].endswith(":45")
     assert [len(part) for part in load_tagged(write(tmp_path, "d.conll", numbered(10)))] == [8, 1, 1]
 
 
@@ -114,8 +118,8 @@ def test_the_only_entity_of_a_type_is_trained_on_wherever_it_stands(tmp_path):
         for name in ("d.conll", "train.conll"):
             path = write(tmp_path, name, text)
             parts = load_tagged(path if name == "d.conll" else tmp_path)
-            assert [("B-once",) in part.tags for part in parts] == [True, False, False]
-            assert sorted(word for part in parts for word in part.words) == sorted(
+            assert [("B-once",) in part.answers for part in parts] == [True, False, False]
+            assert sorted(word for part in parts for word in part.inputs) == sorted(
                 (f"w{i}",) for i in range(30)
             )
             path.unlink()
@@ -137,23 +141,23 @@ def test_files_of_a_folder(tmp_path, names):
         content = numbered(3, mark).encode()
         write(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
     write(tmp_path, "README.md", "train, dev, test")
-    assert [part.words[0][0] for part in load_tagged(tmp_path)] == ["a0", "b0", "c0"]
+    assert [part.inputs[0][0] for part in load_tagged(tmp_path)] == ["a0", "b0", "c0"]
 
 
 @needs_data
 def test_wnut():
     parts = load_tagged(DATA / "ner" / "wnut17")
     assert [len(part) for part in parts] == [3394, 1009, 1287]
-    assert [sum(map(len, part.words)) for part in parts] == [62730, 15733, 23394]
-    assert parts[1].words[0][:2] == ("Stabilized", "approach")
-    assert len({tag for tags in parts[0].tags for tag in tags}) == 13
+    assert [sum(map(len, part.inputs)) for part in parts] == [62730, 15733, 23394]
+    assert parts[1].inputs[0][:2] == ("Stabilized", "approach")
+    assert len({tag for tags in parts[0].answers for tag in tags}) == 13
     for part in parts:
-        assert all(len(words) == len(tags) for words, tags in zip(part.words, part.tags, strict=True))
+        assert all(len(words) == len(tags) for words, tags in zip(part.inputs, part.answers, strict=True))
 
 
 @needs_data
 def test_wikigold():
     path = DATA / "ner" / "wikigold" / "wikigold.conll"
-    whole = read_column_file(path)
-    assert (len(whole), sum(map(len, whole.words))) == (1696, 39007)
-    assert (whole.words[0][0], whole.tags[0][0]) == ("010", "I-MISC")
+    whole = read(path)
+    assert (len(whole), sum(map(len, whole.inputs))) == (1696, 39007)
+    assert (whole.inputs[0][0], whole.answers[0][0]) == ("010", "I-MISC")

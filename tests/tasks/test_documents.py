@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.ground.errors import DataError
-from collapipe_env.tasks.documents import load_documents, read_file
+from collapipe_env.tasks.documents import documents_of, load_documents, read_file
 from collapipe_env.tasks.preparation import EMBEDDED
 
 STORIES = EMBEDDED / "stories"
@@ -19,7 +19,7 @@ def rows(count, **more):
 def test_a_text_file_has_documents_between_blank_lines(tmp_path):
     file = tmp_path / "book.txt"
     file.write_bytes("\ufeffone\r\nstill one\r\n \r\n\r\ntwo\n\n\n  three \n".encode())
-    assert read_file(file).texts == ("one\nstill one", "two", "three")
+    assert documents_of(read_file(file)).inputs == ("one\nstill one", "two", "three")
 
 
 def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
@@ -28,7 +28,7 @@ def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
     (tmp_path / "more.jsonl").write_text(rows(8))
     train, dev, test = load_documents(tmp_path)
     assert [len(part) for part in (train, dev, test)] == [16, 2, 2]
-    every = {*train.texts, *dev.texts, *test.texts}
+    every = {*train.inputs, *dev.inputs, *test.inputs}
     (tmp_path / "Essay07.md").write_text("title 7")
     with pytest.raises(DataError, match=r"both Essay07\.md and essay07\.txt exist; keep one"):
         load_documents(tmp_path)
@@ -41,24 +41,24 @@ def test_json_lines_have_fields(tmp_path):
         '{"text": " one\\r\\n", "source": "web", "body": "1", "year": 1}\n\n'
         '{"text": "zwei \\u00e4\\u2028b", "source": "news", "body": "2", "year": 2}\n'
     )
-    found = read_file(file)
-    assert found.texts == ("one", "zwei ä\u2028b")
-    assert found.kinds == ("web", "news")
-    assert read_file(file, "body", "year").texts == ("1", "2")
-    assert read_file(file, "body", "year").kinds == ("1", "2")
-    assert found.subset(np.array([1])).kinds == ("news",)
+    found = documents_of(read_file(file))
+    assert found.inputs == ("one", "zwei ä\u2028b")
+    assert found.answers == ("web", "news")
+    assert documents_of(read_file(file), "body", "year").inputs == ("1", "2")
+    assert documents_of(read_file(file), "body", "year").answers == ("1", "2")
+    assert found.subset(np.array([1])).answers == ("news",)
     with file.open("a") as more:
         more.write('{"text": "three"}\n')
-    assert read_file(file).kinds == ()
+    assert documents_of(read_file(file)).answers == ()
 
 
 def test_embedded_stories():
     parts = load_documents(STORIES)
     assert [len(part) for part in parts] == [700, 80, 100]
-    texts = [set(part.texts) for part in parts]
+    texts = [set(part.inputs) for part in parts]
     assert not texts[0] & texts[1]
     assert not texts[0] & texts[2]
     assert not texts[1] & texts[2]
     for part in parts:
-        assert set(part.kinds) == {"coast", "forest", "mountain", "town"}
-        assert all(text.isascii() and "{" not in text and len(text) > 200 for text in part.texts)
+        assert set(part.answers) == {"coast", "forest", "mountain", "town"}
+        assert all(text.isascii() and "{" not in text and len(text) > 200 for text in part.inputs)

@@ -41,31 +41,31 @@ def test_the_whole_apache_licence_goes_with_the_messages():
 def test_reviews():
     parts = load_splits(DATA / "reviews")
     assert [len(part) for part in parts] == [1735, 245, 475]
-    assert [part.labels.count("1") for part in parts] == [1068, 153, 293]
+    assert [part.answers.count("1") for part in parts] == [1068, 153, 293]
     for first, second in combinations(parts, 2):
         # Whole reviews are on one side, so that a few stock phrases at most are on both.
-        assert len(set(first.texts) & set(second.texts)) <= 12
+        assert len(set(first.inputs) & set(second.inputs)) <= 12
 
 
 def test_messages():
     parts = load_parallel(DATA / "messages")
     assert [len(part) for part in parts] == [7225, 471, 652]
     for part in parts:
-        assert all(3 <= len(text.split()) <= 12 for text in part.sources)
-        assert all(2 <= len(text.split()) <= 14 for text in part.targets)
-        for source, target in zip(part.sources, part.targets, strict=True):
+        assert all(3 <= len(text.split()) <= 12 for text in part.inputs)
+        assert all(2 <= len(text.split()) <= 14 for text in part.answers)
+        for source, target in zip(part.inputs, part.answers, strict=True):
             assert source != target
             assert sorted(re.findall(r"\{\w+\}", source)) == sorted(re.findall(r"\{\w+\}", target))
-    for side in ("sources", "targets"):
+    for side in ("inputs", "answers"):
         texts = [[skeleton(text) for text in getattr(part, side)] for part in parts]
         for first, second in combinations(texts, 2):
             assert not set(first) & set(second)
-    assert len({skeleton(text) for part in parts for text in part.sources}) == sum(map(len, parts))
+    assert len({skeleton(text) for part in parts for text in part.inputs}) == sum(map(len, parts))
 
 
 def test_messages_are_made_of_words_that_training_shows():
     train, _, test = load_parallel(DATA / "messages")
-    for side, share in (("sources", 0.99), ("targets", 0.93)):
+    for side, share in (("inputs", 0.99), ("answers", 0.93)):
         known = {word for text in getattr(train, side) for word in skeleton(text).split()}
         words = [word for text in getattr(test, side) for word in skeleton(text).split()]
         assert sum(word in known for word in words) / len(words) > share

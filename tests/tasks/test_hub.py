@@ -66,16 +66,16 @@ def test_labelled_texts_with_names_of_classes():
     )
     train, dev, test = labelled_texts_of(splits, "hf:films")
     assert [len(part) for part in (train, dev, test)] == [20, 4, 6]
-    assert (train.texts[:2], train.labels[:2]) == (("film 0", "film 1"), ("neg", "pos"))
+    assert (train.inputs[:2], train.answers[:2]) == (("film 0", "film 1"), ("neg", "pos"))
     assert dev.places[3] == "hf:films validation row 3"
     assert labelled_texts_of(splits, "hf:films", 1, 2) == (train, dev, test)
     assert labelled_texts_of(splits, "hf:films", "sentence", "label") == (train, dev, test)
-    assert labelled_texts_of(splits, "hf:films", "0+sentence")[0].texts[1] == "1 film 1"
+    assert labelled_texts_of(splits, "hf:films", "0+sentence")[0].inputs[1] == "1 film 1"
 
 
 def test_the_only_column_of_classes_is_the_label():
     rows = sentiment(20).rename_column("label", "kind").add_column("stars", [1, 1, 2, 2] * 5)
-    assert set(labelled_texts_of({"train": rows}, "hf:films")[0].labels) == {"neg", "pos"}
+    assert set(labelled_texts_of({"train": rows}, "hf:films")[0].answers) == {"neg", "pos"}
 
 
 def test_unlabelled_parts_count_as_missing():
@@ -83,25 +83,25 @@ def test_unlabelled_parts_count_as_missing():
     with pytest.warns(UserWarning, match="hf:films test has no labels, so a tenth of the training part"):
         train, dev, test = labelled_texts_of(splits, "hf:films")
     assert [len(part) for part in (train, dev, test)] == [18, 4, 2]
-    assert set(train.texts).isdisjoint(test.texts)
-    assert sorted(train.texts + test.texts) == sorted(f"film {i}" for i in range(20))
+    assert set(train.inputs).isdisjoint(test.inputs)
+    assert sorted(train.inputs + test.inputs) == sorted(f"film {i}" for i in range(20))
 
 
 def test_sole_split_is_cut_in_three():
     parts = labelled_texts_of({"test": sentiment(40)}, "hf:films")
     assert [len(part) for part in parts] == [32, 4, 4]
-    assert sorted(text for part in parts for text in part.texts) == sorted(f"film {i}" for i in range(40))
+    assert sorted(text for part in parts for text in part.inputs) == sorted(f"film {i}" for i in range(40))
 
 
 def test_pairs_of_a_translation_column():
     splits = DatasetDict(train=translated(20), validation=translated(3))
     train, dev, test = pairs_of(splits, "hf:mt", ("de", "en"))
-    assert (dev.sources[1], dev.targets[1]) == ("de 1", "en 1")
+    assert (dev.inputs[1], dev.answers[1]) == ("de 1", "en 1")
     assert [len(part) for part in (train, dev, test)] == [18, 3, 2]
-    assert set(train.sources).isdisjoint(test.sources)
-    assert pairs_of(splits, "hf:mt")[1].sources[1] == "en 1"
+    assert set(train.inputs).isdisjoint(test.inputs)
+    assert pairs_of(splits, "hf:mt")[1].inputs[1] == "en 1"
     three = {"train": translated(20, ("cs", "de", "fr"))}
-    assert pairs_of(three, "hf:mt", ("fr", "cs"))[0].targets[0].startswith("cs ")
+    assert pairs_of(three, "hf:mt", ("fr", "cs"))[0].answers[0].startswith("cs ")
     with pytest.raises(DataError, match=r"3 languages or columns of text \(cs, de, fr\) where two"):
         pairs_of(three, "hf:mt")
 
@@ -109,13 +109,13 @@ def test_pairs_of_a_translation_column():
 def test_pairs_of_two_columns_and_of_plain_dictionaries():
     columns = Dataset.from_dict({"id": [1, 2, 3], "tgt": ["x", "y", "z"], "src": ["a", "b", "c"]})
     train, dev, test = pairs_of({"train": columns}, "hf:mt")
-    pairs = {pair for part in (train, dev, test) for pair in zip(part.sources, part.targets, strict=True)}
+    pairs = {pair for part in (train, dev, test) for pair in zip(part.inputs, part.answers, strict=True)}
     assert pairs == {("a", "x"), ("b", "y"), ("c", "z")}
-    assert pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].sources[0] in "xyz"
+    assert pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].inputs[0] in "xyz"
     plain = Dataset.from_dict({"id": [1, 2, 3], "one": ["a", "b", "c"], "two": ["x", "y", "z"]})
     assert pairs_of({"train": plain}, "hf:mt")[0].languages == ("one", "two")
     nested = Dataset.from_dict({"translation": [{"en": f"a {i}", "de": f"b {i}"} for i in range(5)]})
-    assert pairs_of({"train": nested}, "hf:mt")[0].sources[0].startswith("a ")
+    assert pairs_of({"train": nested}, "hf:mt")[0].inputs[0].startswith("a ")
     holes = Dataset.from_dict({"en": ["a", " ", "c"], "de": ["x", "y", "z"]})
     with pytest.raises(DataError, match="hf:mt train row 1: the text in 'en' is empty"):
         pairs_of({"train": holes}, "hf:mt")
@@ -125,17 +125,17 @@ def test_tagged_sentences():
     splits = DatasetDict(train=tagged(20), validation=tagged(3))
     train, dev, test = tagged_sentences_of(splits, "hf:names")
     assert [len(part) for part in (train, dev, test)] == [18, 3, 2]
-    assert (dev.words[1], dev.tags[1]) == (("by", "Ada", "L1"), ("O", "B-person", "I-person"))
-    assert dev.place(1, 2) == "hf:names validation row 1, word 2"
-    assert train.subset([4]).place(0, 0) == f"hf:names train row {train.lines[4]}, word 0"
-    assert train.words[4][2] == f"L{train.lines[4]}"
+    assert (dev.inputs[1], dev.answers[1]) == (("by", "Ada", "L1"), ("O", "B-person", "I-person"))
+    assert dev.places[1] == "hf:names validation row 1"
+    assert train.subset([4]).places == (train.places[4],)
+    assert train.places[4] == f"hf:names train row {train.inputs[4][2][1:]}"
     strings = Features(
         {"id": Value("string"), "tokens": List(Value("string")), "ner_tags": List(Value("string"))}
     )
     same = tagged_sentences_of(
         {"train": tagged(20, strings, TAGS), "dev": tagged(3, strings, TAGS)}, "hf:names"
     )
-    assert same[0].tags == train.tags
+    assert same[0].answers == train.answers
     assert tagged_sentences_of(splits, "hf:names", 1, 2) == (train, dev, test)
 
 
@@ -146,7 +146,7 @@ def test_sentences_without_words_are_left_out():
     )
     parts = tagged_sentences_of({"train": data}, "hf:names")
     assert sum(map(len, parts)) == 10
-    assert all(line % 2 == 0 for part in parts for line in part.lines)
+    assert all(int(place[-1]) % 2 == 0 for part in parts for place in part.places)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
             pandas.DataFrame(rows).to_json(folder / "train.jsonl", orient="records", lines=True)
     theirs = load_splits(f"hf:{tmp_path / 'films'}")
     for part, other in zip(load_splits(tmp_path / "films"), theirs, strict=True):
-        assert (part.texts, part.labels) == (other.texts, other.labels)
+        assert (part.inputs, part.answers) == (other.inputs, other.answers)
     parts = pairs_of(hub.fetch(f"hf:{tmp_path / 'pairs'}"), "hf:mt")
     assert load_parallel(tmp_path / "pairs") == parts
     assert parts[0].languages == load_parallel(tmp_path / "pairs")[0].languages == ("en", "de")
@@ -295,13 +295,13 @@ def test_documents():
     )
     train, dev, test = documents_of(splits, "hf:prose")
     assert [len(part) for part in (train, dev, test)] == [18, 2, 1]
-    assert test.texts == ("a\nb",)
-    assert set(train.kinds + dev.kinds) == {"web", "book"}
+    assert test.inputs == ("a\nb",)
+    assert set(train.answers + dev.answers) == {"web", "book"}
     assert all(
         (int(one.split()[1]) % 2 == 0) == (kind == "web")
-        for one, kind in zip(train.texts, train.kinds, strict=True)
+        for one, kind in zip(train.inputs, train.answers, strict=True)
     )
     stars = documents_of({"train": sentiment(20)}, "hf:films", "sentence", "label")[0]
-    assert stars.texts[0].startswith("film")
-    assert set(stars.kinds) == {"neg", "pos"}
-    assert documents_of({"train": sentiment(20)}, "hf:films")[0].texts == stars.texts  # the only strings
+    assert stars.inputs[0].startswith("film")
+    assert set(stars.answers) == {"neg", "pos"}
+    assert documents_of({"train": sentiment(20)}, "hf:films")[0].inputs == stars.inputs  # the only strings

@@ -10,7 +10,7 @@ import pytest
 from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
-from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_texts, load_splits
+from collapipe_env.tasks.labelled_texts import labelled_texts, load_splits
 from collapipe_env.tasks.table_files import read_table
 
 
@@ -20,7 +20,7 @@ def write(folder, name, content, encoding="utf-8"):
     return path
 
 
-def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
+def read_labelled_texts(path: Path, text=None, label=None):
     return labelled_texts(read_table(path), text, label)[0]
 
 
@@ -48,8 +48,8 @@ def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
 )
 def test_layouts(tmp_path, name, content):
     found = read_labelled_texts(write(tmp_path, name, content))
-    assert found.texts == ('a "fine" film', "a dull film")
-    assert found.labels == ("good", "bad")
+    assert found.inputs == ('a "fine" film', "a dull film")
+    assert found.answers == ("good", "bad")
 
 
 def test_separators_in_texts_do_not_count(tmp_path):
@@ -59,35 +59,35 @@ def test_separators_in_texts_do_not_count(tmp_path):
         with path.open("w", newline="") as file:
             csv.writer(file, delimiter=separator).writerows([("text", "label"), *rows])
         found = read_labelled_texts(path)
-        assert list(zip(found.texts, found.labels, strict=True)) == rows
+        assert list(zip(found.inputs, found.answers, strict=True)) == rows
         assert found.places[2] == f"{path}:4"
     # Semicolons without quotes: their commas are not equally many.
     path.write_text("a fine, good film;1\na dull film;0\n")
-    assert read_labelled_texts(path).texts == ("a fine, good film", "a dull film")
+    assert read_labelled_texts(path).inputs == ("a fine, good film", "a dull film")
     # Decimal commas also give equally many columns, but fewer; semicolons in quotes give more, but cut texts.
     path.write_text("a fine film;1;0,5\na dull film;0;0,7\nthe film;1;0,5\nno film;0;0,1\n")
-    assert read_labelled_texts(path, label=1).labels == ("1", "0", "1", "0")
+    assert read_labelled_texts(path, label=1).answers == ("1", "0", "1", "0")
     path.write_text('1,"fine; long; good"\n0,"dull; bad; short"\n')
-    assert read_labelled_texts(path).texts == ("fine; long; good", "dull; bad; short")
+    assert read_labelled_texts(path).inputs == ("fine; long; good", "dull; bad; short")
     path.write_text("sep=;\na fine, good film;1\na dull, bad film;0\n")
     found = read_labelled_texts(path)
-    assert (found.texts[1], found.places[1]) == ("a dull, bad film", f"{path}:3")
+    assert (found.inputs[1], found.places[1]) == ("a dull, bad film", f"{path}:3")
 
 
 def test_labels_of_json_lines_keep_their_digits(tmp_path):
     rows = [{"sentence": f"film {i}", "labels": value} for i, value in enumerate([1, 10**20, "01", True])]
     path = write(tmp_path, "d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert read_labelled_texts(path).labels == ("1", "1" + "0" * 20, "01", "True")
+    assert read_labelled_texts(path).answers == ("1", "1" + "0" * 20, "01", "True")
     # pandas writes whole numbers as floats where some are missing; other columns never take their place.
     rows = [{"stars": i, "text": f"film {i}", "label": float(i % 2)} for i in range(4)]
     path = write(tmp_path, "d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert read_labelled_texts(path).labels == ("0", "1", "0", "1")
+    assert read_labelled_texts(path).answers == ("0", "1", "0", "1")
 
 
 def test_quoted_line_breaks_keep_line_numbers(tmp_path):
     path = write(tmp_path, "d.csv", 'text,label\n"first,\nsecond",1\n\nthird,0\n')
     found = read_labelled_texts(path)
-    assert found.texts == ("first,\nsecond", "third")
+    assert found.inputs == ("first,\nsecond", "third")
     assert found.places == (f"{path}:2", f"{path}:5")
 
 
@@ -105,11 +105,11 @@ def test_every_part_has_its_share_of_every_class(tmp_path):
         parts = load_splits(write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines)))
         tenth = len(labels) // 10
         assert [len(part) for part in parts] == [len(labels) - 2 * tenth, tenth, tenth]
-        assert sorted(text for part in parts for text in part.texts) == sorted(
+        assert sorted(text for part in parts for text in part.inputs) == sorted(
             line.split("\t")[0] for line in lines
         )
         for name, count in enumerate(counts.tolist()):
-            train, dev, test = (part.labels.count(f"c{name}") for part in parts)
+            train, dev, test = (part.answers.count(f"c{name}") for part in parts)
             assert train >= 1
             assert abs(dev - test) <= 1
             # Rounded to one of the two neighbours, both parts together; a class of one stays in training.
@@ -120,14 +120,14 @@ def test_a_missing_part_has_its_share_of_every_class(tmp_path):
     write(tmp_path, "train.tsv", "".join(f"{WORDS[i % 4]} {i}\t{i // 30}\n" for i in range(60)))
     write(tmp_path, "dev.tsv", "a film\t0\n")
     _, dev, test = load_splits(tmp_path)
-    assert (dev.texts, Counter(test.labels)) == (("a film",), {"0": 3, "1": 3})
+    assert (dev.inputs, Counter(test.answers)) == (("a film",), {"0": 3, "1": 3})
 
 
 def test_as_many_classes_as_training_has_room_for_are_all_trained_on(tmp_path):
     lines = [f"{WORDS[i % 4]} {i}\t{label}\n" for i, label in enumerate("aabbccddee" + "fghijk")]
     for shift in range(len(lines)):
         path = write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines[shift:] + lines[:shift]))
-        assert set(load_splits(path)[0].labels) == set("abcdefghijk")
+        assert set(load_splits(path)[0].answers) == set("abcdefghijk")
 
 
 def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path):
@@ -135,8 +135,8 @@ def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path)
     path = write(tmp_path, "d.tsv", lines)
     with pytest.raises(DataError, match=r"d\.tsv:1: .*to its names, otherwise to the columns' indices"):
         load_splits(path)
-    assert "gold" in load_splits(path, 0, 1)[0].labels
-    assert {name for part in load_splits(path, "words", "gold") for name in part.labels} == {"0", "1"}
+    assert "gold" in load_splits(path, 0, 1)[0].answers
+    assert {name for part in load_splits(path, "words", "gold") for name in part.answers} == {"0", "1"}
 
 
 @pytest.mark.parametrize("classes", [("comment", "question"), ("topic", "body"), ("title", "label")])
@@ -144,13 +144,13 @@ def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path)
 def test_a_class_with_the_usual_name_of_a_column_is_no_header(tmp_path, classes, columns):
     lines = [f"a rather long film {i}\t{classes[i % 2]}\n" for i in range(20)]
     path = write(tmp_path, "d.tsv", "".join(lines))
-    assert read_labelled_texts(path, *columns).labels == classes * 10
+    assert read_labelled_texts(path, *columns).answers == classes * 10
     path = write(tmp_path, "d.tsv", "sentence\tlabel\n" + "".join(lines))
-    assert read_labelled_texts(path, *columns).labels == classes * 10
+    assert read_labelled_texts(path, *columns).answers == classes * 10
     # With indices, a single sample of a class is enough.
     path = write(tmp_path, "d.tsv", "".join([lines[0], *lines[1::2]]))
     if classes[0] != "topic":
-        assert read_labelled_texts(path, 0, 1).labels == (classes[0], *classes[1:] * 10)
+        assert read_labelled_texts(path, 0, 1).answers == (classes[0], *classes[1:] * 10)
 
 
 LABELLED = "sentence\tlabel\n" + "".join(f"a film {i}\t{i % 2}\n" for i in range(40))
@@ -186,7 +186,7 @@ def test_a_test_part_without_labels_is_none(tmp_path, name, content, header):
 def test_labels_that_only_look_missing_are_read(tmp_path):
     write(tmp_path, "train.jsonl", "".join(f'{{"text": "film {i}", "label": {i % 2}}}\n' for i in range(40)))
     write(tmp_path, "dev.jsonl", '{"text": "a film", "label": 1.0}\n')
-    assert load_splits(tmp_path)[1].labels == ("1",)
+    assert load_splits(tmp_path)[1].answers == ("1",)
     write(tmp_path, "dev.jsonl", '{"text": "a film", "label": 0.5}\n')
     with pytest.raises(DataError, match=r"dev\.jsonl:1: 'label' holds 0\.5"):
         load_splits(tmp_path)
@@ -194,9 +194,9 @@ def test_labels_that_only_look_missing_are_read(tmp_path):
         (tmp_path / name).unlink()
     write(tmp_path, "train.tsv", "".join(f"a film {i}\t{(-1) ** i}\n" for i in range(40)))
     write(tmp_path, "test.tsv", "a long film\t-1\na short film\t-1\n")
-    assert load_splits(tmp_path)[2].labels == ("-1", "-1")
+    assert load_splits(tmp_path)[2].answers == ("-1", "-1")
     write(tmp_path, "test.tsv", "topic\tlabel\ttext\nx\t-1\ta long film\nx\t1\ta short film\n")
-    assert load_splits(tmp_path)[2].labels == ("-1", "1")
+    assert load_splits(tmp_path)[2].answers == ("-1", "1")
     write(tmp_path, "test.tsv", "a long film\t1\na short film\t\n")
     with pytest.raises(DataError, match=r"test\.tsv:2: the label is empty"):
         load_splits(tmp_path)
@@ -204,10 +204,10 @@ def test_labels_that_only_look_missing_are_read(tmp_path):
 
 def test_several_text_columns_are_joined(tmp_path):
     path = write(tmp_path, "d.csv", '1,Old title,A body\n2,,"Only, body"\n')
-    assert read_labelled_texts(path, "1+2").texts == ("Old title A body", "Only, body")
+    assert read_labelled_texts(path, "1+2").inputs == ("Old title A body", "Only, body")
     named = write(tmp_path, "e.csv", "kind,head,body\n1,Old title,A body\n2,,Only body\n")
-    assert read_labelled_texts(named, "body + head", "kind").texts == ("A body Old title", "Only body")
-    assert read_labelled_texts(named, "head+2", "kind").texts == ("Old title A body", "Only body")
+    assert read_labelled_texts(named, "body + head", "kind").inputs == ("A body Old title", "Only body")
+    assert read_labelled_texts(named, "head+2", "kind").inputs == ("Old title A body", "Only body")
     with pytest.raises(DataError, match="no column 'haed' for text_column; did you mean 'head'"):
         read_labelled_texts(named, "haed+body", "kind")
     with pytest.raises(DataError, match="column 1 is requested both"):
@@ -224,25 +224,25 @@ def test_several_text_columns_are_joined(tmp_path):
 )
 def test_backslashes_in_csv_files_are_line_breaks(tmp_path, written, meant):
     path = write(tmp_path, "d.csv", f'1,"{written}"\n2,other text\n')
-    assert read_labelled_texts(path).texts[0] == meant
+    assert read_labelled_texts(path).inputs[0] == meant
     path = write(tmp_path, "d.tsv", f"1\t{written}\n2\tother text\n")
-    assert read_labelled_texts(path).texts[0] == written
+    assert read_labelled_texts(path).inputs[0] == written
 
 
 def test_held_out_files_are_read_like_the_training_file(tmp_path):
     # On its own, the test file's first column looks like the text.
     write(tmp_path, "train.tsv", "".join(f"long text number {i}\t{10**9 + i % 2}\n" for i in range(20)))
     write(tmp_path, "test.tsv", "no\t1000000001\nyes\t1000000000\n")
-    assert load_splits(tmp_path)[2].texts == ("no", "yes")
+    assert load_splits(tmp_path)[2].inputs == ("no", "yes")
     # A header of its own wins.
     write(tmp_path, "dev.tsv", "label\ttext\n1000000000\tsome text\n")
     dev = load_splits(tmp_path)[1]
-    assert (dev.texts, dev.labels) == (("some text",), ("1000000000",))
+    assert (dev.inputs, dev.answers) == (("some text",), ("1000000000",))
 
 
 def test_whole_numbers_decide_between_columns_of_few_values(tmp_path):
     rows = "".join(f"{'ab'[i // 10]}\t{i % 2}\t{'*' * (i % 2)}\tThe text number {i}.\n" for i in range(20))
-    assert set(read_labelled_texts(write(tmp_path, "d.tsv", rows)).labels) == {"0", "1"}
+    assert set(read_labelled_texts(write(tmp_path, "d.tsv", rows)).answers) == {"0", "1"}
 
 
 needs_data = pytest.mark.skipif(not (DATA / "cls").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
@@ -258,9 +258,9 @@ needs_data = pytest.mark.skipif(not (DATA / "cls").is_dir(), reason="no test dat
 )
 def test_real_sets_with_parts(name, sizes, counts, first):
     parts = load_splits(DATA / "cls" / name)
-    assert parts[1].texts[0] == first
+    assert parts[1].inputs[0] == first
     assert [len(part) for part in parts] == sizes
-    assert Counter(parts[0].labels) == counts
+    assert Counter(parts[0].answers) == counts
 
 
 @needs_data
@@ -278,7 +278,7 @@ def test_sst2_as_glue_publishes_it(tmp_path):
     assert [len(part) for part in (train, dev, test)] == [6920 - 692, 872, 692]
     pandas = pytest.importorskip("pandas")
     rows = pandas.read_csv(tmp_path / "train.tsv", sep="\t", quoting=csv.QUOTE_NONE, dtype=str)
-    found = zip(train.texts + test.texts, train.labels + test.labels, strict=True)
+    found = zip(train.inputs + test.inputs, train.answers + test.answers, strict=True)
     assert sorted(found) == sorted(zip(rows["sentence"].str.strip(), rows["label"], strict=True))
 
 
@@ -286,8 +286,8 @@ def test_sst2_as_glue_publishes_it(tmp_path):
 def test_real_set_without_parts():
     parts = load_splits(DATA / "cls" / "ag_news", "1+2")
     assert [len(part) for part in parts] == [6080, 760, 760]
-    assert Counter(label for part in parts for label in part.labels) == dict.fromkeys("1234", 1900)
-    assert not any("\\" in text for part in parts for text in part.texts)
+    assert Counter(label for part in parts for label in part.answers) == dict.fromkeys("1234", 1900)
+    assert not any("\\" in text for part in parts for text in part.inputs)
     news = read_labelled_texts(DATA / "cls" / "ag_news" / "test.csv", "1+2")
-    assert news.texts[0].startswith("Fears for T N pension after talks Unions representing workers")
-    assert news.labels[0] == "3"
+    assert news.inputs[0].startswith("Fears for T N pension after talks Unions representing workers")
+    assert news.answers[0] == "3"

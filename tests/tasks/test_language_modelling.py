@@ -39,8 +39,8 @@ def test_parts_are_the_packed_documents(data):
         assert (stream == END).sum() == len(documents)
         ends = np.flatnonzero(stream == END)
         assert data.decode([stream[: ends[0]], stream[ends[3] + 1 : ends[4]]]) == [
-            documents.texts[0],
-            documents.texts[4],
+            documents.inputs[0],
+            documents.inputs[4],
         ]
     assert TASK.load(spec()) is data
     assert TASK.classes(spec()) == data.classes == ()
@@ -49,13 +49,13 @@ def test_parts_are_the_packed_documents(data):
 def test_references_are_the_bytes_of_the_text(data):
     for split, documents in zip((data.dev, data.test), load_documents(STORIES)[1:], strict=True):
         assert len(split.references) == len(split)
-        assert sum(split.references) == sum(len(text.encode()) for text in documents.texts)
+        assert sum(split.references) == sum(len(text.encode()) for text in documents.inputs)
     row = data.test.targets[7]
     assert len("".join(data.decode([row])).encode()) == data.test.references[7]  # ASCII, no cut characters
 
 
 def test_strata_are_the_kinds_else_the_lengths(data, tmp_path):
-    kinds = load_documents(STORIES)[0].kinds
+    kinds = load_documents(STORIES)[0].answers
     names = sorted(set(kinds))
     assert data.strata.tolist() == [names.index(kind) for kind in kinds]
     rng = np.random.default_rng(0)  # letters that no two lines have in common make no pairs
@@ -70,7 +70,7 @@ def test_strata_are_the_kinds_else_the_lengths(data, tmp_path):
 
 
 def test_documents_are_packed_for_those_who_hold_them(data):
-    texts = load_documents(STORIES)[0].texts
+    texts = load_documents(STORIES)[0].inputs
     packed = data.pack(np.array([3, 1]))
     stream = packed.targets[packed.targets != NO_TARGET]
     ends = np.flatnonzero(stream == END)

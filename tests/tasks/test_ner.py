@@ -178,14 +178,14 @@ def test_embedded_names_cannot_be_looked_up():
     """A tagger that remembers each training word's most frequent tag finds few entities."""
     train, *held_out = load_entities("embedded")
     counts = {}
-    for words, tags in zip(train.words, train.tags, strict=True):
+    for words, tags in zip(train.inputs, train.answers, strict=True):
         for word, tag in zip(words, tags, strict=True):
             counts.setdefault(word, {}).setdefault(tag, 0)
             counts[word][tag] += 1
     known = {word: max(tags, key=tags.get) for word, tags in counts.items()}
     for part in held_out:
-        remembered = [[known.get(word, "O") for word in words] for words in part.words]
-        f1 = entity_scores([list(tags) for tags in part.tags], remembered)["entity_f1"]
+        remembered = [[known.get(word, "O") for word in words] for words in part.inputs]
+        f1 = entity_scores([list(tags) for tags in part.answers], remembered)["entity_f1"]
         assert 0.1 < f1 < 0.25
 
 
@@ -223,10 +223,12 @@ def test_head_is_drawn_from_its_generator_and_predicts_the_best_tag():
 def test_faults_are_named(tmp_path):
     good = "Anna\tB-x\nran\tO\n"
     dataset = folder_with(tmp_path / "unseen", good, "ran\tO\nOslo\tB-y\n")
-    with pytest.raises(DataError, match=r"dev\.conll:2: type 'y' never occurs in training"):
+    with pytest.raises(
+        DataError, match=r"dev\.conll:1: type 'y' of the word 'Oslo' never occurs in"
+    ):
         TASK.load(spec(dataset=dataset, outputs=3))
     dataset = folder_with(tmp_path / "none", "Anna\tO\n", "ran\tO\n")
-    with pytest.raises(DataError, match=r"train\.conll: no entities in the training part"):
+    with pytest.raises(DataError, match=r"none: no entities in the training part"):
         TASK.classes(spec(dataset=dataset))
     with pytest.raises(DataError, match="no column 'word' for text_column; there is no header, so"):
         TASK.load(spec(dataset=dataset, text_column="word"))

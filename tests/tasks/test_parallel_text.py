@@ -8,8 +8,8 @@ import pytest
 from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
-from collapipe_env.tasks.data_parts import PARTS
-from collapipe_env.tasks.parallel_text import Pairs, load_parallel, pairs_of_tables, read_lines
+from collapipe_env.tasks.data_parts import PARTS, Samples
+from collapipe_env.tasks.parallel_text import load_parallel, pairs_of_tables, read_lines
 from collapipe_env.tasks.table_files import read_table
 
 MULTI30K = DATA / "mt" / "multi30k_en_de"
@@ -58,8 +58,8 @@ def test_endings_name_languages_in_many_ways(tmp_path, endings):
         (endings[::-1], endings[::-1]),
     ):
         train, dev, _ = load_parallel(tmp_path, turned or None)
-        assert train.sources[4] == f"train {one} 4"
-        assert dev.targets[3] == f"dev {other} 3"
+        assert train.inputs[4] == f"train {one} 4"
+        assert dev.answers[3] == f"dev {other} 3"
         assert train.languages == dev.languages == (("de", "en") if turned else ("en", "de"))
 
 
@@ -93,20 +93,20 @@ def test_columns_are_known_by_languages(tmp_path, header, sides, languages, kind
             nested = [{"id": i, "translation": one} for i, one in enumerate(objects)]
             file.writelines(json.dumps(one) + "\n" for one in (nested if "nested" in kind else objects))
     pairs = read_pairs(path)
-    assert pairs == Pairs(*(tuple(row[side] for row in rows) for side in sides))
+    assert pairs == Samples(*(tuple(row[side] for row in rows) for side in sides))
     assert pairs.languages == languages
-    assert read_pairs(path, languages[::-1]) == Pairs(pairs.targets, pairs.sources)
+    assert read_pairs(path, languages[::-1]) == Samples(pairs.answers, pairs.inputs)
 
 
 def test_first_pairs_that_look_like_no_header_are_read(tmp_path):
     for first in ("English\tEnglisch", "I speak English\tIch spreche en", "German\tDeutsch"):
         write(tmp_path / "t.tsv", first + "\nyes\tja\n")
-        assert read_pairs(tmp_path / "t.tsv").targets == (first.split("\t")[1], "ja")
+        assert read_pairs(tmp_path / "t.tsv").answers == (first.split("\t")[1], "ja")
         assert read_pairs(tmp_path / "t.tsv").languages is None
     expect(tmp_path / "t.tsv", "t.tsv:1: no columns named en and de", "first line", languages=("en", "de"))
     for first in ("No\tNein", "I see\tAch so", "Yes\tJa"):
         write(tmp_path / "t.tsv", first + "\nthis is a sentence\tdas ist ein Satz\n")
-        assert read_pairs(tmp_path / "t.tsv").sources == (first.split("\t")[0], "this is a sentence")
+        assert read_pairs(tmp_path / "t.tsv").inputs == (first.split("\t")[0], "this is a sentence")
 
 
 @pytest.mark.parametrize(
@@ -126,23 +126,23 @@ def test_a_first_line_that_may_be_a_header_is_no_pair(tmp_path, first):
     write(path, ",".join(first) + "\n" + lines)
     expect(path, "t.csv:1:", first[0], "set languages", "source and target", "classification")
     german, english = ("das ist der Satz", "und noch einer"), ("this is the sentence", "and one more")
-    assert read_pairs(path, first) == Pairs(german, english)
-    assert read_pairs(path, first[::-1]) == Pairs(english, german)
+    assert read_pairs(path, first) == Samples(german, english)
+    assert read_pairs(path, first[::-1]) == Samples(english, german)
     write(path, "source,target\n" + ",".join(first) + "\n" + lines)
-    assert read_pairs(path).sources == (first[0], *german)
+    assert read_pairs(path).inputs == (first[0], *german)
 
 
 @pytest.mark.parametrize("names", [('"de"', '"en"'), ("#de", "en")])
 def test_names_in_quotes_are_names(tmp_path, names):
     write(tmp_path / "t.tsv", "\t".join(names) + "\neins\tone\n")
-    assert read_pairs(tmp_path / "t.tsv") == Pairs(("one",), ("eins",))
+    assert read_pairs(tmp_path / "t.tsv") == Samples(("one",), ("eins",))
 
 
 def test_columns_of_one_language_are_no_two_sides(tmp_path):
     path = tmp_path / "t.jsonl"
     write(path, '{"text_1": "eins", "text_2": "one"}\n')
     expect(path, "text_1 and text_2", "set languages")
-    assert read_pairs(path, ("text_2", "text_1")) == Pairs(("one",), ("eins",))
+    assert read_pairs(path, ("text_2", "text_1")) == Samples(("one",), ("eins",))
     assert read_pairs(path, ("text_2", "text_1")).languages == ("text_2", "text_1")
     write(path, '{"source": "eins", "target": ["one", "a"], "id": "x1"}\n')
     expect(path, "t.jsonl:1: 'target' holds ['one', 'a']", "learning.languages")
@@ -153,9 +153,9 @@ def test_which_files_are_the_held_out_parts(tmp_path):
     for name in ("test_b", "test_a", "valid", "dev"):
         part(tmp_path, name, 2)
     _, dev, test = load_parallel(tmp_path)
-    assert (dev.sources[0], test.sources[0]) == ("dev en 0", "test_a en 0")
+    assert (dev.inputs[0], test.inputs[0]) == ("dev en 0", "test_a en 0")
     part(tmp_path, "test", 2, gz=".gz")
-    assert load_parallel(tmp_path)[2].sources[0] == "test en 0"
+    assert load_parallel(tmp_path)[2].inputs[0] == "test en 0"
 
 
 def test_lines_are_cleaned_and_blank_pairs_skipped(tmp_path):
@@ -214,7 +214,7 @@ def test_tables_without_header_are_read_like_the_training_table(tmp_path):
     pairs_table(tmp_path, "dev.tsv", 2, flip=True)
     pairs_table(tmp_path, "test.tsv", 2, header="src\ttgt\n")
     for pairs, name in zip(load_parallel(tmp_path), ("train", "dev", "test"), strict=True):
-        assert pairs == Pairs(
+        assert pairs == Samples(
             (f"{name}.tsv en 0", f"{name}.tsv en 1"), (f"{name}.tsv de 0", f"{name}.tsv de 1")
         )
 
@@ -234,13 +234,13 @@ def test_held_out_tables_have_the_languages_of_training(tmp_path, ours, theirs, 
     expect(tmp_path, "dev.tsv: its columns say", *said, "train.tsv", "same header")
     pairs_table(tmp_path, "train.tsv", 20, header="de\ten\n", flip=True)
     pairs_table(tmp_path, "dev.tsv", 2, header="English\tGerman\n")
-    assert load_parallel(tmp_path)[1].sources == ("dev.tsv en 0", "dev.tsv en 1")
+    assert load_parallel(tmp_path)[1].inputs == ("dev.tsv en 0", "dev.tsv en 1")
 
 
 def test_line_files_go_first_whatever_tables_lie_beside_them(tmp_path):
     pairs_table(tmp_path, "train.tsv", 20)
     part(tmp_path, "train", 20)
-    assert load_parallel(tmp_path)[0].sources[0].startswith("train en")
+    assert load_parallel(tmp_path)[0].inputs[0].startswith("train en")
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"Multi30k is not at {MULTI30K}; set COLLAPIPE_DATA")
@@ -248,5 +248,5 @@ def test_multi30k():
     train, dev, test = load_parallel(MULTI30K)
     assert [len(p) for p in (train, dev, test)] == [29_000, 1_014, 1_000]
     assert train.languages == ("en", "de")
-    assert train.sources[0] == "Two young, White males are outside near many bushes."
-    assert train.targets[0] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
+    assert train.inputs[0] == "Two young, White males are outside near many bushes."
+    assert train.answers[0] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
