@@ -25,7 +25,6 @@ from collapipe_env.training.cluster_samples import ClusterSamples, MiniBatch, Sa
 from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
 from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
 from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import StepResult, pipeline_step
@@ -127,8 +126,7 @@ class Federation:
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
-            train = self._train_merged if can_merge(self._setup, plan) else self._train_clusters
-            updated, mean_loss = train(server, plan)
+            updated, mean_loss = self._train_clusters(server, plan)
         self.close_round(server, updated, plan.server_blocks, server_mode)
         return mean_loss
 
@@ -172,33 +170,12 @@ class Federation:
         if self._tied is not None:
             self._head.flat.values[matrix] = self._parameters[0, table]
 
-    def _train_merged(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
-        """Set all models to the mean of the clusters' models after one local step.
+    def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
+        """Let every cluster take its local steps.
 
         Returns:
-            Which clusters made an update, shape (N,), and the mean training loss.
+            Which clusters made an update, shape (N,), and the mean training loss, NaN if nothing arrived.
         """
-        setup = self._setup
-        batches = [self._next_batch(stream) for stream in self.streams]
-        survived = [
-            arrived[0, :count].tolist()
-            for arrived, count in zip(plan.survived, plan.micro_batches, strict=True)
-        ]
-        self._gradients.zero_()
-        server.begin_step()
-        _, head = server.serve(0)
-        most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
-        given = batches, survived, self._data_sizes, most, setup.learning.precision
-        units, loss = merged_step(self._models[0], head, self._loss, *given)
-        if units.any():
-            self._optimizers[0].step()
-            self._parameters[1:] = self._parameters[0]
-            server.after_batch(0, float(units.sum()))
-        server.end_step()
-        return units > 0, float(loss) if units.any() else float("nan")
-
-    def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
-        """Let every cluster take its local steps; results as for :meth:`_train_merged`."""
         setup = self._setup
         versions = self._versions(plan)
         updated = np.zeros(setup.clusters, dtype=np.bool_)

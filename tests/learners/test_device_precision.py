@@ -64,7 +64,6 @@ TOLERANCE = 0.02
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_mixed_precision_trains_alike(optimizer):
-    """SGD takes the joint step, AdamW the loop."""
     settings = {"optimizer": optimizer, "local_steps": 1 if optimizer == "sgd" else 2}
     reports, values, _ = train(**settings)
     mixed_reports, mixed_values, learner = train(precision="bfloat16", **settings)

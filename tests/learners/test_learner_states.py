@@ -36,7 +36,7 @@ OPTIONS = {
         "warmup_steps": 4,
         "schedule_steps": 20,
     },
-    "joint steps": {"optimizer": "sgd", "momentum": 0.0, "gradient_clip": 0.0},
+    "plain SGD": {"optimizer": "sgd", "momentum": 0.0, "gradient_clip": 0.0},
     "server momentum": {"aggregation": "fedavgm", "aggregation_momentum": 0.9},
     "fedyogi, proximal": {"aggregation": "fedyogi", "proximal": 0.1},
     "hidden tokens": {"token_dropout": 0.3},
