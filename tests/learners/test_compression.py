@@ -18,8 +18,9 @@ def update(senders, size, seed=0, scale=1.0):
     return scale * torch.randn(senders, size, generator=generator(seed))
 
 
-def compressor(parts, seed=0, **options):
-    return UpdateCompressor(UpdateFormat(**options), parts, generator(seed))
+def compressor(parts, like, seed=0, **options):
+    """A compressor of the updates of all clusters (N, P), which are like these."""
+    return UpdateCompressor(UpdateFormat(**options), parts, len(like), like[0], generator(seed))
 
 
 def unpack(data, size, entries, bits):
@@ -129,7 +130,8 @@ EVERYTHING = np.ones((3, 3), dtype=bool)
 )
 def test_error_feedback_loses_nothing(share, bits, rounds, seed):
     """All that was sent and what is still remembered add up to all updates; unsent parts stay untouched."""
-    subject = compressor(PARTS, weight_bits=bits, compression="top-k", top_k_share=share)
+    like = update(3, 90).double()
+    subject = compressor(PARTS, like, weight_bits=bits, compression="top-k", top_k_share=share)
     sent_total, update_total = (
         torch.zeros(3, 90, dtype=torch.float64),
         torch.zeros(3, 90, dtype=torch.float64),
@@ -139,7 +141,7 @@ def test_error_feedback_loses_nothing(share, bits, rounds, seed):
         x = update(3, 90, seed + t).double()
         sent = rng.random((3, 3)) < 0.7
         arrived = x.clone()
-        memory = None if subject.residuals is None else subject.residuals.clone()
+        memory = subject.residuals.clone()
         subject.upload(arrived, sent)
         for n in range(3):
             for p, places in enumerate(PARTS):
@@ -149,13 +151,13 @@ def test_error_feedback_loses_nothing(share, bits, rounds, seed):
                         update_total[n, place] += x[n, place]
                     else:
                         assert torch.equal(arrived[n, place], x[n, place])
-                        assert memory is None or torch.equal(subject.residuals[n, place], memory[n, place])
+                        assert torch.equal(subject.residuals[n, place], memory[n, place])
     torch.testing.assert_close(sent_total + subject.residuals, update_total, rtol=0, atol=1e-12)
 
 
 def test_the_largest_entries_of_each_part_are_sent():
-    subject = compressor(PARTS, weight_bits=32, compression="top-k", top_k_share=0.1)
     x = update(3, 90)
+    subject = compressor(PARTS, x, weight_bits=32, compression="top-k", top_k_share=0.1)
     arrived = x.clone()
     subject.upload(arrived, EVERYTHING)
     for places in PARTS:
@@ -170,8 +172,8 @@ def test_the_largest_entries_of_each_part_are_sent():
 def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, monkeypatch):
     """Three senders' entries, added up: all of them arrive, and the real message fits its price."""
     size, wire = 2000, UpdateFormat(bits, "top-k", 0.01)
-    subject = UpdateCompressor(wire, [[slice(0, size)]], generator())
     x = update(3, size)
+    subject = UpdateCompressor(wire, [[slice(0, size)]], 3, x[0], generator())
     subject.upload(x, np.ones((3, 1), dtype=bool))
     mean = x.mean(dim=0)
     union = mean != 0
@@ -191,8 +193,8 @@ def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, monkeypatc
 
 
 def test_nothing_to_send_is_nothing():
-    subject = compressor([[slice(0, 5)], []], weight_bits=8, compression="top-k", top_k_share=0.2)
     nothing = torch.zeros(2, 5)
+    subject = compressor([[slice(0, 5)], []], nothing, weight_bits=8, compression="top-k", top_k_share=0.2)
     subject.upload(nothing, np.ones((2, 2), dtype=bool))
     assert not nothing.any()
     mean = torch.zeros(5)

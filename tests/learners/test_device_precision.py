@@ -87,7 +87,7 @@ def test_mixed_precision_multiplies_in_bfloat16_and_compares_in_float32():
 
     def loss(outputs, targets):
         seen.append(outputs.dtype)
-        return learner._task.loss(outputs, targets)
+        return learner.training.task.loss(outputs, targets)
 
     cut = CutModel(model, head, loss, [4], precision="bfloat16")
     assert not torch.is_autocast_enabled("cpu")
