@@ -297,6 +297,7 @@ class Federation:
         for mode, memories in tree["servers"].items():
             server = self._server(int(mode))
             server.know(memories, self._models)
+            require_names(memories, server.own_optimizers(), f"servers/{mode}")
             for name, optimizer in server.own_optimizers().items():
                 set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
         self._exchange.set_state(tree["exchange"])

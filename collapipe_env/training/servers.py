@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -88,16 +88,8 @@ class Server:
         """Return, by name, the optimisers that this server keeps from round to round."""
         return {}
 
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
-        """Create the modules whose optimisers have these names, where they do not exist yet.
-
-        Args:
-            names: Names that :meth:`own_optimizers` has returned in another server of this kind.
-
-        Raises:
-            ValueError: For a name that no such server has.
-        """
-        _require_among(names, self.own_optimizers())
+    def know(self, names: Container[str], models: Sequence[ClusterModel]) -> None:
+        """Create the modules whose optimisers have such names, where they do not exist yet."""
 
 
 class CommonServer(Server):
@@ -195,7 +187,7 @@ class SequentialServer(Server):
         """Fetch the blocks from the common model; ``server_blocks`` are equal for all clusters."""
         blocks = models[0].blocks
         active = range(len(blocks) - int(server_blocks[0]), len(blocks))
-        self.know(map(str, active), models)
+        self.know([str(index) for index in active], models)
         self._active = {index: self._known[index] for index in active}
         for index, block in self._active.items():
             _copy_parameters(blocks[index], block.module)
@@ -219,20 +211,12 @@ class SequentialServer(Server):
         """Return the optimisers of all blocks that the server has ever run, by block index."""
         return {str(index): block.optimizer for index, block in self._known.items()}
 
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+    def know(self, names: Container[str], models: Sequence[ClusterModel]) -> None:
         """Copy blocks that the server has never run; :meth:`begin_round` fills them."""
-        blocks, names = models[0].blocks, list(names)
-        _require_among(names, map(str, range(len(blocks))))
-        for index in map(int, names):
-            if index not in self._known:
-                block, rate = copy.deepcopy(blocks[index]), self._learning.learning_rate
-                self._known[index] = Trained.of(block, self._learning, rate, self._rounding)
-
-
-def _require_among(names: Iterable[str], valid: Iterable[str]) -> None:
-    unknown = set(names) - set(valid)
-    if unknown:
-        raise ValueError(f"the server has no optimisers of {', '.join(sorted(unknown))}")
+        for index, block in enumerate(models[0].blocks):
+            if str(index) in names and index not in self._known:
+                rate, mine = self._learning.learning_rate, copy.deepcopy(block)
+                self._known[index] = Trained.of(mine, self._learning, rate, self._rounding)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from collapipe_env.ground.arrays import BoolArray
-from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, worthwhile_entries
+from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, worthwhile_entries
 
 LARGEST_INTEGER = 127
 HALF_EXPONENT = 15
@@ -49,21 +49,6 @@ class Message:
         if self.indices is None:
             return values
         return values.new_zeros(len(values), self.size).scatter_(-1, self.indices, values)
-
-    def pack(self, sender: int) -> bytes:
-        """Return one sender's message as it is put on the air.
-
-        Values, then the scales of 8-bit integers, then the indices, most significant bit first. The byte that
-        gives the shift of half precision is a control message and is left out.
-        """
-        packed = self.values[sender].cpu().numpy().tobytes()
-        if self.values.dtype == torch.int8:
-            packed += self.scale[sender].cpu().numpy().astype(np.float32).tobytes()
-        if self.indices is not None:
-            places = self.indices[sender].cpu().numpy()
-            bits = places[:, None] >> np.arange(index_bits(self.size) - 1, -1, -1) & 1
-            packed += np.packbits(bits.astype(np.uint8)).tobytes()
-        return packed
 
 
 @torch.no_grad()
