@@ -3,8 +3,8 @@
 The plain loop runs the same architecture, uncut, over the same micro-batches with gradient accumulation, and
 one fused AdamW step per cluster and round: no token dropout, no averaging, no compression, no server and no
 evaluation. That is the least that any PyTorch code would do. Also measured: the learner with neighbouring
-micro-batches in one pass (``samples_per_pass`` of the scenario), the shortcut of plain SGD, mixed precision,
-and what evaluation adds in either mode. Run::
+micro-batches in one pass (``samples_per_pass`` of the scenario), mixed precision, and what evaluation adds in
+either mode. Run::
 
     python benchmarks/learner_rate.py --output benchmarks/results/learner_rate.json
     python benchmarks/learner_rate.py --task ner translation --micro-batches 4
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
-from unittest import mock
 
 import numpy as np
 import torch
@@ -147,11 +146,6 @@ class RealLearner:
         for _ in range(count):
             self._learner.train_round(self._outcome)
 
-    def loop_round(self) -> None:
-        """Train one round without the shortcut of plain SGD."""
-        with mock.patch("collapipe_env.training.federation.can_merge", return_value=False):
-            self.rounds()
-
 
 def timed(
     actions: Mapping[str, Callable[[], object]], turns: int, device: torch.device
@@ -222,10 +216,6 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
                 "learner, joint passes": learner(m=m).rounds,
             },
         )
-    sgd: Mapping[str, str | float] = {
-        "learning.optimizer": "sgd", "learning.momentum": 0.0, "workload.weight_bits": 32,
-    }  # fmt: skip
-    compare("plain SGD", {"loop": learner(sgd).loop_round, "merged step": learner(sgd).rounds})
     half = learner({"learning.precision": "bfloat16"})
     compare("precision", {"float32": learner().rounds, "bfloat16": half.rounds})
 

@@ -240,7 +240,7 @@ def test_pictures_say_order_schedule_and_blocks_of_the_server():
     plan = with_explicit_groups(env.last_round.allocation)[0]
     plan.stage[0] = plan.stage[0, ::-1]
     env.step_allocation(plan)
-    view = round_view(env.last_round, 1, "")
+    view = round_view(env.last_round, "")
     assert [cluster.order[0] for cluster in view.clusters] == [2, 0]
     assert [cluster.schedule for cluster in view.clusters] == ["1f1b", "1f1b"]
     assert [cluster.server_blocks for cluster in view.clusters] == [0, scenario.blocks - 1]
@@ -425,7 +425,7 @@ def test_the_picture_shows_caps():
     env.reset(seed=0)
     action = np.random.default_rng(0).uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
     env.step(action)
-    view = round_view(env.last_round, 1, title="")
+    view = round_view(env.last_round, title="")
     for n, cluster in enumerate(view.clusters):
         np.testing.assert_array_equal(cluster.clock_cap, env.last_round.allocation.clock_cap[0, n])
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 
+import matplotlib
 import numpy as np
 import pytest
 
@@ -18,6 +20,9 @@ from collapipe_env.physics.schedules.timeline import (
     gpipe_makespan,
 )
 from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
+from collapipe_env.rendering.page import filled
+from collapipe_env.rendering.sheet import Sheet
+from collapipe_env.rendering.style import RC
 
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
@@ -68,6 +73,8 @@ def make_view(
             device_power_w=rng.uniform(0.002, 0.2, devices),
             delay_s=ends[n],
             arrivals=0.97,
+            order=np.arange(devices),
+            clock_cap=np.ones(devices),
         )
         for n, (elements, blocks, up) in enumerate(cases)
     )
@@ -108,35 +115,29 @@ def test_size_follows_the_request_and_small_ones_are_refused():
         round_figure(make_view(), width_px=900)
 
 
-def figure_pixels(figure) -> np.ndarray:
-    figure.canvas.draw()
-    return np.array(figure.canvas.buffer_rgba())[..., :3]
-
-
-@pytest.mark.parametrize(("clusters", "devices", "steps"), [(2, 3, 1), (4, 5, 3), (5, 2, 1), (24, 16, 1)])
-def test_a_frame_is_the_figure_bit_for_bit_but_for_its_words(clusters, devices, steps, monkeypatch):
-    """Frames draw their words by themselves: all else is what the figure draws."""
-    from collapipe_env.rendering.sheet import Sheet
-
-    view = make_view(clusters, devices, steps=steps, micro_batches=20, all_reduce_s=0.3)
-    figure = round_figure(view)
-    for text in figure.texts:
-        text.set_visible(False)
-    monkeypatch.setattr(Sheet, "write", lambda *_, **__: None)
-    np.testing.assert_array_equal(draw_round(view), figure_pixels(figure))
+def texts_in_place_of_words(sheet):
+    """Write the words of a page as Matplotlib's own texts."""
+    sheet.figure.artists[0].set_visible(False)
+    with matplotlib.rc_context(RC):
+        return [
+            sheet.figure.text(
+                word.x_px, word.y_px, word.text, transform=sheet.transform, fontproperties=word.font,
+                color=word.colour, ha={0.0: "left", 0.5: "center", 1.0: "right"}[word.across],
+                va="center_baseline",
+            )
+            for word in sheet.words
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("clusters", "devices"), [(2, 3), (5, 2), (24, 16)])
-def test_words_of_a_frame_lie_where_the_figure_has_them(clusters, devices, monkeypatch):
-    """Words of a frame begin at whole pixels: none is more than a pixel from where Matplotlib puts it."""
-    from collapipe_env.rendering.sheet import Sheet
-
-    view = make_view(clusters, devices)
-    figure = round_figure(view)
-    for artist in figure.artists:
+def test_words_lie_where_matplotlib_puts_its_texts(clusters, devices):
+    """Words begin at whole pixels: none is more than a pixel from where Matplotlib puts it."""
+    sheet = filled(make_view(clusters, devices), 1200, 800)
+    for artist in sheet.figure.artists[1:]:
         artist.set_visible(False)
-    monkeypatch.setattr(Sheet, "add", lambda *_, **__: None)
-    frame, expected = draw_round(view).min(axis=-1), figure_pixels(figure).min(axis=-1)
+    frame = sheet.pixels().min(axis=-1)
+    texts_in_place_of_words(sheet)
+    expected = sheet.pixels().min(axis=-1)
     for one, other in ((frame, expected), (expected, frame)):
         near = np.pad(other < 235, 1)
         shifted = [near[1 + i : near.shape[0] - 1 + i, 1 + j : near.shape[1] - 1 + j] for i, j in SHIFTS]
@@ -148,19 +149,25 @@ def test_words_of_a_frame_lie_where_the_figure_has_them(clusters, devices, monke
 
 @pytest.mark.parametrize("place", [(-30.0, 20.0), (1190.0, 795.0), (600.0, -3.0), (600.0, 900.0)])
 def test_words_that_leave_the_page_are_cut_off(place):
-    import matplotlib
-
-    from collapipe_env.rendering.sheet import Sheet
-    from collapipe_env.rendering.style import RC
-
-    with matplotlib.rc_context(RC):
-        sheets = Sheet(1200, 800), Sheet(1200, 800)
-        for sheet in sheets:
-            sheet.write(*place, "a word of some length", 12.0, bold=True)
-            sheet.write(600.0, 400.0, "", 12.0)
-        frame, expected = sheets[0].pixels(), figure_pixels(sheets[1].figure())
+    sheet = Sheet(1200, 800)
+    sheet.write(*place, "a word of some length", 12.0, bold=True)
+    sheet.write(600.0, 400.0, "", 12.0)
+    frame = sheet.pixels()
+    texts_in_place_of_words(sheet)
+    expected = sheet.pixels()
     assert (frame < 160).any() == (expected < 160).any()
     assert frame.mean() == pytest.approx(expected.mean(), abs=0.02)
+
+
+def test_a_figure_is_saved_in_other_formats_and_sizes(tmp_path):
+    figure = round_figure(make_view())
+    figure.savefig(tmp_path / "round.png", dpi=200)
+    assert matplotlib.image.imread(tmp_path / "round.png").shape == (1600, 2400, 4)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(tmp_path / "round.svg")
+    written = (tmp_path / "round.svg").read_text()
+    # In points, as far from the left as on the page.
+    assert re.search(r"translate\(40\.32 [0-9.]+\)\">forward, micro-batch 1…M<", written)
 
 
 def test_writing_to_a_frame_does_not_change_the_next():
@@ -172,8 +179,6 @@ def test_writing_to_a_frame_does_not_change_the_next():
 
 
 def test_user_settings_do_not_leak_in_or_out():
-    import matplotlib
-
     expected = draw_round(make_view())
     with matplotlib.rc_context({"font.size": 20.0, "axes.facecolor": "black", "lines.linewidth": 9.0}):
         assert np.array_equal(draw_round(make_view()), expected)
@@ -308,7 +313,7 @@ def test_numbers_on_bars_are_written_in_the_colour_that_contrasts_more():
 
 def test_hatching_is_in_the_legend_where_there_is_some():
     def words(view):
-        return [text.get_text() for text in round_figure(view).texts]
+        return [word.text for word in filled(view, 1200, 800).words]
 
     name = "local step, not drawn in detail"
     assert name not in words(make_view(2, 3, steps=1))
@@ -344,9 +349,9 @@ def test_words_do_not_overlap(width, height):
         view = make_view(clusters, devices, steps=steps, micro_batches=8, all_reduce_s=0.4)
         if steps > 1:
             view = dataclasses.replace(view, title="a scenario with a remarkably long name " * 4)
-        figure = round_figure(view, width_px=width, height_px=height)
-        renderer = figure.canvas.get_renderer()
-        boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in figure.texts if t.get_text()]
+        sheet = filled(view, width, height)
+        renderer, texts = sheet.figure.canvas.get_renderer(), texts_in_place_of_words(sheet)
+        boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts if t.get_text()]
         assert len(boxes) > 30
         for i, (text, box) in enumerate(boxes):
             assert min(box.x0, box.y0) >= 0.0, text

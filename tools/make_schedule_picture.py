@@ -74,9 +74,7 @@ def main() -> None:
     env.step_allocation(mixed)
     assert env.last_round is not None
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    imsave(
-        TARGET, draw_round(round_view(env.last_round, 1, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1"))
-    )
+    imsave(TARGET, draw_round(round_view(env.last_round, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1")))
     print(f"wrote {TARGET}")
 
 

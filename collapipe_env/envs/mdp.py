@@ -489,7 +489,6 @@ class MDPViews:
             assert record is not None
             view = round_view(
                 record,
-                self.scenario.workload.local_steps,
                 title + (" (even split, not played)" if new else ""),
                 row=row,
                 side_m=walking_side(self.scenario),

@@ -48,7 +48,7 @@ def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
     decisions = decisions_of(plan, scheduler, episode.episode, episode.run)
     record = replay(plan.scenario, episode.episode, decisions, index)
     label = next(s.label for s in comparison.summaries if s.scheduler == scheduler)
-    view = round_view(record, plan.scenario.workload.local_steps, label)
+    view = round_view(record, label)
     slowest = view.detailed(1)[0] if len(view.clusters) > 1 else 0
     only = slice(slowest, slowest + 1)
     return replace(
@@ -102,7 +102,7 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
         for line in below:
             page.write(16.0, top, line, 8.0, colour=FAINT)
             top += NOTE
-    return page.figure()
+    return page.figure
 
 
 def _height(view: RoundView) -> float:

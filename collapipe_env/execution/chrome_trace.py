@@ -45,7 +45,7 @@ def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> li
             if not script.plays:
                 continue
             n = script.cluster
-            timeline = predicted_events(planned.record, 0, n, script.local_steps)
+            timeline = predicted_events(planned.record, 0, n)
             measured = measured_timeline(planned, result, n)
             for group, each in ((2 * n, timeline), (2 * n + 1, measured)):
                 for row, element in enumerate(each.elements):

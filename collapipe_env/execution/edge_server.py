@@ -204,7 +204,7 @@ class ServedRound:
 
     def _send_round(self, n: int, cluster: ClusterScript) -> None:
         """Send a cluster its script, the common model, and its moments."""
-        _, flat, optimizer = self._fed.replica(n)
+        _, flat, optimizer = self._fed.replicas[n]
         rate = self._owner.setup.learning.learning_rate
         meta = {
             "script": to_json(cluster),
@@ -225,7 +225,7 @@ class ServedRound:
         self._owner.send(control_unit_name(n), "round", self._tag, meta=meta, arrays=arrays)
 
     def _modules(self, n: int) -> list[tuple[str, torch.nn.Module]]:
-        model, _, _ = self._fed.replica(n)
+        model = self._fed.replicas[n].module
         return [(EMBEDDING, model.embedding), *((block_name(b), m) for b, m in enumerate(model.blocks))]
 
     def _merge(self, playing: Sequence[int]) -> dict[str, Any]:
@@ -262,7 +262,7 @@ class ServedRound:
     @torch.no_grad()
     def _take(self, n: int, frame: Frame) -> None:
         """Write a cluster's weights and moments into the federation."""
-        _, flat, optimizer = self._fed.replica(n)
+        _, flat, optimizer = self._fed.replicas[n]
         for name, module in self._modules(n):
             arrays = under(name, frame.arrays)
             start = 0

@@ -30,8 +30,7 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     they show that loss, its recovery and the replay, and events and rows are those of the remaining plan;
     events of the earlier attempts are not kept.
     """
-    script = planned.script.clusters[cluster]
-    priced = predicted_events(planned.record, 0, cluster, script.local_steps)
+    priced = predicted_events(planned.record, 0, cluster)
     done = [Recorded(*row) for row in result["events"] if row[0] == cluster]
     recoveries = result["recoveries"][cluster]
     if not recoveries and done and not result["emulated"]:

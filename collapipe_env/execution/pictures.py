@@ -31,7 +31,7 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
     views: list[ClusterView] = []
     for script in [s for s in planned.script.clusters if s.plays][:MOST_CLUSTERS]:
         n = script.cluster
-        priced = predicted_events(record, 0, n, script.local_steps)
+        priced = predicted_events(record, 0, n)
         blank = ClusterView(
             # Only the measured timeline shows losses.
             name=f"c{n} planned" if result["recoveries"][n] else f"c{n} priced",
@@ -43,6 +43,8 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
             device_power_w=record.allocation.device_power[0, n],
             delay_s=float(record.costs.cluster_delay[0, n]),
             arrivals=1.0,
+            order=np.arange(record.allocation.blocks.shape[-1]),
+            clock_cap=np.ones(record.allocation.blocks.shape[-1]),
             schedule=script.schedule,
         )
         measured = replace(
@@ -90,5 +92,5 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
         draw_legend(sheet, legend_entries([c.timeline for c in view.clusters]), 16.0, WIDTH_PX - 16.0, 42.0)
         draw_gantt(Panel(sheet, LEFT_PX, 62.0, WIDTH_PX - LEFT_PX - 14.0, HEIGHT_PX - 102.0), view)
         content = io.BytesIO()
-        sheet.figure().savefig(content, format="png")
+        sheet.figure.savefig(content, format="png")
     write_bytes(path, content.getvalue())

@@ -9,27 +9,15 @@ from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.simulator.record import RoundRecord
 
 
-def predicted_events(record: RoundRecord, row: int, cluster: int, local_steps: int) -> RoundTimeline:
+def predicted_events(record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
     """Return the simulator's timeline of a cluster's round as planned, with the events of all local steps.
-
-    Args:
-        local_steps: ``H`` of the scenario, used if the plan does not set it.
 
     Returns:
         The timeline without failures; if a device failed in the record's round, the wait for the slowest
         cluster is left out. A cluster that sits out has only its server, a wait and the broadcast.
     """
-    costs = record.costs
-    failed = None if record.interruption is None else record.interruption.failed
-    interrupted = failed is not None and bool((failed.device[row] >= 0).any())
-    plays = bool(costs.plays[row, cluster])
-    timeline = cluster_round_timeline(
-        costs,
-        record,
-        row,
-        cluster,
-        local_steps,
-        drawn_steps=None if plays else 0,
-        failed=interrupted,
-    )
+    failed = record.failed is not None and bool((record.failed.device[row] >= 0).any())
+    plays = bool(record.costs.plays[row, cluster])
+    drawn_steps = None if plays else 0
+    timeline = cluster_round_timeline(record, row, cluster, drawn_steps=drawn_steps, failed=failed)
     return timeline if plays else replace(timeline, elements=timeline.elements[-1:], events=())

@@ -154,7 +154,7 @@ def _compared(
     scale: float,
 ) -> ComparedCluster:
     n = script.cluster
-    timeline = predicted_events(planned.record, 0, n, script.local_steps)
+    timeline = predicted_events(planned.record, 0, n)
     steps = [phase for phase in timeline.phases if phase.label == "step"]
     recoveries = result["recoveries"][n]
     known = {k for m, k, _ in planned.failures if m == n}

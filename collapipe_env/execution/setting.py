@@ -25,7 +25,7 @@ from collapipe_env.training.beginning import Beginning, begin_training
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk
 from collapipe_env.training.real_learner import TorchLearner
-from collapipe_env.training.training_setup import TrainingSetup
+from collapipe_env.training.training_setup import Training, TrainingSetup
 
 MOMENT_BITS = 32
 """Bits of moments that travel: each part keeps its own moments and sends them unchanged."""
@@ -77,8 +77,8 @@ class DeviceSetting:
     @classmethod
     def of(cls, scenario: Scenario) -> DeviceSetting:
         """Return the setting of a scenario's devices."""
-        learner = _learner(scenario)
-        return cls(learner.architecture, learner.update_format, scenario.learning)
+        training = Training.of(scenario)
+        return cls(training.architecture, training.update_format, scenario.learning)
 
     def build_block(self) -> nn.Module:
         """Return a block with arbitrary weights."""
@@ -112,7 +112,7 @@ class TrainingSetting:
         Args:
             rng: Returns the generator of the run, at its beginning, anew with every call.
         """
-        setup, desk = _learner(scenario).prepare()
+        setup, desk = TorchLearner(Training.of(scenario, MOMENT_BITS), 1, "cpu").prepare()
         return cls(setup, desk, rng)
 
     def beginning(self) -> Beginning:
@@ -132,7 +132,6 @@ class TrainingSetting:
                 "data": self.setup.data_digest,
                 "run": run.get_state(),
                 "desk": self.desk.get_state(),
-                "steps": run.step_sizes.step,
             }
         )
 
@@ -146,15 +145,12 @@ class TrainingSetting:
             StateError: If it is damaged, or comes from other data.
         """
         tree = tree_of(content, "the state of the training", REMEDY)
-        require_names(tree, ("data", "run", "desk", "steps"), "training")
+        require_names(tree, ("data", "run", "desk"), "training")
         if tree["data"] != self.setup.data_digest:
             raise StateError(
                 "the state comes from training with other data: use the files with which the run began"
             )
         run = Federation.from_state(self.setup, tree["run"])
-        if type(tree["steps"]) is not int or tree["steps"] < 0:
-            raise StateError(f"training/steps is damaged: {REMEDY}")
-        run.step_sizes.step = tree["steps"]
         return replace(self, desk=self.desk.restored(tree["desk"])), run
 
     def evaluate(self, run: Federation) -> dict[str, Any]:
@@ -164,7 +160,3 @@ class TrainingSetting:
             "loss": float(self.desk.loss[0]),
             **{name: float(values[0]) for name, values in self.desk.metrics.items()},
         }
-
-
-def _learner(scenario: Scenario) -> TorchLearner:
-    return TorchLearner.from_scenario(scenario, 1, device="cpu", moment_bits=MOMENT_BITS)

@@ -13,7 +13,6 @@ Example:
 from __future__ import annotations
 
 import importlib.util
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from collapipe_env.ground.errors import MissingPackageError
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from matplotlib.figure import Figure
+
+    from collapipe_env.rendering.sheet import Sheet
 
 __all__ = ["ClusterView", "RoundView", "draw_round", "round_figure"]
 
@@ -44,9 +45,7 @@ def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = 
         MissingPackageError: If Matplotlib is not installed.
         CollaPipeError: If the picture is too small for its text.
     """
-    page = _page()
-    figure: Figure = page.drawn(view, width_px, height_px, page.Sheet.figure)
-    return figure
+    return _filled(view, width_px, height_px).figure
 
 
 def draw_round(
@@ -60,15 +59,12 @@ def draw_round(
     Raises:
         CollaPipeError: As :func:`round_figure`, whose arguments it takes.
     """
-    page = _page()
-    pixels: npt.NDArray[np.uint8] = page.drawn(view, width_px, height_px, page.Sheet.pixels)
-    return pixels
+    return _filled(view, width_px, height_px).pixels()
 
 
-def _page() -> ModuleType:
-    """Return the module that draws, with Matplotlib, which is optional."""
+def _filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError.of("pictures", "Matplotlib", "plots")
-    from collapipe_env.rendering import page
+    from collapipe_env.rendering.page import filled
 
-    return page
+    return filled(view, width_px, height_px)

@@ -20,7 +20,7 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
         The timeline unchanged if no device failed. Otherwise, work in progress is cut at the failure, and
         detection, planning, moves, the replay as one phase, collection and upload follow.
     """
-    failed = None if record.interruption is None else record.interruption.failed
+    failed = record.failed
     if failed is None or failed.device[row, cluster] < 0:
         return timeline
     at = (row, cluster)

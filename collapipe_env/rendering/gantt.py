@@ -138,8 +138,7 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
         if phase.label == "step":
             step += 1
             text = f"local step {step} of {steps}" if steps > 1 else "local step"
-            if cluster.schedule is not None:
-                text += f" ({cluster.schedule})"
+            text += f" ({cluster.schedule})" * bool(cluster.schedule)
         if size >= LEAST_FONT and end[i] - start[i] > 0.85 * size * len(text) + 4.0:
             colour = ink_on(phase_colour(phase.label))
             middle = 0.5 * (rows.phase_top + rows.phase_foot)

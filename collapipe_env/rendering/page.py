@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
 
 import matplotlib
 import numpy as np
@@ -18,8 +16,6 @@ from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import RC, node_colours
 
-T = TypeVar("T")
-
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
@@ -30,13 +26,13 @@ PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 """Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
 
-def drawn(view: RoundView, width_px: int, height_px: int, form: Callable[[Sheet], T]) -> T:
-    """Lay out and fill a page, and return it in a form: :meth:`Sheet.figure` or :meth:`Sheet.pixels`."""
-    with matplotlib.rc_context(RC):
-        return form(_filled(view, width_px, height_px))
+@matplotlib.rc_context(RC)
+def filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
+    """Lay out and fill a page.
 
-
-def _filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
+    Raises:
+        CollaPipeError: If it is too small for its text.
+    """
     if width_px < LEAST_WIDTH_PX or height_px < LEAST_HEIGHT_PX:
         raise CollaPipeError(
             f"a picture of {width_px} x {height_px} pixels is too small for its text; "

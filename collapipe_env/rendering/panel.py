@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -82,15 +82,11 @@ class Panel:
         low: npt.ArrayLike,
         high: npt.ArrayLike,
         colours: object,
-        *,
-        edge: str = "none",
-        line_widths: npt.ArrayLike = 0.0,
+        **style: Any,
     ) -> None:
-        """Draw rectangles in data coordinates; see :meth:`collapipe_env.rendering.sheet.Sheet.boxes`."""
-        self.page.boxes(
-            self.to_x(left), self.to_x(right), self.to_y(high), self.to_y(low), colours,
-            edge=edge, line_widths=line_widths,
-        )  # fmt: skip
+        """Draw rectangles in data coordinates; ``style`` is that of :meth:`Sheet.boxes`."""
+        x, y = (self.to_x(left), self.to_x(right)), (self.to_y(high), self.to_y(low))
+        self.page.boxes(*x, *y, colours, **style)
 
     def title(self, text: str, *, lift: float = 10.0) -> None:
         """Write a heading above the panel's left edge."""

@@ -49,15 +49,14 @@ class ClusterView:
         device_power_w: (K,) transmit powers in watts. Only those of devices with blocks are drawn.
         delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
         arrivals: Fraction of micro-batches whose gradient arrived, in [0, 1].
-        recompute: Whether its devices recompute activations; ``None`` where plans do not decide it.
-        schedule: Name of its schedule; ``None`` where plans do not decide it.
-        order: (K,) devices in the order in which micro-batches pass them; ``None`` for index order.
+        order: (K,) devices in the order in which micro-batches pass them.
+        clock_cap: (K,) caps on the devices' clocks relative to full clocks.
+        recomputes: Whether the plan lets its devices recompute activations.
+        schedule: Name of its schedule; empty where plans do not decide it.
         server_blocks: Number of the encoder's last blocks that the server runs.
         takes_part: Whether it takes part in the round.
-        local_steps: Its local steps H_n; ``None`` where plans do not decide them.
+        local_steps: Its local steps H_n.
         site: Positions of its devices; ``None`` where they do not move.
-        clock_cap: (K,) caps on the devices' clocks relative to full clocks; ``None`` where plans do not
-            decide them.
     """
 
     name: str
@@ -69,14 +68,14 @@ class ClusterView:
     device_power_w: FloatArray
     delay_s: float
     arrivals: float
-    recompute: bool | None = None
-    schedule: str | None = None
-    order: IntArray | None = None
+    order: IntArray
+    clock_cap: FloatArray
+    recomputes: bool = False
+    schedule: str = ""
     server_blocks: int = 0
     takes_part: bool = True
-    local_steps: int | None = None
+    local_steps: int = 1
     site: ClusterMap | None = None
-    clock_cap: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,7 @@ class RoundView:
             for name in ("present", "backlog", "energy_ratio")
         }
         for i, cluster in enumerate(self.clusters):
-            for name in ("blocks", "device_power_w"):
+            for name in ("blocks", "device_power_w", "order", "clock_cap"):
                 arrays[f"clusters[{i}].{name}"] = getattr(cluster, name), (K,)
         for name, (array, wanted) in arrays.items():
             if array.shape != wanted:

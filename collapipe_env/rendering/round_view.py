@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.ground.arrays import on_host
-from collapipe_env.physics.allocation import ASYNC, GPIPE, SCHEDULES, SEQUENTIAL, Allocation
+from collapipe_env.physics.allocation import (
+    ASYNC,
+    GPIPE,
+    SCHEDULES,
+    SEQUENTIAL,
+    Allocation,
+    with_explicit,
+    with_explicit_groups,
+    with_explicit_schedule,
+    with_explicit_server,
+)
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
 from collapipe_env.rendering.failed_timeline import with_failure
@@ -18,50 +29,36 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.system import MOBILITY
 from collapipe_env.simulator.world import World
 
 
 def cluster_round_timeline(
-    costs: RoundCosts,
-    record: RoundRecord,
-    row: int,
-    cluster: int,
-    local_steps: int,
-    *,
-    drawn_steps: int | None = 1,
-    failed: bool = False,
+    record: RoundRecord, row: int, cluster: int, *, drawn_steps: int | None = 1, failed: bool = False
 ) -> RoundTimeline:
     """Return the exact, event-driven timeline of one cluster's round.
 
     Args:
-        local_steps: ``H``, used if the plan does not set it.
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
         failed: Whether to draw the round as it was planned before a device failed.
     """
-    at = (row, cluster)
-    allocation = record.allocation
-    if costs.local_steps is not None:
-        local_steps = int(costs.local_steps[at])
+    at, costs, plan = (row, cluster), record.costs, _explicit(record.allocation)
+    local_steps, stage = _local_steps(record, at), plan.stage[at]
     leaders = np.flatnonzero(costs.graph.leader[at])
-    stage = np.arange(costs.graph.leader.shape[-1]) if allocation.stage is None else allocation.stage[at]
     leaders = leaders[np.argsort(stage[leaders])]
-    names = [_group_name(np.flatnonzero(stage == stage[k])) for k in leaders]
     e = costs.elements
     wrap_s = None
-    if allocation.chunks is not None and int(allocation.chunks[at]) > 1:
+    if plan.chunks[at] > 1:
         assert e.wrap_forward is not None
         assert e.wrap_backward is not None
         wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
-    scheduled = _scheduled_events(costs, record, row, cluster, local_steps)
-    whole_round = allocation.schedule is not None and int(allocation.schedule[at]) == ASYNC
+    whole_round = plan.schedule[at] == ASYNC
     ends = local_steps if whole_round else 1
     before, step_ends, after = costs.phases
     return cluster_timeline(
         chain_elements(
             (leaders + 1).tolist(),
-            allocation.device_blocks[at][leaders].tolist(),
+            plan.device_blocks[at][leaders].tolist(),
             compute_forward_s=e.compute_forward[at][leaders],
             compute_backward_s=e.compute_backward[at][leaders],
             # A hop's forward sender is the group before it, its backward sender the group after it.
@@ -71,13 +68,13 @@ def cluster_round_timeline(
             downlink_s=float(e.downlink[at]),
             server_forward_s=float(e.server_forward[at]),
             server_backward_s=float(e.server_backward[at]),
-            server_blocks=_server_blocks(allocation, at),
-            stage_names=names,
+            server_blocks=int(plan.server_blocks[at]),
+            stage_names=[_group_name(np.flatnonzero(stage == stage[k])) for k in leaders],
             wrap_s=wrap_s,
             latency_s=e.hop_latency,
             edge_latency_s=e.edge_latency,
         ),
-        int(allocation.micro_batches[at]),
+        int(plan.micro_batches[at]),
         local_steps=1 if whole_round else local_steps,
         before={name: float(seconds[at]) for name, seconds in before.items()},
         step_ends={name: ends * float(seconds[at]) for name, seconds in step_ends.items()},
@@ -86,30 +83,20 @@ def cluster_round_timeline(
         # A cluster in which a device failed may finish earlier than planned.
         broadcast_start_s=None if failed else float(costs.cluster_delay[row].max()),
         drawn_steps=drawn_steps,
-        scheduled=scheduled,
+        scheduled=_scheduled_events(record, row, cluster),
     )
 
 
-def played_timeline(
-    record: RoundRecord, row: int, cluster: int, local_steps: int, detailed: bool
-) -> RoundTimeline:
+def played_timeline(record: RoundRecord, row: int, cluster: int, detailed: bool) -> RoundTimeline:
     """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
-        local_steps: ``H``, used if the plan does not set it.
         detailed: Whether the events of a local step are listed.
     """
     plays = bool(record.costs.plays[row, cluster])
-    happened = None if record.interruption is None else record.interruption.failed
-    planned = cluster_round_timeline(
-        record.costs,
-        record,
-        row,
-        cluster,
-        local_steps,
-        drawn_steps=1 if detailed and plays else 0,
-        failed=happened is not None and bool(happened.device[row, cluster] >= 0),
-    )
+    failed = record.failed is not None and bool(record.failed.device[row, cluster] >= 0)
+    drawn_steps = 1 if detailed and plays else 0
+    planned = cluster_round_timeline(record, row, cluster, drawn_steps=drawn_steps, failed=failed)
     if not plays:
         return replace(planned, elements=planned.elements[-1:])
     return with_failure(planned, record, row, cluster)
@@ -121,14 +108,19 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
     Args:
         allocation: The plan (E, ...).
     """
-    return not _takes_turns(allocation, row) and (
-        allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
-    )
+    plan = _explicit(allocation)
+    return bool(plan.server_mode[row] != SEQUENTIAL and plan.schedule[row, cluster] == GPIPE)
 
 
-def _takes_turns(allocation: Allocation, row: int) -> bool:
-    """Whether the server runs one cluster after the other."""
-    return allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL
+def _explicit(allocation: Allocation) -> Any:
+    """Return a plan with its groups, schedules and server written down: none of their arrays is ``None``."""
+    return with_explicit_server(with_explicit_schedule(with_explicit_groups(allocation)))
+
+
+def _local_steps(record: RoundRecord, at: tuple[int, int]) -> int:
+    """Return the local steps of a cluster."""
+    steps = record.costs.local_steps
+    return record.arrivals.counts.shape[-1] if steps is None else int(steps[at])
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -139,30 +131,24 @@ def _group_name(members: npt.NDArray[np.intp]) -> str:
     return first if len(members) == 1 else f"{first}+{len(members) - 1}"
 
 
-def _server_blocks(allocation: Allocation, at: tuple[int, int]) -> int:
-    return 0 if allocation.server_blocks is None else int(allocation.server_blocks[at])
-
-
-def _scheduled_events(
-    costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
-) -> tuple[float, list[Event]] | None:
+def _scheduled_events(record: RoundRecord, row: int, cluster: int) -> tuple[float, list[Event]] | None:
     """Return length and events of a local step that the event-driven GPipe simulation does not cover."""
-    allocation, at = record.allocation, (row, cluster)
-    if runs_gpipe(allocation, row, cluster):
+    costs, at = record.costs, (row, cluster)
+    if runs_gpipe(record.allocation, row, cluster):
         return None
-    if _takes_turns(allocation, row):
+    if _explicit(record.allocation).server_mode[row] == SEQUENTIAL:
         # The wait for the server depends on the other clusters: its length is known, its events are not.
         return float(costs.local_step[at] - costs.allreduce[at] - costs.update[at]), []
     from collapipe_env.physics.schedules.events import schedule_events
 
     shape = costs.local_step.shape
-    chains, orders = flat_chains(allocation, costs.graph, costs.elements, shape)
-    return schedule_events(chains, orders, row * shape[-1] + cluster, local_steps, record.half_duplex)
+    chains, orders = flat_chains(record.allocation, costs.graph, costs.elements, shape)
+    member, steps = row * shape[-1] + cluster, _local_steps(record, at)
+    return schedule_events(chains, orders, member, steps, record.half_duplex)
 
 
 def round_view(
     record: RoundRecord,
-    local_steps: int,
     title: str,
     *,
     row: int = 0,
@@ -174,40 +160,40 @@ def round_view(
     """Return the view of a round, from which its picture is drawn.
 
     Args:
-        local_steps: ``H`` of the scenario.
         side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
         reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
         delay_history: Round delays of the episode so far [s].
     """
-    costs, allocation = record.costs, record.allocation
-    N = costs.cluster_delay.shape[-1]
+    costs, plan = record.costs, _explicit(record.allocation)
+    caps = with_explicit(plan, "clock_cap").clock_cap
     arrivals = record.surviving_fraction()[row]
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
-    plays = costs.plays[row]
-    if (stage := allocation.stage) is not None:  # in the order of their stages, idle ones last
-        passed = np.argsort(np.where(stage[row] < 0, stage.shape[-1], stage[row]), kind="stable")
+    plays, stage = costs.plays[row], plan.stage[row]
+    # In the order of their stages, idle ones last.
+    passed = np.argsort(np.where(stage < 0, stage.shape[-1], stage), kind="stable")
+    named = record.allocation.schedule is not None
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=played_timeline(record, row, n, local_steps, n in detailed),
-            blocks=allocation.device_blocks[row, n] * plays[n],
-            micro_batches=int(allocation.micro_batches[row, n]),
-            bandwidth=float(allocation.bandwidth[row, n] * plays[n]),
-            cu_power_w=float(allocation.cu_power[row, n]),
-            device_power_w=allocation.device_power[row, n],
+            timeline=played_timeline(record, row, n, n in detailed),
+            blocks=plan.device_blocks[row, n] * plays[n],
+            micro_batches=int(plan.micro_batches[row, n]),
+            bandwidth=float(plan.bandwidth[row, n] * plays[n]),
+            cu_power_w=float(plan.cu_power[row, n]),
+            device_power_w=plan.device_power[row, n],
             delay_s=float(costs.cluster_delay[row, n]),
             arrivals=float(arrivals[n]),
-            recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
-            schedule=None if allocation.schedule is None else SCHEDULES[int(allocation.schedule[row, n])],
-            order=None if allocation.stage is None else passed[n],
-            server_blocks=_server_blocks(allocation, (row, n)),
+            order=passed[n],
+            clock_cap=on_host(caps)[row, n],
+            recomputes=plan.recompute is not None and bool(plan.recompute[row, n] > 0),
+            schedule=SCHEDULES[int(plan.schedule[row, n])] if named else "",
+            server_blocks=int(plan.server_blocks[row, n]),
             takes_part=bool(plays[n]),
-            local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
+            local_steps=_local_steps(record, (row, n)),
             site=None if side_m is None else _site(record, (row, n), side_m, reach_m),
-            clock_cap=None if allocation.clock_cap is None else on_host(allocation.clock_cap)[row, n],
         )
-        for n in range(N)
+        for n in range(costs.cluster_delay.shape[-1])
     )
     return RoundView(
         title=title,

@@ -83,23 +83,21 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
     Where plans cap clocks, the height of a device's part shows its cap; full height means no cap.
     """
     K = view.devices
-    places = np.stack([np.arange(K) if c.order is None else c.order for c in view.clusters])
-    places = np.concatenate([places, np.full((len(places), 1), K)], axis=1)
+    places = np.stack([np.append(c.order, K) for c in view.clusters])
     held = np.stack([np.append(c.blocks, c.server_blocks) for c in view.clusters]).astype(np.float64)
     blocks = np.take_along_axis(held, places, axis=1)
     edges = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(blocks, axis=1)], axis=1)
     total = max(float(edges[:, -1].max()), 1.0)
     row_px = _cluster_rows(panel, view, (0.0, total), names=True)
-    capped = any(c.clock_cap is not None for c in view.clusters)
-    notes = ["grey: server"] * bool(held[:, K].any()) + ["height: clock"] * capped
+    caps = np.stack([np.append(c.clock_cap, 1.0) for c in view.clusters])
+    notes = ["grey: server"] * bool(held[:, K].any()) + ["height: clock"] * bool((caps < 1.0).any())
     panel.title(f"blocks ({', '.join(notes)})" if notes else "blocks per device")
     panel.ticks("x", ticks_between(0.0, total, 4, integer=True), grid=True)
     row, slot = np.nonzero(blocks)
     device = places[row, slot]
     colours = np.array([*node_colours(K)[1:], SERVER_COLOUR])
     left, right = edges[row, slot], edges[row, slot + 1]
-    caps = [np.ones(K) if c.clock_cap is None else c.clock_cap for c in view.clusters]
-    half = 0.38 * np.pad(np.stack(caps), ((0, 0), (0, 1)), constant_values=1.0)[row, device]
+    half = 0.38 * caps[row, device]
     panel.bars(left, right, row + half, row - half, list(colours[device]), edge="white", line_widths=0.6)
     size = min(7.0, 0.6 * row_px)
     if size < LEAST_FONT:
@@ -145,17 +143,17 @@ def draw_bandwidth(panel: Panel, view: RoundView) -> None:
 def draw_counts(panel: Panel, view: RoundView) -> None:
     """Write micro-batches, and the fraction of them that arrived, as a small table.
 
-    A star marks clusters that recompute activations, where plans decide that. Local steps stand beside the
-    micro-batches where plans decide them. Clusters that sit out get a dash.
+    A star marks clusters that recompute activations. Local steps stand beside the micro-batches unless all
+    clusters take one. Clusters that sit out get a dash.
     """
     row_px = panel.height / len(view.clusters)
     panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))
     size = min(7.5, max(LEAST_FONT, 0.6 * row_px))
     every = max(1, int(np.ceil(1.45 * size / row_px)))
     batches, arrived = panel.x + 0.25 * panel.width, panel.x + panel.width
-    decided = any(cluster.local_steps is not None for cluster in view.clusters)
-    panel.words(batches, panel.y - 10.0, "H x M" if decided else "M", 8.0, across="right")
-    if any(cluster.recompute is not None for cluster in view.clusters):
+    several = any(cluster.local_steps > 1 for cluster in view.clusters)
+    panel.words(batches, panel.y - 10.0, "H x M" if several else "M", 8.0, across="right")
+    if any(cluster.recomputes for cluster in view.clusters):
         panel.words(arrived, panel.y + panel.height + 12.0, "* recomputes", 7.5, across="right")
     panel.words(arrived, panel.y - 10.0, "arrived", 8.0, across="right")
     for n in range(0, len(view.clusters), every):
@@ -165,8 +163,8 @@ def draw_counts(panel: Panel, view: RoundView) -> None:
             panel.words(batches, y, "-", size, across="right")
             panel.words(arrived, y, "sits out", size, across="right")
             continue
-        steps = "" if cluster.local_steps is None else f"{cluster.local_steps} x "
-        star = " *" if cluster.recompute else ""
+        steps = f"{cluster.local_steps} x " * several
+        star = " *" * cluster.recomputes
         panel.words(batches, y, f"{steps}{cluster.micro_batches}{star}", size, across="right")
         panel.words(arrived, y, f"{100.0 * cluster.arrivals:.0f} %", size, across="right")
 

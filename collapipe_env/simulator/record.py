@@ -22,6 +22,7 @@ from collapipe_env.ground.records import Declared, Record
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
+from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -74,6 +75,11 @@ class RoundRecord(Record):
             taken = xp.where(plays, steps, xp.zeros_like(steps))
             past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), loss.dtype)
         return past * self.state.loss + (1.0 - past) * self.learning.loss
+
+    @property
+    def failed(self) -> FailedRounds | None:
+        """Failures of devices inside the round; ``None`` where there can be none."""
+        return None if self.interruption is None else self.interruption.failed
 
     @property
     def granted(self) -> Array:

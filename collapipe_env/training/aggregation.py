@@ -33,19 +33,23 @@ class Aggregation:
     ``m`` starts at 0.
     """
 
-    def __init__(self, learning: LearningSpec) -> None:
-        """Start with empty memory.
+    def __init__(self, learning: LearningSpec, like: Tensor) -> None:
+        """Start with an empty memory.
 
         Args:
             learning: The rule with its step size, ``beta_1`` and ``beta_2`` in [0, 1), and ``tau`` above 0.
+            like: A model's parameters, shape (P,).
         """
         self._rule, rate = learning.aggregation, learning.aggregation_rate
         adaptive = self._rule in ("fedadam", "fedyogi")
         self._rate = (ADAPTIVE_RATE if adaptive else 1.0) if rate is None else rate
         self._beta1, self._beta2 = learning.aggregation_momentum, learning.aggregation_second_momentum
         self._floor = learning.aggregation_floor
-        names = {"fedavg": (), "fedavgm": ("mean",)}.get(self._rule, ("mean", "square"))
-        self._memory: dict[str, Tensor | None] = dict.fromkeys(names)
+        self._memory: dict[str, Tensor] = {}
+        if self._rule != "fedavg":
+            self._memory["mean"] = torch.zeros_like(like)
+        if adaptive:
+            self._memory["square"] = torch.full_like(like, self._floor**2)
 
     def step(self, update: Tensor) -> Tensor:
         """Return the change of the common model.
@@ -57,14 +61,10 @@ class Aggregation:
         if self._rule == "fedavg":
             return self._rate * update
         mean = self._memory["mean"]
-        if mean is None:
-            mean = torch.zeros_like(update)
         if self._rule == "fedavgm":
             self._memory["mean"] = mean = self._beta1 * mean + update
             return self._rate * mean
         square, now = self._memory["square"], update.square()
-        if square is None:
-            square = torch.full_like(update, self._floor**2)
         mean = self._beta1 * mean + (1 - self._beta1) * update
         if self._rule == "fedyogi":
             square = square - (1 - self._beta2) * now * torch.sign(square - now)
@@ -74,17 +74,16 @@ class Aggregation:
         return self._rate * mean / (square.sqrt() + self._floor)
 
     def get_state(self) -> Tree:
-        """Return copies of the rule's memory; ``None`` for parts that are still empty."""
-        return {name: None if value is None else array_of(value) for name, value in self._memory.items()}
+        """Return copies of the rule's memory."""
+        return {name: array_of(value) for name, value in self._memory.items()}
 
-    def set_state(self, tree: Tree, like: Tensor) -> None:
-        """Continue from a state of :meth:`get_state`; ``like`` is a model's parameters, shape (P,).
+    def set_state(self, tree: Tree) -> None:
+        """Continue from a state of :meth:`get_state`.
 
         Raises:
             StateError: If the state does not fit.
         """
         require_names(tree, self._memory, "aggregation")
         self._memory = {
-            name: None if value is None else tensor_of(value, like, f"aggregation/{name}")
-            for name, value in tree.items()
+            name: tensor_of(tree[name], value, f"aggregation/{name}") for name, value in self._memory.items()
         }

@@ -10,14 +10,11 @@ import torch
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.moves import LOST, TRAVEL
-from collapipe_env.training.flat_parameters import FlatParameters
-
-Replica = tuple[ClusterModel, FlatParameters, torch.optim.Optimizer]
-"""A cluster's model, its parameters and their optimiser."""
+from collapipe_env.training.flat_parameters import Trained
 
 
 @torch.no_grad()
-def change_hands(replicas: Sequence[Replica], moments: IntArray, *, rounded: bool) -> None:
+def change_hands(replicas: Sequence[Trained[ClusterModel]], moments: IntArray, *, rounded: bool) -> None:
     """Let the moments of the clusters' blocks travel or be lost before a round.
 
     A forgotten block is like one that has never taken a step: its moments and its step count are zero, so

@@ -93,14 +93,14 @@ class ClusterSamples:
         targets: Targets, shape (samples, ...).
         units: Number of predictions in each sample, shape (samples,).
         parts: Indices of each cluster's samples.
-        documents: Indices of each cluster's documents, where samples are packed from documents.
+        documents: Indices of each cluster's documents; empty where samples are not packed from documents.
     """
 
     tokens: Tensor
     targets: Tensor
     units: FloatArray
     parts: Sequence[IntArray]
-    documents: Sequence[IntArray] | None = None
+    documents: Sequence[IntArray] = ()
 
     @classmethod
     def of(cls, setup: TrainingSetup, parts: Sequence[IntArray]) -> ClusterSamples:
@@ -131,15 +131,17 @@ class ClusterSamples:
 
     def get_state(self) -> Tree:
         """Return each cluster's documents; empty where samples are not packed from documents."""
-        return {str(n): part.copy() for n, part in enumerate(self.documents or ())}
+        return {str(n): part.copy() for n, part in enumerate(self.documents)}
 
-    @classmethod
-    def from_state(cls, setup: TrainingSetup, tree: Tree) -> ClusterSamples:
+    def restored(self, setup: TrainingSetup, tree: Tree) -> ClusterSamples:
         """Return the samples of a state of :meth:`get_state`.
 
         Raises:
             StateError: If the state does not give each document to one cluster.
         """
+        if setup.pack is None:
+            require_names(tree, (), "documents")
+            return self
         names = [str(n) for n in range(setup.clusters)]
         require_names(tree, names, "documents")
         for name in names:
@@ -148,4 +150,4 @@ class ClusterSamples:
         dealt = np.sort(np.concatenate(parts))
         if not all(map(len, parts)) or not np.array_equal(dealt, np.arange(len(setup.strata))):
             raise StateError(f"documents does not give each of {len(setup.strata)} to one cluster: {REMEDY}")
-        return cls.of(setup, parts)
+        return ClusterSamples.of(setup, parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Generator, Tensor
@@ -14,7 +16,7 @@ from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.aggregation import Aggregation
 from collapipe_env.training.compact_adam import rounded_like, widened
-from collapipe_env.training.flat_parameters import FlatParameters
+from collapipe_env.training.flat_parameters import Trained
 from collapipe_env.training.optimizer_state import array_of, set_generator, tensor_of
 from collapipe_env.training.update_compression import UpdateCompressor
 
@@ -29,8 +31,7 @@ class Exchange:
 
     def __init__(
         self,
-        model: ClusterModel,
-        flat: FlatParameters,
+        replicas: Sequence[Trained[ClusterModel]],
         update_format: UpdateFormat,
         learning: LearningSpec,
         generator: Generator,
@@ -38,37 +39,31 @@ class Exchange:
         """Begin with empty memories.
 
         Args:
-            flat: Its parameters; the other models' have the same layout.
             generator: Draws stochastic rounding, including that of new weights in bfloat16.
         """
+        model, flat, _ = replicas[0]
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
-        self.compressor = UpdateCompressor(update_format, self._places, generator)
-        self._aggregation = Aggregation(learning)
+        like = widened(flat.values)
+        self.compressor = UpdateCompressor(update_format, self._places, len(replicas), like, generator)
+        self._aggregation = Aggregation(learning, like)
         self._rounding = generator
 
     def get_state(self) -> Tree:
         """Return the clusters' unsent residuals, the rule's memory, and the generator of the rounding."""
-        residuals = self.compressor.residuals
         return {
-            "residuals": None if residuals is None else array_of(residuals),
+            "residuals": array_of(self.compressor.residuals),
             "aggregation": self._aggregation.get_state(),
             "rounding": array_of(self._rounding.get_state()),
         }
 
-    def set_state(self, tree: Tree, parameters: Tensor) -> None:
+    def set_state(self, tree: Tree) -> None:
         """Continue from a state of :meth:`get_state`.
-
-        Args:
-            parameters: The clusters' parameters, shape (N, P).
 
         Raises:
             StateError: If the state does not fit.
         """
-        residuals = tree["residuals"]
-        if residuals is not None:
-            residuals = tensor_of(residuals, widened(parameters), "residuals")
-        self.compressor.residuals = residuals
-        self._aggregation.set_state(tree["aggregation"], widened(parameters[0]))
+        self.compressor.residuals = tensor_of(tree["residuals"], self.compressor.residuals, "residuals")
+        self._aggregation.set_state(tree["aggregation"])
         set_generator(self._rounding, tree["rounding"], "rounding")
 
     @torch.no_grad()

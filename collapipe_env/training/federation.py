@@ -20,16 +20,14 @@ from collapipe_env.models.dropout import private_randomness
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
-from collapipe_env.training.block_moments import Replica, change_hands
-from collapipe_env.training.cluster_samples import ClusterSamples, MiniBatch, SampleStream
+from collapipe_env.training.block_moments import change_hands
 from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
-from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
+from collapipe_env.training.flat_parameters import FlatParameters, Trained, parameter_count
 from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
 from collapipe_env.training.outcome_checks import TrainedRound
-from collapipe_env.training.pipeline_step import StepResult, pipeline_step
-from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
+from collapipe_env.training.pipeline_step import CutModel, pipeline_step
+from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server
 from collapipe_env.training.staleness import WeightVersions
 from collapipe_env.training.step_sizes import StepSizes
 from collapipe_env.training.tied_head import tied_places
@@ -66,6 +64,7 @@ class Federation:
 
     Attributes:
         streams: Order of each cluster's samples.
+        replicas: The clusters' models, each with its parameters and their optimiser.
         step_sizes: Schedule of the step sizes, which counts the local steps begun in all rounds.
     """
 
@@ -76,40 +75,37 @@ class Federation:
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
         self.samples, self.streams, model, head, self._noise_rng = begin_training(setup, rng)
         self._data_sizes = np.array([len(part) for part in self.samples.parts], dtype=np.float64)
-        memory = setup.memory
-        self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
-        self._head = Trained(head, learning, learning.server_learning_rate)
+        self._head = Trained.of(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
         # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
         self._parameters = torch.empty(setup.clusters, size).to(model.embedding.weight)
         self._common = torch.empty_like(self._parameters[0])
         self._gradients = torch.zeros_like(self._parameters[0])
-        rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
-        self._flats = [
-            FlatParameters(replica, row, self._gradients)
-            for replica, row in zip(self._models, self._parameters, strict=True)
-        ]
-        self._tied = tied_places(self._models[0], self._flats[0], head, self._head.flat)
-        self._optimizers = [
-            flat.optimizer(
-                learning,
-                learning.learning_rate,
-                list(replica.blocks) if setup.moment_bits is not None else (),
-                memory.moment_bits,
-                rounding,
-            )
-            for flat, replica in zip(self._flats, self._models, strict=True)
-        ]
+        self._rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
+        self.replicas = [self._replica(copy.deepcopy(model), row) for row in self._parameters]
+        self._tied = tied_places(self.replicas[0], self._head)
         # Eight-bit moments travel as they are.
-        self._moments_rounded = setup.moment_bits == 16 and memory.moment_bits != 8
+        self._moments_rounded = setup.moment_bits == 16 and setup.memory.moment_bits != 8
         self.step_sizes = StepSizes(learning, setup.schedule_steps)
-        self._rounding = rounding
         self.rounds = 0
-        self._exchange = Exchange(self._models[0], self._flats[0], setup.update_format, learning, rounding)
+        self._exchange = Exchange(self.replicas, setup.update_format, learning, self._rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
         # Places of the clusters' copies of the blocks that only a sequential server trains in the round.
         self._idle: list[slice] = []
+
+    def _replica(self, model: ClusterModel, values: torch.Tensor) -> Trained[ClusterModel]:
+        """Return a cluster's model with its parameters in a row; the gradients are those of all clusters."""
+        setup, flat = self._setup, FlatParameters(model, values, self._gradients)
+        apart = list(model.blocks) if setup.moment_bits is not None else ()
+        optimizer = flat.optimizer(
+            setup.learning, setup.learning.learning_rate, apart, setup.memory.moment_bits, self._rounding
+        )
+        return Trained(model, flat, optimizer)
+
+    @property
+    def _models(self) -> list[ClusterModel]:
+        return [replica.module for replica in self.replicas]
 
     def train_round(self, plan: TrainedRound) -> float:
         """Train one round.
@@ -122,13 +118,12 @@ class Federation:
         if not most:
             return float("nan")
         server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
-        self.step_sizes.next_step([*self._optimizers, *server.optimizers()])
-        trained = len(self._models[0].blocks) - int(plan.server_blocks[0])
-        idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
-        self._idle = self._flats[0].slices(idle)
+        self._next_step(server)
+        model, flat, _ = self.replicas[0]
+        trained = len(model.blocks) - int(plan.server_blocks[0])
+        self._idle = flat.slices(list(model.blocks)[trained:] if server_mode == SEQUENTIAL else [])
         with self._private_randomness():
-            train = self._train_merged if can_merge(self._setup, plan) else self._train_clusters
-            updated, mean_loss = train(server, plan)
+            updated, mean_loss = self._train_clusters(server, plan)
         self.close_round(server, updated, plan.server_blocks, server_mode)
         return mean_loss
 
@@ -146,8 +141,7 @@ class Federation:
         copied = server_mode == COMMON and self._setup.head_copies(local_steps)
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
-        replicas = [self.replica(n) for n in range(len(moments))]
-        change_hands(replicas, moments, rounded=self._moments_rounded)
+        change_hands(self.replicas, moments, rounded=self._moments_rounded)
         server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
         self._common.copy_(self._parameters[0])
         return server
@@ -172,95 +166,71 @@ class Federation:
         if self._tied is not None:
             self._head.flat.values[matrix] = self._parameters[0, table]
 
-    def _train_merged(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
-        """Set all models to the mean of the clusters' models after one local step.
+    def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
+        """Let every cluster take its local steps.
 
         Returns:
-            Which clusters made an update, shape (N,), and the mean training loss.
+            Which clusters made an update, shape (N,), and the mean training loss, NaN if nothing arrived.
         """
-        setup = self._setup
-        batches = [self._next_batch(stream) for stream in self.streams]
-        survived = [
-            arrived[0, :count].tolist()
-            for arrived, count in zip(plan.survived, plan.micro_batches, strict=True)
-        ]
-        self._gradients.zero_()
-        server.begin_step()
-        _, head = server.serve(0)
-        most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
-        given = batches, survived, self._data_sizes, most, setup.learning.precision
-        units, loss = merged_step(self._models[0], head, self._loss, *given)
-        if units.any():
-            self._optimizers[0].step()
-            self._parameters[1:] = self._parameters[0]
-            server.after_batch(0, float(units.sum()))
-        server.end_step()
-        return units > 0, float(loss) if units.any() else float("nan")
-
-    def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
-        """Let every cluster take its local steps; results as for :meth:`_train_merged`."""
         setup = self._setup
         versions = self._versions(plan)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
-        results: list[StepResult] = []
+        losses, units = [], []
         for step in range(int(plan.local_steps.max())):
             if step:  # those of the first step are set: predictions of stale weights use them
-                self.step_sizes.next_step([*self._optimizers, *server.optimizers()])
+                self._next_step(server)
             server.begin_step()
             for n in np.flatnonzero(plan.local_steps > step).tolist():
-                tokens, targets, units = self._next_batch(self.streams[n])
+                batch = self.samples.next_batch(setup, self.streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
-                result = pipeline_step(
-                    self._lagging_model(versions[n]) if n in versions else self._models[n],
+                cut = CutModel(
+                    self._lagging_model(versions[n]) if n in versions else self.replicas[n].module,
                     head,
                     self._loss,
-                    tokens,
-                    targets,
                     plan.blocks[n].tolist(),
-                    plan.survived[n, step, : plan.micro_batches[n]].tolist(),
-                    setup.learning.samples_per_pass,
                     blocks_of_server,
-                    units,
                     setup.learning.precision,
                     recompute=bool(plan.recompute[n]),
                 )
-                if result.units:
+                survived = plan.survived[n, step, : plan.micro_batches[n]].tolist()
+                arrived, loss = pipeline_step(cut, *batch, survived, setup.learning.samples_per_pass)
+                if arrived:
                     self._update(n)
-                    server.after_batch(n, result.units)
+                    server.after_batch(n, arrived)
                     updated[n] = True
-                    results.append(result)
+                    losses.append(loss)
+                    units.append(arrived)
                 if n in versions and step + 1 < plan.local_steps[n]:
-                    versions[n].record(bool(result.units))
+                    versions[n].record(bool(arrived))
             server.end_step()
-        if not results:
+        if not units:
             return updated, float("nan")
         # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
-        losses = torch.stack([result.loss for result in results]).tolist()
-        return updated, float(np.average(losses, weights=[result.units for result in results]))
+        return updated, float(np.average(torch.stack(losses).tolist(), weights=units))
+
+    def _next_step(self, server: Server) -> None:
+        """Set the step sizes of a local step."""
+        self.step_sizes.next_step([*(each.optimizer for each in self.replicas), *server.optimizers()])
 
     @torch.no_grad()
     def _update(self, cluster: int) -> None:
         """Step a cluster's optimiser, after adding the proximal term to its gradient and clipping it."""
         learning = self._setup.learning
         if learning.proximal:
-            pull = self._flats[cluster].values - self._common
+            pull = self.replicas[cluster].flat.values - self._common
             for place in self._idle:
                 pull[place] = 0.0  # these copies drift, but the cluster's objective does not contain them
             self._gradients.add_(pull, alpha=learning.proximal)
         if learning.gradient_clip:
             self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
-        self._optimizers[cluster].step()
+        self.replicas[cluster].optimizer.step()
 
     def _private_randomness(self) -> AbstractContextManager[None]:
         """Return a context in which dropout may draw from PyTorch's global generators."""
         if not self._setup.architecture.dropout:
             return nullcontext()
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
-
-    def replica(self, cluster: int) -> Replica:
-        """Return a cluster's model, its parameters and their optimiser; not copies."""
-        return self._models[cluster], self._flats[cluster], self._optimizers[cluster]
 
     def begin_steps(self, local_steps: int) -> list[float]:
         """Count a round's local steps, taken elsewhere, and return each one's share of the full step size."""
@@ -270,7 +240,7 @@ class Federation:
     @property
     def common_model(self) -> tuple[ClusterModel, nn.Module]:
         """The clusters' model (between rounds all are equal) and the server's head; not copies."""
-        return self._models[0], self._head.module
+        return self.replicas[0].module, self._head.module
 
     def get_state(self) -> Tree:
         """Return copies of everything that decides how the run continues; call it between rounds only."""
@@ -280,7 +250,7 @@ class Federation:
             # The clusters' models are equal between rounds, so one is enough.
             "model": {name: array_of(values) for name, values in model.named_parameters()},
             "head": {name: array_of(values) for name, values in head.named_parameters()},
-            "optimizers": {str(n): optimizer_tree(one) for n, one in enumerate(self._optimizers)},
+            "optimizers": {str(n): optimizer_tree(each.optimizer) for n, each in enumerate(self.replicas)},
             "head_optimizer": optimizer_tree(self._head.optimizer),
             "servers": {
                 str(mode): {name: optimizer_tree(one) for name, one in server.own_optimizers().items()}
@@ -288,9 +258,9 @@ class Federation:
             },
             "exchange": self._exchange.get_state(),
             "round": self.rounds,
-            **({"step": self.step_sizes.step} if self._setup.own_steps else {}),
+            "step": self.step_sizes.step,
             "noise_rng": generator_tree(self._noise_rng),
-            **({} if self._setup.pack is None else {"documents": self.samples.get_state()}),
+            "documents": self.samples.get_state(),
         }
 
     @classmethod
@@ -312,13 +282,8 @@ class Federation:
     def _set_state(self, tree: Tree) -> None:
         clusters = [str(n) for n in range(self._setup.clusters)]
         parts = ["streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange"]
-        if self._setup.pack is not None:
-            parts.append("documents")
-        if self._setup.own_steps:
-            parts.append("step")
-        require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
-        if self._setup.pack is not None:
-            self.samples = ClusterSamples.from_state(self._setup, tree["documents"])
+        require_names(tree, (*parts, "round", "step", "noise_rng", "documents"), "learner/runs")
+        self.samples = self.samples.restored(self._setup, tree["documents"])
         for name in ("streams", "optimizers"):
             require_names(tree[name], clusters, name)
         for n, stream in enumerate(self.streams):
@@ -326,24 +291,24 @@ class Federation:
         self._data_sizes = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
-        for n, optimizer in enumerate(self._optimizers):
-            set_optimizer(optimizer, tree["optimizers"][str(n)], f"optimizers/{n}")
+        for cluster, replica in zip(clusters, self.replicas, strict=True):
+            set_optimizer(replica.optimizer, tree["optimizers"][cluster], f"optimizers/{cluster}")
         set_optimizer(self._head.optimizer, tree["head_optimizer"], "head_optimizer")
         for mode, memories in tree["servers"].items():
             server = self._server(int(mode))
             server.know(memories, self._models)
+            require_names(memories, server.own_optimizers(), f"servers/{mode}")
             for name, optimizer in server.own_optimizers().items():
                 set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
-        self._exchange.set_state(tree["exchange"], self._parameters)
+        self._exchange.set_state(tree["exchange"])
         for name in ("round", "step"):
-            count = tree.get(name, 0)
+            count = tree[name]
             if type(count) is not int or count < 0:
                 raise StateError(f"learner/runs: {name} is {shown(count)}, expected at least 0: {REMEDY}")
         rng = generator_of(tree["noise_rng"] or {}, "noise_rng")
         assert rng is not None
         self._noise_rng = rng
-        self.rounds = tree["round"]
-        self.step_sizes.step = tree.get("step", self.rounds * self._setup.local_steps)
+        self.rounds, self.step_sizes.step = tree["round"], tree["step"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies of the modules would no longer share their parameters with the flat vectors.
@@ -366,7 +331,7 @@ class Federation:
         versions = {}
         lagging = ((plan.blocks > 0) & (plan.staleness > 0)).any(axis=-1) & (plan.local_steps > 1)
         for n in np.flatnonzero(lagging).tolist():
-            model, flat, optimizer = self.replica(n)
+            model, flat, _ = self.replicas[n]
             active = plan.blocks[n] > 0
             stage_gaps = np.minimum(plan.staleness[n][active], plan.local_steps[n] - 1).tolist()
             # The control unit comes before the first stage and waits for the same gradients.
@@ -374,19 +339,15 @@ class Federation:
             for segment, gap in zip(model.segments(plan.blocks[n][active].tolist()), stage_gaps, strict=True):
                 gaps.append((flat.slices(segment), gap))
             predict = self._setup.learning.weight_prediction
-            versions[n] = WeightVersions(flat, optimizer, gaps, predict=predict)
+            versions[n] = WeightVersions(self.replicas[n], gaps, predict=predict)
         return versions
 
     def _lagging_model(self, versions: WeightVersions) -> ClusterModel:
         """Return a model with the stale weights; it adds to the same gradients as the other models."""
         if self._lagging is None:
-            model = copy.deepcopy(self._models[0])
+            model = copy.deepcopy(self.replicas[0].module)
             values = torch.empty_like(self._parameters[0])
             self._lagging = model, FlatParameters(model, values, self._gradients)
         model, flat = self._lagging
         versions.fill(flat.values)
         return model
-
-    def _next_batch(self, stream: SampleStream) -> MiniBatch:
-        """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
-        return self.samples.next_batch(self._setup, stream)

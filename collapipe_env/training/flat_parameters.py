@@ -1,15 +1,18 @@
-"""A module's parameters as one contiguous vector."""
+"""A module's parameters as one contiguous vector, and the optimiser that steps them."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.compact_adam import CompactAdamW
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class FlatParameters:
@@ -79,11 +82,7 @@ class FlatParameters:
                 (:meth:`memories`).
             moment_bits: Bits of AdamW's moments, 32 or 8.
             rounding: Draws the rounding of parameters in bfloat16 and of moments in eight bits; required for
-                either.
-
-        Raises:
-            ValueError: If parameters in bfloat16 or moments in eight bits come with SGD, or without
-                ``rounding``.
+                either. Scenarios allow these with AdamW only.
         """
         cuts = {0, self._matrices, len(self.values)}
         for part in apart:
@@ -95,15 +94,12 @@ class FlatParameters:
             values.grad = self.gradients[start:stop]
             decay = learning.weight_decay if start < self._matrices else 0.0
             groups.append({"params": [values], "weight_decay": decay})
-        compact = moment_bits != 32 or self.values.dtype == torch.bfloat16
-        adamw = learning.optimizer == "adamw"
-        if compact and (not adamw or rounding is None):
-            raise ValueError("parameters in bfloat16 and moments in 8 bits need adamw and a generator")
-        if adamw:
+        if learning.optimizer == "adamw":
             # The original Transformer's betas; with PyTorch's 0.999 the steps grow too long as gradients
             # sharpen.
             betas = (0.9, 0.98)
-            if compact and rounding is not None:
+            if moment_bits != 32 or self.values.dtype == torch.bfloat16:
+                assert rounding is not None
                 return CompactAdamW(groups, learning_rate, betas, moment_bits, rounding)
             return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
         return torch.optim.SGD(groups, lr=learning_rate, momentum=learning.momentum, fused=True)
@@ -121,6 +117,31 @@ class FlatParameters:
                 found.append(parameter)
             start += parameter.numel()
         return found
+
+
+class Trained(NamedTuple, Generic[M]):
+    """A module with its flat vectors and its optimiser."""
+
+    module: M
+    flat: FlatParameters
+    optimizer: torch.optim.Optimizer
+
+    @classmethod
+    def of(
+        cls,
+        module: M,
+        learning: LearningSpec,
+        learning_rate: float,
+        rounding: torch.Generator | None = None,
+    ) -> Trained[M]:
+        """Lay a module's parameters out flat: they become views of one vector.
+
+        Args:
+            rounding: Draws the rounding of steps in bfloat16; None for modules in single precision.
+        """
+        values = torch.empty(parameter_count(module)).to(next(module.parameters()))
+        flat = FlatParameters(module, values, torch.zeros_like(values))
+        return cls(module, flat, flat.optimizer(learning, learning_rate, rounding=rounding))
 
 
 def parameter_count(module: nn.Module) -> int:

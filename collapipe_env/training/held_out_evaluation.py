@@ -34,11 +34,11 @@ class Evaluation:
 
     Attributes:
         loss: Mean loss over the units of the evaluated samples, in nats.
-        metrics: The task's metrics by name; None if they were not computed.
+        metrics: The task's metrics by name; empty if they were not computed.
     """
 
     loss: float
-    metrics: Mapping[str, float] | None
+    metrics: Mapping[str, float]
 
 
 class Evaluator:
@@ -87,9 +87,8 @@ class Evaluator:
             # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
             means, counts = torch.stack(losses).tolist(), torch.stack(units).tolist()
         loss = sum(mean * count for mean, count in zip(means, counts, strict=True)) / sum(counts)
-        if not metrics:
-            return Evaluation(loss, None)
-        return Evaluation(loss, dict(self._task.score(_joined(predictions), self._scored, self._data)))
+        scores = self._task.score(_joined(predictions), self._scored, self._data) if metrics else {}
+        return Evaluation(loss, dict(scores))
 
     def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
         """Let a model continue ``count`` held-out documents; see ``continuations`` of the task.
@@ -191,7 +190,7 @@ class EvaluationDesk:
             "waiting": {
                 env: {
                     "loss": np.array(one.loss),
-                    "metrics": one.metrics and {name: np.array(value) for name, value in one.metrics.items()},
+                    "metrics": {name: np.array(value) for name, value in one.metrics.items()},
                 }
                 for env, one in found.items()
             },
@@ -224,18 +223,19 @@ class EvaluationDesk:
             raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
         for env, found in tree["waiting"].items():
             require_names(found, ("loss", "metrics"), f"{place}/{env}")
-            scores, number = found["metrics"], np.array(0.0)
-            names = None if scores is None else dict.fromkeys(self.metrics, number)
-            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
-            values = scores and {name: float(value) for name, value in scores.items()}
-            self._waiting[int(env)] = partial(Evaluation, float(found["loss"]), values)
+            number, scores = np.array(0.0), found["metrics"]
+            names = () if isinstance(scores, Mapping) and not scores else self.metrics
+            template = {"loss": number, "metrics": dict.fromkeys(names, number)}
+            require_alike(found, template, f"{place}/{env}")
+            scores = {name: float(value) for name, value in scores.items()}
+            self._waiting[int(env)] = partial(Evaluation, float(found["loss"]), scores)
 
     def _given(self) -> tuple[Evaluator, LearningSpec, int, tuple[str, ...]]:
         return self.evaluator, self._learning, len(self._rounds), tuple(self.metrics)
 
     def _keep(self, env: int, found: Evaluation) -> None:
         self.loss[env] = found.loss
-        for name, value in (found.metrics or {}).items():
+        for name, value in found.metrics.items():
             self.metrics[name][env] = value
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names, require_within
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names
 from collapipe_env.training.compact_adam import CompactAdamW
 
 MOST_STEPS = 2.0**24
@@ -52,16 +52,15 @@ def set_parameters(module: nn.Module, arrays: Any, place: str) -> None:
 
 
 def optimizer_tree(optimizer: torch.optim.Optimizer) -> Tree:
-    """Return an optimiser's memory (moments, steps taken) and step sizes, one entry a group of parameters."""
+    """Return an optimiser's memory (moments, steps taken), one entry a group; empty before its first step.
+
+    Step sizes are no part of it: they are set before every step.
+    """
     return {
         str(i): {
-            "memory": {
-                name: array_of(value)
-                for name, value in optimizer.state.get(group["params"][0], {}).items()
-                if value is not None
-            },
-            "lr": np.array(float(group["lr"])),
-            "initial_lr": None if "initial_lr" not in group else np.array(float(group["initial_lr"])),
+            name: array_of(value)
+            for name, value in optimizer.state.get(group["params"][0], {}).items()
+            if value is not None
         }
         for i, group in enumerate(optimizer.param_groups)
     }
@@ -77,24 +76,16 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
     """
     require_names(tree, map(str, range(len(optimizer.param_groups))), place)
     for i, group in enumerate(optimizer.param_groups):
-        where, part, (parameter,) = f"{place}/{i}", tree[str(i)], group["params"]
-        require_names(part, ("memory", "lr", "initial_lr"), where)
+        where, found, (parameter,) = f"{place}/{i}", tree[str(i)], group["params"]
+        if found == {}:
+            continue
         like = _memory_like(optimizer, parameter)
-        if part["memory"] != {}:
-            require_names(part["memory"], tuple(like), f"{where}/memory")
-            memory = {n: tensor_of(part["memory"][n], like[n], f"{where}/{n}") for n in like}
-            # PyTorch divides by a function of the count. NaN in the other entries means that training
-            # diverged.
-            if "step" in memory and not 1 <= float(memory["step"]) <= MOST_STEPS:
-                raise StateError(f"{where}/step is {float(memory['step'])}, expected at least 1: {REMEDY}")
-            optimizer.state[parameter] = {n: value.to(parameter.device) for n, value in memory.items()}
-        full = float(group["lr"])
-        for name in ("lr", "initial_lr"):
-            if name == "initial_lr" and part[name] is None:
-                continue
-            require_array(part[name], (), np.float64, f"{where}/{name}")
-            require_within(part[name], 0.0 if name == "lr" else full, full, f"{where}/{name}")
-            group[name] = float(part[name])
+        require_names(found, tuple(like), where)
+        memory = {name: tensor_of(found[name], like[name], f"{where}/{name}") for name in like}
+        # PyTorch divides by a function of the count. NaN in the other entries means that training diverged.
+        if "step" in memory and not 1 <= float(memory["step"]) <= MOST_STEPS:
+            raise StateError(f"{where}/step is {float(memory['step'])}, expected at least 1: {REMEDY}")
+        optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in memory.items()}
 
 
 def _memory_like(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:

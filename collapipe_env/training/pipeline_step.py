@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,19 +17,6 @@ from collapipe_env.training.compute_device import full_precision, mixed_precisio
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """Result of a local step.
-
-    Attributes:
-        units: Number of predictions in the surviving micro-batches; 0 if none survived.
-        loss: Mean loss over them, a detached scalar; 0 if there are none.
-    """
-
-    units: float
-    loss: Tensor
-
-
 class CutModel:
     """A model cut over hosts: the control unit with the embedding, the stages, and the server.
 
@@ -39,7 +25,6 @@ class CutModel:
 
     Attributes:
         hosts: Number of hosts, S + 2.
-        loss: Mean loss of (outputs, targets).
         dtype: Type of the model's weights and activations. The head computes in single precision.
     """
 
@@ -57,7 +42,8 @@ class CutModel:
         """Cut a model.
 
         Args:
-            blocks: Blocks of each stage slot; slots with 0 are skipped.
+            loss: Mean loss of (outputs, targets).
+            blocks: Blocks of each stage slot, summing to L less the server's; slots with 0 are skipped.
             server_blocks: The blocks that the server runs in place of the model's last ones.
             precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
                 :func:`~collapipe_env.training.compute_device.mixed_precision`. The loss is computed in
@@ -168,20 +154,13 @@ class InFlight:
 
 
 def pipeline_step(
-    model: ClusterModel,
-    head: nn.Module,
-    loss: LossFunction,
+    cut: CutModel,
     tokens: Tensor,
     targets: Tensor,
-    blocks: Sequence[int],
+    units: FloatArray,
     survived: Sequence[bool],
     samples_per_pass: int = 1,
-    server_blocks: Sequence[nn.Module] = (),
-    units: FloatArray | None = None,
-    precision: str = "float32",
-    *,
-    recompute: bool = False,
-) -> StepResult:
+) -> tuple[float, Tensor]:
     """Accumulate the gradients of one mini-batch, micro-batch after micro-batch.
 
     The mini-batch is cut into as many micro-batches as ``survived`` has entries, their sizes differing by
@@ -196,27 +175,21 @@ def pipeline_step(
     adds the micro-batches up in the same order. Tests execute each schedule and compare.
 
     Args:
-        model: The cluster's replica. Gradients are added to the ``grad`` of its parameters, and so for
-            ``head`` and ``server_blocks``.
-        loss: Mean loss of (outputs, targets).
+        cut: The cluster's replica and its server. Gradients are added to the ``grad`` of their parameters.
         tokens: Token ids of the mini-batch, shape (B, q).
         targets: Its targets, shape (B, ...).
-        blocks: Blocks of each stage slot, summing to L less the server's; slots with 0 are skipped.
+        units: Number of predictions in each sample, shape (B,).
         survived: True for micro-batches whose gradients arrive; at most B entries.
         samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
             have at most that many samples. The accumulated gradient is the same sum, and passes over very
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
-        server_blocks: Encoder blocks that the server runs in place of the model's last ones.
-        units: Number of predictions in each sample, shape (B,); None for one each.
-        precision: Precision of forward passes; see :class:`CutModel`, also for ``recompute``.
 
     Returns:
-        Units and mean loss of the surviving micro-batches.
+        Number of predictions in the surviving micro-batches, and their mean loss, a detached scalar; 0 and 0
+        if none survived.
     """
-    cut = CutModel(model, head, loss, blocks, server_blocks, precision, recompute=recompute)
-    counts = np.ones(len(tokens)) if units is None else units
-    passes = joint_passes(survived, counts, samples_per_pass)
-    arrived = [float(sum(counts[part].sum() for part in parts)) for parts in passes]
+    passes = joint_passes(survived, units, samples_per_pass)
+    arrived = [float(sum(units[part].sum() for part in parts)) for parts in passes]
     total = sum(arrived)
     mean_loss = torch.zeros((), device=tokens.device)
     for parts, own in zip(passes, arrived, strict=True):
@@ -228,7 +201,7 @@ def pipeline_step(
         for host in reversed(range(cut.hosts)):
             micro_batch.backward(host, share)
         mean_loss += micro_batch.loss * share
-    return StepResult(total, mean_loss)
+    return total, mean_loss
 
 
 def joint_passes(survived: Sequence[bool], units: FloatArray, most: int) -> list[list[slice]]:

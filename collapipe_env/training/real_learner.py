@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,21 +15,13 @@ from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.forking import one_thread_after_fork
 from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.ground.torch_settings import under_own_settings
-from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_saving import save_checkpoint
-from collapipe_env.physics.payload import UpdateFormat
-from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
-from collapipe_env.scenario.block_prices import training_memory
-from collapipe_env.scenario.decision_names import judged_by_target, opens
-from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome
-from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
 from collapipe_env.training.outcome_checks import trained_round
-from collapipe_env.training.training_setup import TrainingSetup
+from collapipe_env.training.training_setup import Training, TrainingSetup
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
@@ -54,112 +45,27 @@ class TorchLearner:
     :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`; reports in between repeat the last.
     """
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        *,
-        task: str,
-        outputs: int,
-        decoder_blocks: int,
-        learning: LearningSpec,
-        clusters: int,
-        batch_size: int,
-        local_steps: int,
-        num_envs: int,
-        update_format: UpdateFormat | None = None,
-        schedule_steps: int = 100,
-        device: str | None = None,
-        moment_bits: int | None = None,
-        head: Literal["copies", "common"] = "copies",
-        memory: TrainingMemory = FULL_PRECISION,
-        most_local_steps: int | None = None,
-        own_steps: bool = False,
-    ) -> None:
+    def __init__(self, training: Training, num_envs: int, device: str = "auto") -> None:
         """Describe the training; nothing is loaded before the first reset.
 
-        The other arguments are those of :class:`~collapipe_env.training.training_setup.TrainingSetup`.
-
         Args:
-            outputs: Outputs V_out of the server's head.
-            decoder_blocks: Decoder blocks on the server.
             num_envs: Environments E.
-            update_format: Format of model updates on the air; None for plain single precision.
-            schedule_steps: Local steps that the step-size schedule spans, unless ``learning.schedule_steps``
-                sets them.
-            device: PyTorch device to train on, by name; None takes ``learning.device``. It is looked up at
-                the first reset, so a process may be forked before that.
-            most_local_steps: Most local steps in an outcome; None for H.
-
-        Raises:
-            ScenarioError: If the task does not exist.
+            device: PyTorch device to train on, by name. It is looked up at the first reset, so a process may
+                be forked before that.
         """
-        self.architecture, self.num_envs = architecture, num_envs
-        self.update_format = update_format or UpdateFormat()
-        self._task, self._learning = get_task(task), learning
-        self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
-        self._device_name = learning.device if device is None else device
-        self._setup = partial(
-            TrainingSetup,
-            architecture=architecture,
-            task=self._task,
-            task_spec=self._task_spec,
-            learning=learning,
-            clusters=clusters,
-            batch_size=batch_size,
-            local_steps=local_steps,
-            most_local_steps=most_local_steps or local_steps,
-            update_format=self.update_format,
-            schedule_steps=learning.schedule_steps or schedule_steps,
-            moment_bits=moment_bits,
-            head=head,
-            memory=memory,
-            own_steps=own_steps,
-        )
+        self.training, self.num_envs, self._device_name = training, num_envs, device
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
 
     @classmethod
-    def from_scenario(
-        cls, scenario: Scenario, num_envs: int, device: str | None = None, moment_bits: int | None = None
-    ) -> TorchLearner:
-        """Return the learner of a scenario; it trains the proxy, or the priced architecture without one.
+    def from_scenario(cls, scenario: Scenario, num_envs: int, device: str | None = None) -> TorchLearner:
+        """Return the learner of a scenario; ``device`` None takes ``learning.device``.
 
-        Args:
-            moment_bits: Bits of moments that travel with their blocks; None takes the value that the
-                scenario's processes need.
+        Raises:
+            ScenarioError: If the task does not exist.
         """
-        workload, learning = scenario.workload, scenario.learning
-        processes = dict(scenario.dynamics.processes)
-        migration, fails = processes.get("migration"), "presence" in processes
-        return cls(
-            trained_architecture(scenario),
-            task=workload.task,
-            outputs=workload.outputs,
-            decoder_blocks=workload.decoder_blocks,
-            learning=learning,
-            clusters=scenario.cluster.clusters,
-            batch_size=workload.batch_size,
-            local_steps=workload.local_steps,
-            num_envs=num_envs,
-            update_format=UpdateFormat(
-                workload.weight_bits,
-                workload.update_compression,
-                workload.top_k_share,
-                workload.lora_rank,
-                workload.lora_alpha,
-            ),
-            schedule_steps=scenario.dynamics.rounds * workload.local_steps,
-            device=device,
-            # Where devices fail, moments are lost even if plans change for free.
-            moment_bits=((32 if fails else None) if migration is None else migration.moment_bits)
-            if moment_bits is None
-            else moment_bits,
-            head=workload.head,
-            memory=training_memory(workload),
-            most_local_steps=workload.local_steps_choices[-1] if opens(scenario, "local_steps") else None,
-            own_steps=judged_by_target(scenario),
-        )
+        return cls(Training.of(scenario), num_envs, device or scenario.learning.device)
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
         """Start fresh training runs; see :class:`~collapipe_env.simulator.learner.Learner`.
@@ -232,11 +138,11 @@ class TorchLearner:
         """
         model, head = self._run(env, "saving").common_model
         model = copy.deepcopy(model).float() if model.embedding.weight.dtype == torch.bfloat16 else model
-        checkpoint = self._task_spec.checkpoint
-        if checkpoint is not None:
-            save_checkpoint(folder, model, head, source=checkpoint)
+        spec = self.training.task_spec
+        if spec.checkpoint is not None:
+            save_checkpoint(folder, model, head, source=spec.checkpoint)
             return
-        data = self._task.load(self._task_spec)  # cached since the first reset
+        data = self.training.task.load(spec)  # cached since the first reset
         save_checkpoint(folder, model, head, tokenizer=data.tokenizer, end=data.end)
 
     def get_state(self) -> Tree:
@@ -298,25 +204,27 @@ class TorchLearner:
         """Load the data and put it on the device."""
         one_thread_after_fork()
         device = resolve_device(self._device_name)
-        data = self._task.load(self._task_spec)
+        task, spec, learning = self.training.task, self.training.task_spec, self.training.learning
+        data = task.load(spec)
         tokens, targets = torch.tensor(data.train.tokens), torch.tensor(data.train.targets)
-        setup = self._setup(
+        setup = TrainingSetup(
+            **vars(self.training),
             strata=data.strata,
             lengths=data.lengths,
             train=(tokens.to(device), targets.to(device)),
             # They stay on the CPU, where they are summed, so that nothing waits for a GPU.
-            units=self._task.units(targets).double().numpy(),
+            units=task.units(targets).double().numpy(),
             hidden=data.hidden,
             pack=data.pack,
         )
-        evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
-        return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)
+        evaluator = Evaluator(task, spec, data, learning, device)
+        return setup, EvaluationDesk(evaluator, learning, self.num_envs, task.metrics)
 
     def _report(self, desk: EvaluationDesk) -> LearningReport:
         """Return the report, as copies, so that later rounds do not change it."""
         metrics = {name: values.copy() for name, values in desk.metrics.items()}
         return LearningReport(
-            desk.loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
+            desk.loss.copy(), metrics[self.training.task.metrics[0]].copy(), self._train_loss.copy(), metrics
         )
 
 

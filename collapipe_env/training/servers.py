@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,28 +11,9 @@ from torch import Tensor, nn
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.training.flat_parameters import Trained
 
-
-class Trained:
-    """A module of the server with its flat vectors and its optimiser."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        learning: LearningSpec,
-        learning_rate: float,
-        rounding: torch.Generator | None = None,
-    ) -> None:
-        """Lay the parameters out flat: they become views of one vector.
-
-        Args:
-            rounding: Draws the rounding of steps in bfloat16; None for modules in single precision.
-        """
-        values = torch.empty(parameter_count(module)).to(next(module.parameters()))
-        self.module = module
-        self.flat = FlatParameters(module, values, torch.zeros_like(values))
-        self.optimizer = self.flat.optimizer(learning, learning_rate, rounding=rounding)
+Part = Trained[nn.Module]
 
 
 class Server:
@@ -42,7 +23,7 @@ class Server:
     but the head's.
     """
 
-    def __init__(self, head: Trained) -> None:
+    def __init__(self, head: Part) -> None:
         """Remember the common head, which all kinds of servers share."""
         self._head = head
 
@@ -54,11 +35,11 @@ class Server:
             server_blocks: Last blocks that the server runs, shape (N,).
         """
 
-    def parts(self) -> Sequence[Trained]:
+    def parts(self) -> Sequence[Part]:
         """Return all that the server trains in the current round."""
         return [self._head]
 
-    def parts_for(self, cluster: int) -> Sequence[Trained]:  # noqa: ARG002 - one for all
+    def parts_for(self, cluster: int) -> Sequence[Part]:  # noqa: ARG002 - one for all
         """Return what a cluster's batches train: encoder blocks in their order, and a head."""
         return self.parts()
 
@@ -107,22 +88,14 @@ class Server:
         """Return, by name, the optimisers that this server keeps from round to round."""
         return {}
 
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
-        """Create the modules whose optimisers have these names, where they do not exist yet.
-
-        Args:
-            names: Names that :meth:`own_optimizers` has returned in another server of this kind.
-
-        Raises:
-            ValueError: For a name that no such server has.
-        """
-        _require_among(names, self.own_optimizers())
+    def know(self, names: Container[str], models: Sequence[ClusterModel]) -> None:
+        """Create the modules whose optimisers have such names, where they do not exist yet."""
 
 
 class CommonServer(Server):
     """One head for all clusters; in each local step it steps with the mean gradient over all arrivals."""
 
-    def __init__(self, head: Trained) -> None:
+    def __init__(self, head: Part) -> None:
         super().__init__(head)
         self._gradient = torch.zeros_like(head.flat.gradients)
         self._arrived = 0.0
@@ -153,10 +126,10 @@ class CopiesServer(Server):
     thing, so the server runs those.
     """
 
-    def __init__(self, head: Trained, clusters: int, learning: LearningSpec) -> None:
+    def __init__(self, head: Part, clusters: int, learning: LearningSpec) -> None:
         super().__init__(head)
         rate = learning.server_learning_rate
-        self._copies = [Trained(copy.deepcopy(head.module), learning, rate) for _ in range(clusters)]
+        self._copies = [Trained.of(copy.deepcopy(head.module), learning, rate) for _ in range(clusters)]
         self._blocks: list[list[nn.Module]] = []
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
@@ -168,11 +141,11 @@ class CopiesServer(Server):
             for model, count in zip(models, server_blocks.tolist(), strict=True)
         ]
 
-    def parts(self) -> Sequence[Trained]:
+    def parts(self) -> Sequence[Part]:
         """Return the copies."""
         return self._copies
 
-    def parts_for(self, cluster: int) -> Sequence[Trained]:
+    def parts_for(self, cluster: int) -> Sequence[Part]:
         """Return the cluster's copy."""
         return [self._copies[cluster]]
 
@@ -203,23 +176,23 @@ class SequentialServer(Server):
     same, the end of the round overwrites them.
     """
 
-    def __init__(self, head: Trained, learning: LearningSpec, rounding: torch.Generator) -> None:
+    def __init__(self, head: Part, learning: LearningSpec, rounding: torch.Generator) -> None:
         super().__init__(head)
         self._learning, self._rounding = learning, rounding
-        self._known: dict[int, Trained] = {}
-        self._active: dict[int, Trained] = {}
+        self._known: dict[int, Part] = {}
+        self._active: dict[int, Part] = {}
 
     @torch.no_grad()
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Fetch the blocks from the common model; ``server_blocks`` are equal for all clusters."""
         blocks = models[0].blocks
         active = range(len(blocks) - int(server_blocks[0]), len(blocks))
-        self.know(map(str, active), models)
+        self.know([str(index) for index in active], models)
         self._active = {index: self._known[index] for index in active}
         for index, block in self._active.items():
             _copy_parameters(blocks[index], block.module)
 
-    def parts(self) -> Sequence[Trained]:
+    def parts(self) -> Sequence[Part]:
         """Return the blocks that the server runs, and the head."""
         return [*self._active.values(), self._head]
 
@@ -238,20 +211,12 @@ class SequentialServer(Server):
         """Return the optimisers of all blocks that the server has ever run, by block index."""
         return {str(index): block.optimizer for index, block in self._known.items()}
 
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+    def know(self, names: Container[str], models: Sequence[ClusterModel]) -> None:
         """Copy blocks that the server has never run; :meth:`begin_round` fills them."""
-        blocks, names = models[0].blocks, list(names)
-        _require_among(names, map(str, range(len(blocks))))
-        for index in map(int, names):
-            if index not in self._known:
-                block, rate = copy.deepcopy(blocks[index]), self._learning.learning_rate
-                self._known[index] = Trained(block, self._learning, rate, self._rounding)
-
-
-def _require_among(names: Iterable[str], valid: Iterable[str]) -> None:
-    unknown = set(names) - set(valid)
-    if unknown:
-        raise ValueError(f"the server has no optimisers of {', '.join(sorted(unknown))}")
+        for index, block in enumerate(models[0].blocks):
+            if str(index) in names and index not in self._known:
+                rate, mine = self._learning.learning_rate, copy.deepcopy(block)
+                self._known[index] = Trained.of(mine, self._learning, rate, self._rounding)
 
 
 @torch.no_grad()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from collapipe_env.training.compact_adam import CompactAdamW
-from collapipe_env.training.flat_parameters import FlatParameters
+from collapipe_env.training.flat_parameters import Trained
 
 
 class WeightVersions:
@@ -42,8 +43,7 @@ class WeightVersions:
 
     def __init__(
         self,
-        flat: FlatParameters,
-        optimizer: torch.optim.Optimizer,
+        replica: Trained[Any],
         gaps: Sequence[tuple[Sequence[slice], int]],
         *,
         predict: bool,
@@ -54,13 +54,13 @@ class WeightVersions:
             gaps: Places in the flat vector and their version gap s >= 0; places may be left out.
             predict: Predict weights instead of using stale ones.
         """
-        self._flat, self._optimizer, self._gaps, self._predict = flat, optimizer, gaps, predict
+        self._replica, self._gaps, self._predict = replica, gaps, predict
         self._mini_batch = 0
         # Weights, and the optimiser's next step from them, if it can be predicted.
         self._versions: deque[tuple[Tensor, Tensor | None]] = deque(
             maxlen=1 + max((gap for _, gap in gaps), default=0)
         )
-        self._append(next_step(optimizer, applied=False) if predict else None)
+        self._append(applied=False)
 
     def fill(self, values: Tensor) -> None:
         """Write the weights for the next mini-batch.
@@ -85,12 +85,13 @@ class WeightVersions:
         """
         self._mini_batch += 1
         if updated:
-            self._append(next_step(self._optimizer, applied=True) if self._predict else None)
+            self._append(applied=True)
         else:
             self._versions.append(self._versions[-1])
 
-    def _append(self, step: Tensor | None) -> None:
-        self._versions.append((self._flat.values.detach().clone(), step))
+    def _append(self, *, applied: bool) -> None:
+        step = next_step(self._replica.optimizer, applied=applied) if self._predict else None
+        self._versions.append((self._replica.flat.values.detach().clone(), step))
 
 
 @torch.no_grad()

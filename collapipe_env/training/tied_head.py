@@ -15,7 +15,7 @@ from torch import nn
 
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.language_head import LanguageHead
-from collapipe_env.training.flat_parameters import FlatParameters
+from collapipe_env.training.flat_parameters import Trained
 
 
 @torch.no_grad()
@@ -26,10 +26,9 @@ def share_table(model: ClusterModel, head: nn.Module) -> None:
         head.weight.requires_grad_(model.embedding.weight.requires_grad)
 
 
-def tied_places(
-    model: ClusterModel, flat: FlatParameters, head: nn.Module, flat_head: FlatParameters
-) -> tuple[slice, slice] | None:
-    """Return a trained table's places in the clusters' parameters and the head's; None if there is none."""
+def tied_places(replica: Trained[ClusterModel], server: Trained[nn.Module]) -> tuple[slice, slice] | None:
+    """Return a trained table's places in a cluster's parameters and the head's; None if there is none."""
+    head = server.module
     if not isinstance(head, LanguageHead) or not head.tied or not head.weight.requires_grad:
         return None
-    return flat.places[model.embedding.weight], flat_head.places[head.weight]
+    return replica.flat.places[replica.module.embedding.weight], server.flat.places[head.weight]

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from collapipe_env.ground.arrays import BoolArray
-from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, worthwhile_entries
+from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, worthwhile_entries
 
 LARGEST_INTEGER = 127
 HALF_EXPONENT = 15
@@ -49,21 +49,6 @@ class Message:
         if self.indices is None:
             return values
         return values.new_zeros(len(values), self.size).scatter_(-1, self.indices, values)
-
-    def pack(self, sender: int) -> bytes:
-        """Return one sender's message as it is put on the air.
-
-        Values, then the scales of 8-bit integers, then the indices, most significant bit first. The byte that
-        gives the shift of half precision is a control message and is left out.
-        """
-        packed = self.values[sender].cpu().numpy().tobytes()
-        if self.values.dtype == torch.int8:
-            packed += self.scale[sender].cpu().numpy().astype(np.float32).tobytes()
-        if self.indices is not None:
-            places = self.indices[sender].cpu().numpy()
-            bits = places[:, None] >> np.arange(index_bits(self.size) - 1, -1, -1) & 1
-            packed += np.packbits(bits.astype(np.uint8)).tobytes()
-        return packed
 
 
 @torch.no_grad()
@@ -108,18 +93,25 @@ class UpdateCompressor:
     """
 
     def __init__(
-        self, update_format: UpdateFormat, parts: Sequence[Sequence[slice]], generator: Generator
+        self,
+        update_format: UpdateFormat,
+        parts: Sequence[Sequence[slice]],
+        clusters: int,
+        like: Tensor,
+        generator: Generator,
     ) -> None:
         """Begin with empty memories.
 
         Args:
             parts: Places of each part in an update; empty for a part that is not trained.
+            clusters: N.
+            like: One update, shape (P,).
             generator: Draws stochastic rounding.
         """
         self._format, self._parts, self._generator = update_format, parts, generator
-        self.residuals: Tensor | None = None
-        """Part of each cluster's updates that it has not sent yet, shape (N, P); None before the first round,
-        or without top-k."""
+        self._feedback = update_format.compression == "top-k"
+        self.residuals = like.new_zeros(clusters if self._feedback else 0, len(like))
+        """Part of each cluster's updates that it has not sent yet, shape (N, P); (0, P) without top-k."""
 
     @torch.no_grad()
     def upload(self, updates: Tensor, sent: BoolArray) -> None:
@@ -132,15 +124,12 @@ class UpdateCompressor:
         """
         if self._format.lossless:
             return
-        feedback = self._format.compression == "top-k"
-        if feedback and self.residuals is None:
-            self.residuals = torch.zeros_like(updates)
         for places, senders in zip(self._parts, sent.T, strict=True):
             rows = np.flatnonzero(senders).tolist()
             if not rows or not places:
                 continue
             part = _gather(updates, rows, places)
-            if self.residuals is not None:
+            if self._feedback:
                 part += _gather(self.residuals, rows, places)
             size = part.shape[-1]
             entries, indices = self._format.entries(size), None
@@ -148,7 +137,7 @@ class UpdateCompressor:
                 indices = part.abs().topk(entries, dim=-1).indices
             arrived = encode(part, self._format.weight_bits, self._generator, indices).decode().to(part)
             _scatter(updates, rows, places, arrived)
-            if self.residuals is not None:
+            if self._feedback:
                 _scatter(self.residuals, rows, places, part - arrived)
 
     @torch.no_grad()
@@ -167,7 +156,7 @@ class UpdateCompressor:
             if not part.count_nonzero():
                 continue  # nothing has changed, so nothing is sent
             size, indices = part.shape[-1], None
-            if self._format.compression == "top-k":
+            if self._feedback:
                 changed = part.nonzero()[:, 1]
                 if worthwhile_entries(size, len(changed), bits) < size:
                     indices = changed[None]

@@ -224,7 +224,7 @@ def test_a_picture_says_how_well_gains_are_known():
     env = CollaPipeVectorEnv(2, scenario, "surrogate", render_mode="rgb_array")
     env.reset(seed=1)
     env.step(make_actions(env, 1)[0])
-    view = round_view(env.last_round, 1, "x", row=1)
+    view = round_view(env.last_round, "x", row=1)
     state, squares = env.last_round.state, []
     for n, devices in enumerate((3, 2)):
         squares.append(10.0 * math.log10(state.known_uplink_gain[1, n] / state.uplink_gain[1, n]))
@@ -240,5 +240,5 @@ def test_a_picture_says_how_well_gains_are_known():
     plain = CollaPipeVectorEnv(2, knowing(None, **uneven), "surrogate")
     plain.reset(seed=1)
     plain.step(make_actions(plain, 1)[0])
-    assert round_view(plain.last_round, 1, "x").known_error_db is None
+    assert round_view(plain.last_round, "x").known_error_db is None
     assert len(env.render()) == 2

@@ -25,7 +25,7 @@ def played(scenario, rounds=2):
 
 
 def view_of(env):
-    return round_view(env.last_round, 1, "walking", side_m=env.scenario.cluster.area_side_m)
+    return round_view(env.last_round, "walking", side_m=env.scenario.cluster.area_side_m)
 
 
 def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():

@@ -181,7 +181,7 @@ def test_the_map_has_the_circle():
     picture = env.render()
     from collapipe_env.rendering.round_view import round_view
 
-    view = round_view(env.last_round, 1, "leaving", side_m=walking_side(env.scenario), reach_m=10.0)
+    view = round_view(env.last_round, "leaving", side_m=walking_side(env.scenario), reach_m=10.0)
     assert all(cluster.site.reach_m == 10.0 for cluster in view.clusters)
     assert picture.shape[-1] == 3
     assert (draw_round(view) != picture).any()

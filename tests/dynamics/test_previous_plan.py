@@ -24,7 +24,7 @@ def test_a_change_of_plan_lengthens_the_picture_and_a_saved_state_knows_of_it():
     costs = record.costs
     assert (costs.terms.once["migration"] > 0.0).any()
     for n in range(2):
-        timeline = cluster_round_timeline(costs, record, 0, n, 1)
+        timeline = cluster_round_timeline(record, 0, n)
         first = timeline.phases[0]
         assert (first.label == "migration") == (costs.terms.once["migration"][0, n] > 0.0)
         if first.label == "migration":

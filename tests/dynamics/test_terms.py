@@ -70,7 +70,7 @@ def test_a_price_is_one_function_and_one_line(system) -> None:
     env.step_allocation(plan)
     record = env.last_round
     np.testing.assert_array_equal(record.costs.delay, costs.delay)
-    drawn = cluster_round_timeline(record.costs, record, 0, 0, 3)
+    drawn = cluster_round_timeline(record, 0, 0)
     lengths = [(p.label, p.end_s - p.start_s) for p in drawn.phases]
     assert lengths[0] == ("gate", 2.0)
     assert [round(s, 9) for label, s in lengths if label == "stamp"] == [0.2] * 3

@@ -122,7 +122,7 @@ def test_pictures_show_power_over_that_of_the_budget():
     env = CollaPipeEnv(TIGHT, "surrogate")
     env.reset(seed=0)
     record = preview(env._mdp.world)
-    view = round_view(record, 2, "title")
+    view = round_view(record, "title")
     T = float(record.costs.delay[0])
     assert view.allowance == pytest.approx(T / period_of(env.scenario))
     np.testing.assert_allclose(record.backlog, np.maximum(record.costs.energy_ratio - view.allowance, 0.0))

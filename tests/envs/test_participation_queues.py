@@ -259,7 +259,7 @@ def test_pictures_say_who_sits_out():
     env.reset(seed=0)
     assert env.render() is not None
     env.step_allocation(next(plans(env)))
-    view = round_view(env.last_round, 1, "title")
+    view = round_view(env.last_round, "title")
     assert [c.takes_part for c in view.clusters] == [True, False, True]
     assert [c.local_steps for c in view.clusters] == [4, 1, 1]
     assert view.clusters[1].bandwidth == 0.0

@@ -111,8 +111,8 @@ def sorted_events(result, cluster):
     return np.array(sorted((*row[2:5], row[6], row[7]) for row in rows))
 
 
-def priced_events(planned, cluster, local_steps):
+def priced_events(planned, cluster):
     """The simulator's own events of the round."""
-    timeline = predicted_events(planned.record, 0, cluster, local_steps)
+    timeline = predicted_events(planned.record, 0, cluster)
     rows = [(e.element, e.micro_batch, DIRECTIONS[e.direction], e.start_s, e.end_s) for e in timeline.events]
     return np.array(sorted(rows))

@@ -36,7 +36,7 @@ def phases(timeline):
 def test_rounds_without_losses_are_drawn_as_they_were_priced(rounds):
     planned, result = rounds[1]
     for n in range(2):
-        priced = predicted_events(planned.record, 0, n, 1)
+        priced = predicted_events(planned.record, 0, n)
         found = measured_timeline(planned, result, n)
         assert found.phases == priced.phases
         assert [element.label for element in found.elements] == [e.label for e in priced.elements]

@@ -27,10 +27,10 @@ GROUPS = {
 }
 
 
-def assert_as_predicted(record, script, parameters, row=0):
+def assert_as_predicted(record, script, row=0):
     """Replays of all clusters are the simulator's timelines."""
     for n, cluster in enumerate(script.clusters):
-        predicted = predicted_events(record, row, n, parameters.costs.local_steps)
+        predicted = predicted_events(record, row, n)
         events, phases = replayed_round(cluster)
         wanted = [p for p in predicted.phases if p.label not in ("wait", "broadcast") or p in phases]
         assert [p.label for p in phases] == [p.label for p in wanted]
@@ -60,7 +60,7 @@ def test_replayed_scripts_are_the_simulators_timelines(schedule, micro_batches, 
         plan = scheduled(plan, schedule)
     record = world.step(plan)
     script = round_script(record, 0, world.parameters)
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
     assert from_json(json.loads(json.dumps(to_json(script))), RoundScript) == script
 
 
@@ -70,7 +70,7 @@ def test_zero_bubble_orders_are_the_best_of_their_variants(room, bandwidth_mhz):
     world = a_world(seed=3, radio={"d2d_bandwidth_hz": 1e6 * bandwidth_mhz})
     record = world.step(scheduled(even_plan(world, 8), "zb-h1", room))
     script = round_script(record, 0, world.parameters)
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
     if (room, bandwidth_mhz) == (2, 10):
         # Here the fastest order of one cluster fills gaps, and the other's does not.
         assert [cluster.server.weight_limit for cluster in script.clusters] == [8, None]
@@ -82,7 +82,7 @@ def test_stages_of_several_devices(schedule):
     plan = replace(even_plan(world, 4), **GROUPS)
     record = world.step(scheduled(plan, schedule))
     script = round_script(record, 0, world.parameters)
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
     first, second = script.clusters
     assert [stage.devices for stage in first.stages] == [(1, 3), (2,)]
     assert [stage.shares for stage in first.stages] == [(0.25, 0.75), (1.0,)]
@@ -104,7 +104,7 @@ def test_slots_in_another_order_than_the_devices():
     assert [stage.devices for stage in script.clusters[0].stages] == [(2,), (3,), (1,)]
     assert [stage.chunks for stage in script.clusters[0].stages] == [((0, 1),), ((1, 3),), ((3, 6),)]
     assert [stage.devices for stage in script.clusters[1].stages] == [(1,), (2,)]
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
 
 
 def test_blocks_of_the_server_and_lost_micro_batches():
@@ -115,7 +115,7 @@ def test_blocks_of_the_server_and_lost_micro_batches():
     plan.server_mode[:] = 0
     record = world.step(plan)
     script = round_script(record, 0, world.parameters)
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
     assert script.server_mode == 0
     assert script.clusters[0].server.chunks == ((4, 6),)
     for n, cluster in enumerate(script.clusters):
@@ -138,7 +138,7 @@ def test_every_phase_of_a_round():
     plan = even_plan(world, 4)
     record = world.step(replace(plan, blocks=np.array([[[2, 0, 4], [3, 3, 0]]])))
     script = round_script(record, 0, world.parameters)
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
     for cluster in script.clusters:
         assert min(cluster.migration_s, cluster.relay_s, cluster.replicas_s, cluster.update_s) > 0.0
         assert cluster.replicas == "next_stage"
@@ -165,7 +165,7 @@ def test_clusters_that_sit_out_and_own_local_steps():
     assert not script.clusters[1].plays
     assert script.clusters[1].stages == ()
     assert replayed_round(script.clusters[1]) == ([], [])
-    assert predicted_events(record, 0, 1, 2).events == ()
+    assert predicted_events(record, 0, 1).events == ()
     assert script.delay_s == pytest.approx(float(record.costs.delay[0]), rel=1e-12)
     assert from_json(to_json(script), RoundScript) == script
 
@@ -176,7 +176,7 @@ def test_recomputation_is_said():
     record = world.step(plan)
     script = round_script(record, 0, world.parameters)
     assert [cluster.recompute for cluster in script.clusters] == [True, False]
-    assert_as_predicted(record, script, world.parameters)
+    assert_as_predicted(record, script)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_rounds_take_the_priced_times_and_leave_the_learners_weights(plan, chang
     for planned, result, federation, twin in executed(scenario, **plan):
         for n in range(scenario.cluster.clusters):
             found = sorted_events(result, n)
-            assert_allclose(found, priced_events(planned, n, scenario.workload.local_steps), atol=WITHIN)
+            assert_allclose(found, priced_events(planned, n), atol=WITHIN)
         assert result["delay_s"] == pytest.approx(planned.record.costs.delay[0], abs=WITHIN)
         assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
         require_priced_phases(planned, result)

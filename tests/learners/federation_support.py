@@ -30,7 +30,7 @@ def make(
     setup = replace(
         setup,
         update_format=update_format or UpdateFormat(),
-        architecture=replace(setup.architecture, dropout=dropout),
+        task_spec=replace(setup.task_spec, architecture=replace(setup.architecture, dropout=dropout)),
         schedule_steps=learning.get("schedule_steps", 100),
         memory=memory,
         moment_bits=moment_bits,
@@ -79,5 +79,5 @@ def plan_of(run, blocks, survived, micro_batches=(2, 3, 1), on_server=0, mode=CO
 
 def parts_of(run):
     """Places of the embedding and of every block."""
-    model, flat = run._models[0], run._flats[0]
+    model, flat, _ = run.replicas[0]
     return [flat.slices([part]) for part in (model.embedding, *model.blocks)]

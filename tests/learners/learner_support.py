@@ -12,6 +12,8 @@ from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.tasks import TaskSpec, get_task
+from collapipe_env.training.training_setup import Training
 
 BLOCKS, N, B = 4, 3, 6
 BETAS, EPS = (0.9, 0.98), 1e-8
@@ -21,7 +23,6 @@ def new_learner(
     local_steps=1,
     num_envs=1,
     head="copies",
-    own_steps=False,
     most_local_steps=None,
     workload=None,
     **learning,
@@ -32,18 +33,29 @@ def new_learner(
         "learning_rate": 0.01, "server_learning_rate": 0.02, "warmup_steps": 0,
     }  # fmt: skip
     trained = {"task": "classification", "outputs": 2, "decoder_blocks": 0, **(workload or {})}
-    return TorchLearner(
+    return learner_of(
         Architecture(BLOCKS, 8, 12, 2, 7, 200),
+        LearningSpec(**{**defaults, **learning}),
         **trained,
-        learning=LearningSpec(**{**defaults, **learning}),
+        num_envs=num_envs,
         clusters=N,
         batch_size=B,
         local_steps=local_steps,
-        num_envs=num_envs,
         head=head,
-        own_steps=own_steps,
-        most_local_steps=most_local_steps,
+        most_local_steps=most_local_steps or local_steps,
     )
+
+
+def learner_of(sizes, learning, task, outputs, decoder_blocks=0, num_envs=1, **training):
+    """A learner of a model of some sizes."""
+    described = Training(
+        task=get_task(task),
+        task_spec=TaskSpec.of(sizes, outputs, decoder_blocks, learning),
+        learning=learning,
+        schedule_steps=learning.schedule_steps or 100,
+        **training,
+    )
+    return TorchLearner(described, num_envs)
 
 
 def small_learner(local_steps, seeds=(11,), **options):
@@ -92,8 +104,8 @@ class PlainTraining:
 
     def __init__(self, twin):
         run = twin._runs[0]
-        self.run, self.learning, self.kind_of_head = run, twin._learning, twin._prepared[0].head
-        self.model, self.head_module = copy.deepcopy(run._models[0]), copy.deepcopy(run._head.module)
+        self.run, self.learning, self.kind_of_head = run, twin.training.learning, twin._prepared[0].head
+        self.model, self.head_module = copy.deepcopy(run.replicas[0].module), copy.deepcopy(run._head.module)
         self.common = {k: v.detach().clone() for k, v in self.model.named_parameters()}
         self.head = {k: v.detach().clone() for k, v in self.head_module.named_parameters()}
         rates = self.learning.learning_rate, self.learning.server_learning_rate
@@ -152,7 +164,7 @@ class PlainTraining:
             for n in range(N):
                 if steps[n] <= h:
                     continue
-                tokens, targets, _ = self.run._next_batch(self.run.streams[n])
+                tokens, targets, _ = self.run.samples.next_batch(self.run._setup, self.run.streams[n])
                 M = micro_batches[n]
                 parts = torch.arange(len(tokens)).tensor_split(M)
                 kept = torch.cat([p for p, alive in zip(parts, survived[n, h, :M], strict=True) if alive] or
@@ -197,7 +209,7 @@ class PlainTraining:
     def assert_equals(self, learner, report, mean_loss, atol=1e-9):
         run = learner._runs[0]
         np.testing.assert_allclose(report.train_loss, mean_loss, rtol=1e-9)
-        for model in run._models:
+        for model, *_ in run.replicas:
             for name, value in model.named_parameters():
                 torch.testing.assert_close(value.detach(), self.common[name], rtol=0, atol=atol, msg=name)
         for name, value in run._head.module.named_parameters():

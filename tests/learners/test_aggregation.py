@@ -50,8 +50,8 @@ def options(kind):
 @settings(max_examples=30, deadline=None)
 @given(rounds=st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=12))
 def test_rules_are_the_papers(kind, rounds):
-    rule, coordinates = Aggregation(LearningSpec(**options(kind))), [Paper(kind) for _ in range(3)]
     x = torch.zeros(3, dtype=torch.float64)
+    rule, coordinates = Aggregation(LearningSpec(**options(kind)), x), [Paper(kind) for _ in range(3)]
     for delta in rounds:
         x = x + rule.step(torch.tensor(delta, dtype=torch.float64))
         for coordinate, d in zip(coordinates, delta, strict=True):
@@ -81,7 +81,7 @@ def test_a_round_feeds_the_rule_with_the_weighted_mean_over_those_that_took_part
     learner = small_learner(1, **options(kind))
     share = learner._runs[0]._data_sizes * [1, 0, 1]
     mean = sum(w * d for w, d in zip(share / share.sum(), moved, strict=True))
-    rule = Aggregation(LearningSpec(**options(kind)))
+    rule = Aggregation(LearningSpec(**options(kind)), mean)
     alive = everybody.copy()
     alive[1] = False
     torch.testing.assert_close(move(learner, alive), rule.step(mean), rtol=0, atol=1e-10)
@@ -91,6 +91,7 @@ def test_the_rate_that_nobody_names_suits_the_rule():
     update = torch.tensor([3.0, -0.5])
     for kind, rate in (("fedavg", 1.0), ("fedavgm", 1.0), ("fedadam", 0.01), ("fedyogi", 0.01)):
         unnamed, named = (
-            Aggregation(LearningSpec(aggregation=kind, aggregation_rate=given)) for given in (None, rate)
+            Aggregation(LearningSpec(aggregation=kind, aggregation_rate=given), update)
+            for given in (None, rate)
         )
         assert torch.equal(unnamed.step(update), named.step(update))

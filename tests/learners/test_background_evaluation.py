@@ -144,7 +144,7 @@ def test_loss_is_a_mean_over_units_and_metrics_take_their_samples(samples, metri
     assert found.loss == pytest.approx((sums * targets[:samples]).sum() / targets[:samples].sum())
     scored = min(samples, metric_samples)
     assert found.metrics == {"hits": pytest.approx(np.mean(sums[:scored] == targets[:scored]))}
-    assert evaluator(model, head, metrics=False) == Evaluation(found.loss, None)
+    assert evaluator(model, head, metrics=False) == Evaluation(found.loss, {})
 
 
 def test_generated_rows_of_unequal_length_are_joined():

@@ -28,8 +28,8 @@ def play(learner, *rounds):
 
 def memory(run, cluster, block):
     """Memory of a block's parameters, everything in one list."""
-    optimizer = run._optimizers[cluster]
-    parts = run._flats[cluster].memories(optimizer, run._models[cluster].blocks[block])
+    optimizer = run.replicas[cluster].optimizer
+    parts = run.replicas[cluster].flat.memories(optimizer, run.replicas[cluster].module.blocks[block])
     return [optimizer.state.get(part, {}) for part in parts]
 
 
@@ -60,12 +60,12 @@ def test_a_lost_block_steps_as_a_fresh_one(learning):
     play(lost[0], None, None)
     fresh, other = run_of(**learning)
     other._set_state(run.get_state())
-    for optimizer in other._optimizers:
+    for _, _, optimizer in other.replicas:
         optimizer.state.clear()
     before = [memory(run, n, 2) for n in range(N)]
     play(lost[0], [STAY, LOST, STAY, STAY])
     play(fresh, None)
-    place = [run._flats[0].slices([run._models[0].blocks[k]]) for k in range(BLOCKS)]
+    place = [run.replicas[0].flat.slices([run.replicas[0].module.blocks[k]]) for k in range(BLOCKS)]
     for n in range(N):
         assert same(memory(run, n, 1), memory(other, n, 1))
         assert not same(memory(run, n, 2), memory(other, n, 2))
@@ -102,5 +102,5 @@ def test_a_saved_run_goes_on_with_each_block_as_old_as_it_is():
 
 def test_a_scenario_tells_the_learner_its_bits():
     scenario = load_scenario({"base": "small", "dynamics": {"processes": {"migration": {"moment_bits": 16}}}})
-    assert make_learner("real", scenario, 1)._setup.keywords["moment_bits"] == 16
-    assert make_learner("real", load_scenario("small"), 1)._setup.keywords["moment_bits"] is None
+    assert make_learner("real", scenario, 1).training.moment_bits == 16
+    assert make_learner("real", load_scenario("small"), 1).training.moment_bits is None

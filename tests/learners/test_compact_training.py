@@ -171,7 +171,7 @@ def state_bytes(optimizer):
 def test_a_cluster_keeps_what_is_priced(memory, lora):
     learner, run = make(2, memory=memory, update_format=LORA if lora else None)
     train(learner, 1)
-    model, optimizer = run._models[1], run._optimizers[1]
+    model, optimizer = run.replicas[1].module, run.replicas[1].optimizer
     trained = [p for p in model.parameters() if p.requires_grad]
     size = sum(p.numel() for p in trained)
     whole = sum(p.numel() for p in model.parameters())
@@ -267,7 +267,7 @@ def test_a_run_learns_nearly_as_in_full_precision(memory):
     found = np.mean([train(few, 1).train_loss[0] for _ in range(15)][-5:])
     assert found == pytest.approx(expected, abs=0.04)
     kept = torch.bfloat16 if memory.train_bits == 16 else torch.float32
-    assert {p.dtype for p in run._models[0].parameters()} == {kept}
+    assert {p.dtype for p in run.replicas[0].module.parameters()} == {kept}
     assert {p.dtype for p in run._head.module.parameters()} == {torch.float32}
     moved = (run._parameters[0].float() - plain_run._parameters[0]).norm() / plain_run._parameters[0].norm()
     assert 0.0 < moved < 0.1
@@ -276,11 +276,11 @@ def test_a_run_learns_nearly_as_in_full_precision(memory):
 def test_moments_of_blocks_that_move():
     learner, run = make(2, memory=EIGHT, moment_bits=16)
     train(learner, 1)
-    before = copy.deepcopy(run._optimizers[0].state_dict()["state"])
+    before = copy.deepcopy(run.replicas[0].optimizer.state_dict()["state"])
     lost = np.zeros((N, BLOCKS), dtype=np.int64)
     lost[0, 1], lost[0, 2] = 2, 1
     run.open_round(np.zeros(N, int), COMMON, 2, lost)
-    after = run._optimizers[0].state_dict()["state"]
+    after = run.replicas[0].optimizer.state_dict()["state"]
     gone = set(before) - set(after)
     assert len(gone) == 2  # a block's matrices, and its vectors
     for group, memory in after.items():

@@ -64,7 +64,6 @@ TOLERANCE = 0.02
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_mixed_precision_trains_alike(optimizer):
-    """SGD takes the joint step, AdamW the loop."""
     settings = {"optimizer": optimizer, "local_steps": 1 if optimizer == "sgd" else 2}
     reports, values, _ = train(**settings)
     mixed_reports, mixed_values, learner = train(precision="bfloat16", **settings)
@@ -88,7 +87,7 @@ def test_mixed_precision_multiplies_in_bfloat16_and_compares_in_float32():
 
     def loss(outputs, targets):
         seen.append(outputs.dtype)
-        return learner._task.loss(outputs, targets)
+        return learner.training.task.loss(outputs, targets)
 
     cut = CutModel(model, head, loss, [4], precision="bfloat16")
     assert not torch.is_autocast_enabled("cpu")

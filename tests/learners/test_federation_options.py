@@ -15,11 +15,11 @@ from collapipe_env.training.staleness import next_step
 
 def quadratic_steps(run, cluster, curvature, steps):
     """Step a cluster by the gradients of ``curvature w^2 / 2`` and return the weights' path."""
-    path = [run._flats[cluster].values.clone()]
+    path = [run.replicas[cluster].flat.values.clone()]
     for _ in range(steps):
-        run._gradients.copy_(curvature * run._flats[cluster].values)
+        run._gradients.copy_(curvature * run.replicas[cluster].flat.values)
         run._update(cluster)
-        path.append(run._flats[cluster].values.clone())
+        path.append(run.replicas[cluster].flat.values.clone())
     return path
 
 
@@ -52,7 +52,7 @@ def test_idle_copies_of_a_sequential_servers_blocks_are_not_pulled(mode):
     """Weight decay moves them. A pull would count when gradients are clipped, and stay in the moments."""
     pulls, (learner, run) = [], make(3, proximal=5.0, weight_decay=0.5)
     (place, *_) = parts_of(run)[-1]
-    for optimizer in run._optimizers:
+    for _, _, optimizer in run.replicas:
         optimizer.register_step_pre_hook(lambda *_: pulls.append(bool(run._gradients[place].any())))
     train(learner, 1, server_blocks=(2,) * N, mode=mode)
     assert pulls == [mode == COPIES] * 3 * N
@@ -65,7 +65,7 @@ def test_idle_copies_of_a_sequential_servers_blocks_are_not_pulled(mode):
 def test_local_momentum_is_a_velocity_that_lives_on():
     eta, beta, decay = 0.03, 0.8, 0.1
     _, run = make(optimizer="sgd", learning_rate=eta, momentum=beta, weight_decay=decay)
-    flat = run._flats[0]
+    flat = run.replicas[0].flat
     matrices = torch.zeros_like(flat.values)
     matrices[: flat._matrices] = decay
     weights, velocity = flat.values.clone(), 0.0
@@ -107,7 +107,7 @@ def test_gradients_are_clipped_as_pytorch_does(clip):
 def test_clipping_is_by_cluster_and_step():
     norms = []
     learner, run = make(2, gradient_clip=0.05)
-    for n, optimizer in enumerate(run._optimizers):
+    for n, (_, _, optimizer) in enumerate(run.replicas):
         optimizer.register_step_pre_hook(lambda *_, n=n: norms.append((n, float(run._gradients.norm()))))
     train(learner, 1)
     assert [n for n, _ in norms] == [0, 1, 2] * 2
@@ -122,7 +122,7 @@ def test_clusters_and_server_follow_the_schedule(mode):
         before = torch.cat([run._parameters[0], run._head.flat.values])
         train(learner, 1, server_blocks=None if mode == COMMON else (1,) * N, mode=mode)
         server = run._servers[mode].optimizers()
-        assert [o.param_groups[0]["lr"] for o in run._optimizers] == pytest.approx([0.01 * factor] * N)
+        assert [o.param_groups[0]["lr"] for _, _, o in run.replicas] == pytest.approx([0.01 * factor] * N)
         # The server's encoder blocks have the clusters' step size.
         rates = [0.01, 0.04] if mode == SEQUENTIAL else [0.04] * len(server)
         assert [o.param_groups[1]["lr"] for o in server] == pytest.approx([r * factor for r in rates])
@@ -151,11 +151,11 @@ def test_a_round_without_arrivals_counts_for_the_schedule():
     learner, run = make(schedule="linear", schedule_steps=4)
     train(learner, 1, clusters=(False,) * N)
     train(learner, 1)
-    assert run._optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 3 / 4)
+    assert run.replicas[0].optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * 3 / 4)
     learner, run = make(4, schedule="linear", schedule_steps=16)
     train(learner, 1, clusters=(False,) * N)
     train(learner, 1)
-    assert run._optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * (1 - 7 / 16))
+    assert run.replicas[0].optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * (1 - 7 / 16))
 
 
 @pytest.mark.parametrize(
@@ -164,20 +164,20 @@ def test_a_round_without_arrivals_counts_for_the_schedule():
 def test_predictions_of_stale_weights_use_the_present_step_size(optimizer, momentum):
     learner, run = make(optimizer=optimizer, momentum=momentum, schedule="cosine", schedule_steps=4)
     train(learner, 1)
-    full = next_step(run._optimizers[0], applied=True)
-    run.step_sizes.next_step(run._optimizers)
-    factor = run._optimizers[0].param_groups[0]["lr"] / 0.01
+    full = next_step(run.replicas[0].optimizer, applied=True)
+    run.step_sizes.next_step([optimizer for _, _, optimizer in run.replicas])
+    factor = run.replicas[0].optimizer.param_groups[0]["lr"] / 0.01
     assert factor == pytest.approx((1 + 0.5**0.5) / 2)
-    torch.testing.assert_close(next_step(run._optimizers[0], applied=True), factor * full)
+    torch.testing.assert_close(next_step(run.replicas[0].optimizer, applied=True), factor * full)
 
 
 @pytest.mark.usefixtures("float64")
 def test_velocity_is_what_momentum_predicts_with():
     """Before the first step nothing is known, afterwards also at a round's start."""
     _, run = make(optimizer="sgd", momentum=0.6, learning_rate=0.5, weight_decay=0.0)
-    assert next_step(run._optimizers[0], applied=False) is None
+    assert next_step(run.replicas[0].optimizer, applied=False) is None
     gradient = torch.linspace(-1, 1, run._gradients.numel())
     for _ in range(2):
         run._gradients.copy_(gradient)
         run._update(0)
-    torch.testing.assert_close(next_step(run._optimizers[0], applied=False), 0.5 * 1.6 * gradient)
+    torch.testing.assert_close(next_step(run.replicas[0].optimizer, applied=False), 0.5 * 1.6 * gradient)

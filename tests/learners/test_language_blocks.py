@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hf_support import (
@@ -19,7 +20,7 @@ from torch.nn import functional
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.decoder import Decoder
-from collapipe_env.training.pipeline_step import pipeline_step
+from collapipe_env.training.pipeline_step import CutModel, pipeline_step
 
 
 def next_token_loss(scores, targets):
@@ -65,7 +66,8 @@ def test_mixed_precision_is_the_same_but_for_rounding(family):
     for precision in ("float32", "bfloat16"):
         model, head = model_and_head(sizes)
         tokens, targets = some_tokens(12, padded=False), some_tokens(12, padded=False).roll(1, dims=0)
-        pipeline_step(model, head, next_token_loss, tokens, targets, (1, 2), [True], 12, precision=precision)
+        cut = CutModel(model, head, next_token_loss, (1, 2), precision=precision)
+        pipeline_step(cut, tokens, targets, np.ones(12), [True], 12)
         gradients.append(torch.cat([p.grad.flatten() for p in (*model.parameters(), *head.parameters())]))
     exact, rounded = gradients
     assert 0 < float((rounded - exact).norm() / exact.norm()) < 0.05

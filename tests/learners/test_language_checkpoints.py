@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from hf_support import architecture, edit_config, random_language_model, save, transformers
+from learner_support import learner_of
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from variants_support import mostly_slow
 
 from collapipe_env.ground.errors import CheckpointError
-from collapipe_env.learners import RoundOutcome, TorchLearner
+from collapipe_env.learners import RoundOutcome
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
@@ -70,14 +71,14 @@ def checkpoint(request, corpus, tmp_path_factory):
     return sizes, folder
 
 
-def learner_of(checkpoint, corpus, lora=False, **learning):
+def checkpoint_learner(checkpoint, corpus, lora=False, **learning):
     sizes, folder = checkpoint
     fields = {"token_dropout": 0.0, "evaluate_every": 1, "metric_every": 1, "warmup_steps": 0, "proxy": None}
     learning = LearningSpec(dataset=str(corpus), checkpoint=str(folder), **{**fields, **learning})
-    return TorchLearner(
-        sizes, task="language-modelling", outputs=sizes.vocabulary, decoder_blocks=0, learning=learning,
-        clusters=N, batch_size=16, local_steps=1, num_envs=1,
-        update_format=UpdateFormat(32, "lora", lora_rank=2) if lora else None,
+    update_format = UpdateFormat(32, "lora", lora_rank=2) if lora else UpdateFormat()
+    return learner_of(
+        sizes, learning, "language-modelling", sizes.vocabulary, clusters=N, batch_size=16,
+        update_format=update_format,
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def nats_of_transformers(folder, corpus):
 
 @pytest.mark.parametrize("lora", mostly_slow([False, True], [1]))
 def test_losses_are_those_of_transformers_before_and_after_fine_tuning(lora, checkpoint, corpus, tmp_path):
-    found = learner_of(checkpoint, corpus, lora, learning_rate=3e-3, server_learning_rate=3e-3)
+    found = checkpoint_learner(checkpoint, corpus, lora, learning_rate=3e-3, server_learning_rate=3e-3)
     report = found.reset([np.random.default_rng(1)])
     nats, tokens = nats_of_transformers(checkpoint[1], corpus)
     assert report.loss[0] == pytest.approx(nats / tokens, abs=1e-4)
@@ -133,7 +134,7 @@ def test_losses_are_those_of_transformers_before_and_after_fine_tuning(lora, che
     assert before == after
 
     # What was saved is a checkpoint like any other.
-    further = learner_of((checkpoint[0], folder), corpus).reset([np.random.default_rng(2)])
+    further = checkpoint_learner((checkpoint[0], folder), corpus).reset([np.random.default_rng(2)])
     assert further.loss[0] == pytest.approx(tuned.loss[0], abs=1e-5)
 
 
@@ -156,7 +157,7 @@ def test_data_has_the_ids_of_the_checkpoint(checkpoint, corpus):
 def test_samples_of_a_checkpoint(checkpoint, corpus):
     """Greedy text is what transformers' own generation writes."""
     folder = checkpoint[1]
-    found = learner_of(checkpoint, corpus)
+    found = checkpoint_learner(checkpoint, corpus)
     found.reset([np.random.default_rng(1)])
     sample = found.written_samples(1)[0]
     library = transformers()
@@ -181,9 +182,9 @@ def test_sizes_and_kinds_that_do_not_fit(checkpoint, corpus, tmp_path):
     sizes, folder = checkpoint
     wider = architecture("gpt2", length=LENGTH, vocabulary=sizes.vocabulary + 1, causal=True)
     with pytest.raises(CheckpointError, match=r"workload.vocabulary is \d+ but vocab_size is"):
-        learner_of((wider, folder), corpus).reset([np.random.default_rng(0)])
+        checkpoint_learner((wider, folder), corpus).reset([np.random.default_rng(0)])
     with pytest.raises(CheckpointError, match="absent"):
-        learner_of((sizes, tmp_path / "absent"), corpus).reset([np.random.default_rng(0)])
+        checkpoint_learner((sizes, tmp_path / "absent"), corpus).reset([np.random.default_rng(0)])
 
 
 def test_bytes_of_pieces(tmp_path):
@@ -203,10 +204,8 @@ def test_a_model_of_learned_tokens_is_saved_with_them(family, corpus, tmp_path):
     """Its folder is one that transformers reads, and a checkpoint to go on from."""
     sizes = architecture(family, tied=True, length=LENGTH, vocabulary=290, causal=True)
     fields = {"token_dropout": 0.0, "evaluate_every": 1, "metric_every": 1, "warmup_steps": 0}
-    found = TorchLearner(
-        sizes, task="language-modelling", outputs=290, decoder_blocks=0, clusters=N, batch_size=16,
-        learning=LearningSpec(dataset=str(corpus), **fields), local_steps=1, num_envs=1,
-    )  # fmt: skip
+    learning = LearningSpec(dataset=str(corpus), **fields)
+    found = learner_of(sizes, learning, "language-modelling", 290, clusters=N, batch_size=16)
     found.reset([np.random.default_rng(1)])
     report = found.train_round(outcome())
     folder = tmp_path / "made"
@@ -216,6 +215,6 @@ def test_a_model_of_learned_tokens_is_saved_with_them(family, corpus, tmp_path):
     theirs, text = transformers().AutoTokenizer.from_pretrained(folder), WORDS[4] + " sea! \n x"
     assert theirs.decode(theirs(text)["input_ids"]) == text
     assert theirs.eos_token_id == checkpoint_tokens(str(folder)).end == 2
-    again = learner_of((sizes, folder), corpus).reset([np.random.default_rng(2)])
+    again = checkpoint_learner((sizes, folder), corpus).reset([np.random.default_rng(2)])
     assert again.loss[0] == pytest.approx(report.loss[0], abs=1e-5)
     assert again.metrics["bits_per_byte"][0] == pytest.approx(report.metrics["bits_per_byte"][0], rel=1e-5)

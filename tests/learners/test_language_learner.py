@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from learner_support import new_learner
+from learner_support import learner_of, new_learner
 
 from collapipe_env.ground.errors import ScenarioError, StateError
-from collapipe_env.learners import RoundOutcome, TorchLearner
+from collapipe_env.learners import RoundOutcome
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.simulator.learner import Arrivals, WritesSamples
@@ -22,17 +22,8 @@ N, BLOCKS, LENGTH, VOCABULARY = 3, 2, 16, 300
 def learner(seed=1, partition_name="iid", **learning):
     sizes = Architecture(BLOCKS, 16, 24, 2, LENGTH, VOCABULARY, causal=True)
     fields = {"token_dropout": 0.0, "evaluation_samples": 40, "evaluate_every": 1, "metric_every": 1}
-    found = TorchLearner(
-        sizes,
-        task="language-modelling",
-        outputs=VOCABULARY,
-        decoder_blocks=0,
-        learning=LearningSpec(partition=partition_name, **{**fields, **learning}),
-        clusters=N,
-        batch_size=16,
-        local_steps=1,
-        num_envs=1,
-    )
+    learning = LearningSpec(partition=partition_name, **{**fields, **learning})
+    found = learner_of(sizes, learning, "language-modelling", VOCABULARY, clusters=N, batch_size=16)
     found.reset([np.random.default_rng(seed)])
     return found
 
@@ -70,7 +61,7 @@ def test_figures_are_those_of_the_evaluated_rows():
     report = found.train_round(outcome())
     assert report.metric[0] == report.metrics["perplexity"][0]
     assert report.metric[0] == pytest.approx(math.exp(report.loss[0]), rel=1e-5)
-    data = get_task("language-modelling").load(TaskSpec(found.architecture, VOCABULARY))
+    data = get_task("language-modelling").load(TaskSpec(found.training.architecture, VOCABULARY))
     rows = np.random.default_rng(0).permutation(len(data.test))[:40]
     tokens = (data.test.targets[rows] != NO_TARGET).sum()
     size = sum(data.test.references[i] for i in rows)
@@ -117,7 +108,7 @@ def test_samples_continue_held_out_documents_and_change_nothing():
         one.train_round(outcome())
     samples = found.written_samples(3)
     assert found.written_samples(3) == samples
-    data = get_task("language-modelling").load(TaskSpec(found.architecture, VOCABULARY))
+    data = get_task("language-modelling").load(TaskSpec(found.training.architecture, VOCABULARY))
     texts = data.decode(list_of_documents(data.test.targets))
     assert len(samples) == 3
     for sample, place in zip(samples, (0, 50, 99), strict=True):

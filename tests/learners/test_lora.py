@@ -103,9 +103,9 @@ def test_training_moves_adapters_and_head_and_nothing_else(optimizer, server):
     }
     assert moved == {name for name in before if ".adapters." in name}
     assert not torch.equal(run._head.flat.values, head)
-    for other in run._models[1:]:
+    for other, *_ in run.replicas[1:]:
         for name, value in other.named_parameters():
-            assert torch.equal(value, run._models[0].get_parameter(name))
+            assert torch.equal(value, run.replicas[0].module.get_parameter(name))
 
 
 @pytest.mark.usefixtures("float64")

@@ -34,7 +34,7 @@ def own_outcome(steps, survived=None):
 
 
 def own_learner(**options):
-    return small_learner(1, own_steps=True, most_local_steps=MOST, **options)
+    return small_learner(1, most_local_steps=MOST, **options)
 
 
 @pytest.mark.usefixtures("float64")
@@ -55,8 +55,8 @@ def test_training_is_that_of_a_plain_program(head, options):
 def test_four_local_steps_are_four_steps_of_pytorch():
     learner, twin = own_learner(), own_learner()
     run = twin._runs[0]
-    model, head = copy.deepcopy(run._models[1]), copy.deepcopy(run._head.module)
-    learning = learner._learning
+    model, head = copy.deepcopy(run.replicas[1].module), copy.deepcopy(run._head.module)
+    learning = learner.training.learning
     optimizers = [
         torch.optim.AdamW(
             [
@@ -73,7 +73,7 @@ def test_four_local_steps_are_four_steps_of_pytorch():
         )
     ]
     for _ in range(4):
-        tokens, targets, _ = run._next_batch(run.streams[1])
+        tokens, targets, _ = run.samples.next_batch(run._setup, run.streams[1])
         for optimizer in optimizers:
             optimizer.zero_grad()
         outputs = head(model(tokens), tokens != PADDING)
@@ -95,8 +95,8 @@ def test_schedules_count_local_steps_and_states_go_on():
         learner.train_round(own_outcome(steps))
     run = learner._runs[0]
     assert run.step_sizes.step == 3
-    rate = learner._learning.learning_rate * step_factor("linear", 2, 2, 12)
-    assert run._optimizers[0].param_groups[0]["lr"] == pytest.approx(rate)
+    rate = learner.training.learning.learning_rate * step_factor("linear", 2, 2, 12)
+    assert run.replicas[0].optimizer.param_groups[0]["lr"] == pytest.approx(rate)
     other.set_state(learner.get_state())
     for _ in range(2):
         first, second = (one.train_round(own_outcome(rounds[3])) for one in (learner, other))

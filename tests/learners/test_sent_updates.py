@@ -122,7 +122,9 @@ def test_a_sequential_servers_blocks_are_moved_by_the_server_alone():
     server = run._servers[SEQUENTIAL]
     for index in (BLOCKS - 2, BLOCKS - 1):
         for mine, served in zip(
-            run._models[1].blocks[index].parameters(), server._known[index].module.parameters(), strict=True
+            run.replicas[1].module.blocks[index].parameters(),
+            server._known[index].module.parameters(),
+            strict=True,
         ):
             assert torch.equal(mine, served)
 
@@ -169,7 +171,7 @@ def test_top_k_shortens_the_simulated_upload_and_thins_the_trained_update():
     np.testing.assert_allclose(
         env.unwrapped.last_round.costs.upload, plain.unwrapped.last_round.costs.upload * ratio, rtol=1e-9
     )
-    clusters = len(run._models)
+    clusters = len(run.replicas)
     for update in moved:
         for places in parts_of(run):
             part = torch.cat([update[place] for place in places])

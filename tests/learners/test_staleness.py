@@ -8,7 +8,7 @@ from torch import nn
 from variants_support import mostly_slow
 
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.training.flat_parameters import FlatParameters
+from collapipe_env.training.flat_parameters import FlatParameters, Trained
 from collapipe_env.training.staleness import WeightVersions
 
 BLOCKS_OF = [(1, 0, 3), (0, 2, 2), (2, 1, 1)]
@@ -66,7 +66,7 @@ def quadratic_descent(optimizer, rate, gap, predict, rounds=40):
     curvature = torch.tensor([0.5, 1.0, 3.0])
     flat = FlatParameters(nn.ParameterList([nn.Parameter(torch.ones(3))]), torch.empty(3), torch.zeros(3))
     stepper = flat.optimizer(LearningSpec(optimizer=optimizer, weight_decay=0.0, momentum=0.0), rate)
-    versions = WeightVersions(flat, stepper, [([slice(0, 3)], gap)], predict=predict)
+    versions = WeightVersions(Trained(None, flat, stepper), [([slice(0, 3)], gap)], predict=predict)
     values, path = torch.empty(3), []
     for _ in range(rounds):
         versions.fill(values)

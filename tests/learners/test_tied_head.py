@@ -41,7 +41,6 @@ def run_of(family="qwen2", *, tied=True, local_steps=1, update_format=None, head
     drawn = torch.randint(1, VOCABULARY, (samples, LENGTH + 1), generator=torch.Generator().manual_seed(3))
     setup = replace(
         setup,
-        architecture=sizes,
         task=NextToken(),
         task_spec=replace(setup.task_spec, architecture=sizes, outputs=VOCABULARY),
         train=(drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous()),
@@ -74,7 +73,7 @@ def test_one_step_is_that_of_one_matrix_at_both_ends(family, merged):
     _, twin = run_of(family)
     model, head = twin.common_model
     head.weight = model.embedding.weight
-    batches = [twin._next_batch(stream) for stream in twin.streams]
+    batches = [twin.samples.next_batch(twin._setup, stream) for stream in twin.streams]
     losses = [
         functional.cross_entropy(head(model(tokens)).flatten(end_dim=1), targets.flatten())
         for tokens, targets, _ in batches
@@ -112,7 +111,7 @@ def test_both_ends_are_one_after_every_round(options, server):
         table, matrix = table_and_matrix(run)
         assert torch.equal(table, matrix)
         assert not torch.equal(table, before)
-        for model in run._models[1:]:
+        for model, *_ in run.replicas[1:]:
             assert torch.equal(model.embedding.weight, table)
 
 

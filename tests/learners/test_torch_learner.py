@@ -75,12 +75,12 @@ def scenario(proxy=None, **changes):
 
 def test_from_scenario_trains_the_proxy_or_the_priced_architecture():
     proxy = {"width": 8, "feedforward": 10, "heads": 2, "sequence_length": 7, "vocabulary": 150}
-    trained = TorchLearner.from_scenario(scenario(proxy), 2).architecture
+    trained = TorchLearner.from_scenario(scenario(proxy), 2).training.architecture
     assert trained == Architecture(BLOCKS, 8, 10, 2, 7, 150, "bert", learned_positions=7, token_types=2)
-    as_priced = TorchLearner.from_scenario(scenario({**proxy, "style": None}), 2).architecture
+    as_priced = TorchLearner.from_scenario(scenario({**proxy, "style": None}), 2).training.architecture
     assert as_priced == Architecture(BLOCKS, 8, 10, 2, 7, 150)
     priced = TorchLearner.from_scenario(scenario(), 1)
-    assert priced.architecture == Architecture(BLOCKS, 12, 20, 3, 9, 200)
+    assert priced.training.architecture == Architecture(BLOCKS, 12, 20, 3, 9, 200)
     priced.reset(rngs(0))
     assert np.isfinite(priced.train_round(outcome()).train_loss[0])
 
@@ -125,7 +125,7 @@ def test_sample_stream_shows_every_sample_once_per_pass():
 def test_token_dropout_hides_its_share_of_real_tokens_only():
     def batches(probability):
         run = small_learner(H, token_dropout=probability)._runs[0]
-        return torch.cat([run._next_batch(run.streams[0])[0] for _ in range(40)])
+        return torch.cat([run.samples.next_batch(run._setup, run.streams[0])[0] for _ in range(40)])
 
     plain, hidden = batches(0.0), batches(0.4)
     real = plain != PADDING

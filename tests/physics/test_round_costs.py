@@ -122,7 +122,7 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         learning=LearningReport(np.zeros(2), np.zeros(2), np.zeros(2)),
     )
     for row, cluster in np.ndindex(costs.cluster_delay.shape):
-        timeline = cluster_round_timeline(costs, record, row, cluster, steps, drawn_steps=None)
+        timeline = cluster_round_timeline(record, row, cluster, drawn_steps=None)
         ends = {phase.label: phase.end_s for phase in timeline.phases}
         assert ends["upload"] == pytest.approx(costs.cluster_delay[row, cluster], rel=1e-9)
         assert timeline.end_s == pytest.approx(costs.delay[row], rel=1e-9)

@@ -91,7 +91,7 @@ def test_the_timeline_ends_with_the_round(priced, kind, groups, seed):
         )
     record = simulator.step(plan)
     for n in range(scenario.clusters):
-        timeline = cluster_round_timeline(record.costs, record, 0, n, 2, drawn_steps=None)
+        timeline = cluster_round_timeline(record, 0, n, drawn_steps=None)
         assert timeline.end_s == pytest.approx(float(record.costs.delay[0]), rel=1e-9)
         steps = 2 * float((record.costs.local_step - record.costs.allreduce)[0, n])
         late = {"hop": 0.003, "uplink": 0.015} if priced else {}

@@ -315,7 +315,7 @@ def test_the_picture_shows_the_loss_and_the_replay():
         record = env.last_round
         failed = None if record.interruption is None else record.interruption.failed
         for row in range(32) if failed is not None else ():
-            view = round_view(record, 1, "", row=row)
+            view = round_view(record, "", row=row)
             for n in np.flatnonzero(failed.device[row] >= 0).tolist():
                 phases = {p.label: p for p in view.clusters[n].timeline.phases}
                 at = failed.at_s[row, n]
@@ -343,7 +343,7 @@ def test_the_picture_says_who_failed(scheduler):
         failed = None if record.interruption is None else record.interruption.failed
         for row, n in np.argwhere(failed.device >= 0).tolist() if failed is not None else ():
             device = int(failed.device[row, n])
-            labels = [e.label for e in round_view(record, 1, "", row=row).clusters[n].timeline.elements]
+            labels = [e.label for e in round_view(record, "", row=row).clusters[n].timeline.elements]
             marks = [label for label in labels if label.endswith("failed")]
             together = record.allocation.stage is not None and np.count_nonzero(
                 record.allocation.stage[row, n] == record.allocation.stage[row, n, device]

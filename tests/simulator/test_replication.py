@@ -305,7 +305,7 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
             assert not (failed.reset.any(axis=-1) & (failed.credited > 0)).any()
     assert credited > 0
     assert lost > 0
-    view = round_view(env.last_round, scenario.workload.local_steps, "a round")
+    view = round_view(env.last_round, "a round")
     kept = env.last_round.costs.terms.step["replicas"]
     for n, cluster in enumerate(view.clusters):
         labels = [phase.label for phase in cluster.timeline.phases]

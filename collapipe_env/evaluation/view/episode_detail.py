@@ -247,7 +247,7 @@ def _add(columns: _Columns, record: RoundRecord, scenario: Scenario, index: int,
     for n in range(N):
         gpipe = runs_gpipe(plan, 0, n)
         wanted = not gpipe and n in slowest and listed
-        timeline = played_timeline(record, 0, n, scenario.workload.local_steps, wanted)
+        timeline = played_timeline(record, 0, n, wanted)
         mode = HATCHED
         if plays[n]:
             mode = REBUILT if gpipe else LEFT_OUT if not wanted else LISTED if timeline.events else HATCHED

@@ -64,7 +64,6 @@ def _pictures(
     for index, record in chosen_records(stored, result, wanted.tolist()):
         view = round_view(
             record,
-            scenario.workload.local_steps,
             title,
             side_m=walking_side(scenario),
             reach_m=reach_of(scenario),
