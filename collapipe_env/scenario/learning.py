@@ -32,13 +32,8 @@ class ProxySpec:
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ProxySpec:
-        if self.width % self.heads:
-            raise ValueError(
-                f"width {self.width} is not a multiple of heads {self.heads}; change one of them"
-            )
-        if self.style == "llama":
-            require_heads(self.width, self.heads, self.kv_heads)
-        elif self.style is not None and self.kv_heads:
+        require_heads(self.style, self.width, self.heads, self.kv_heads)
+        if self.style not in (None, "llama") and self.kv_heads:
             raise ValueError(
                 f"kv_heads = {self.kv_heads} needs style = 'llama', but style is {self.style!r}; set it to 0"
             )

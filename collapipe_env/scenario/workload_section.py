@@ -97,8 +97,7 @@ class WorkloadSpec:
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
+        require_heads(self.style, self.width, self.heads, self.kv_heads)
         require_ordered("micro_batches", self.micro_batches)
         require_ordered("local_steps_choices", self.local_steps_choices, least="number, [1] for instance")
         for count in self.micro_batches:
@@ -145,8 +144,6 @@ class WorkloadSpec:
                 f"decoder_blocks = {w.decoder_blocks}, but style = {w.style!r} is a decoder itself and has "
                 "none that reads it; set decoder_blocks to 0"
             )
-        if w.style == "llama":
-            require_heads(w.width, w.heads, w.kv_heads)
         if w.tied_head and w.update_compression == "top-k":
             raise ValueError(
                 "tied_head = True moves every row of the table in every round, but update_compression = "
