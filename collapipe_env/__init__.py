@@ -18,43 +18,33 @@ from collapipe_env.envs.registration import register_environments
 from collapipe_env.ground.version import __version__
 
 if TYPE_CHECKING:
-    from collapipe_env.agents.learned.agent_loading import load_agent
-    from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
-    from collapipe_env.envs.env import CollaPipeEnv
-    from collapipe_env.envs.rewards import register_reward
-    from collapipe_env.envs.vector import CollaPipeVectorEnv
-    from collapipe_env.evaluation.evaluate import Evaluation, evaluate
-    from collapipe_env.evaluation.view.page_file import write_page
-    from collapipe_env.learners.factory import register_learner
-    from collapipe_env.physics.allocation import Allocation
-    from collapipe_env.scenario import Scenario, load_scenario, register_scenario, scenario_names
-    from collapipe_env.scenario.task_registry import register_task
-    from collapipe_env.schedulers import Scheduler, register_scheduler
-    from collapipe_env.simulator.process import Process
-    from collapipe_env.simulator.process_registry import register_process
-
-__all__ = [
-    "Allocation",
-    "CollaPipeEnv",
-    "CollaPipeVectorEnv",
-    "Evaluation",
-    "PolicyScheduler",
-    "Process",
-    "Scenario",
-    "Scheduler",
-    "__version__",
-    "evaluate",
-    "load_agent",
-    "load_scenario",
-    "register_learner",
-    "register_process",
-    "register_reward",
-    "register_scenario",
-    "register_scheduler",
-    "register_task",
-    "scenario_names",
-    "write_page",
-]
+    from collapipe_env.agents.learned.agent_loading import load_agent as load_agent
+    from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler as PolicyScheduler
+    from collapipe_env.envs.env import CollaPipeEnv as CollaPipeEnv
+    from collapipe_env.envs.rewards import register_reward as register_reward
+    from collapipe_env.envs.vector import CollaPipeVectorEnv as CollaPipeVectorEnv
+    from collapipe_env.evaluation.evaluate import Evaluation as Evaluation
+    from collapipe_env.evaluation.evaluate import evaluate as evaluate
+    from collapipe_env.evaluation.view.page_file import write_page as write_page
+    from collapipe_env.learners.factory import register_learner as register_learner
+    from collapipe_env.physics.allocation import Allocation as Allocation
+    from collapipe_env.scenario import (
+        Scenario as Scenario,
+    )
+    from collapipe_env.scenario import (
+        load_scenario as load_scenario,
+    )
+    from collapipe_env.scenario import (
+        register_scenario as register_scenario,
+    )
+    from collapipe_env.scenario import (
+        scenario_names as scenario_names,
+    )
+    from collapipe_env.scenario.task_registry import register_task as register_task
+    from collapipe_env.schedulers import Scheduler as Scheduler
+    from collapipe_env.schedulers import register_scheduler as register_scheduler
+    from collapipe_env.simulator.process import Process as Process
+    from collapipe_env.simulator.process_registry import register_process as register_process
 
 _HOMES = {
     "Allocation": "collapipe_env.physics.allocation",
@@ -68,8 +58,8 @@ _HOMES = {
     "evaluate": "collapipe_env.evaluation.evaluate",
     "load_agent": "collapipe_env.agents.learned.agent_loading",
     "load_scenario": "collapipe_env.scenario",
-    "register_process": "collapipe_env.simulator.process_registry",
     "register_learner": "collapipe_env.learners.factory",
+    "register_process": "collapipe_env.simulator.process_registry",
     "register_reward": "collapipe_env.envs.rewards",
     "register_scenario": "collapipe_env.scenario",
     "register_scheduler": "collapipe_env.schedulers",
@@ -77,6 +67,8 @@ _HOMES = {
     "scenario_names": "collapipe_env.scenario",
     "write_page": "collapipe_env.evaluation.view.page_file",
 }
+
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from fitting.trace_fits import Mixture, decibels, fitted_mixture, moments
 from generated_parts import markdown_table, write_parts
 
 from collapipe_env.dynamics.trace_like import Profile
 from collapipe_env.trace_files import Columns, Trace, known_sets, source_traces, verify_set
-from collapipe_env.trace_files.trace_fits import decibels, fitted_mixture, moments
 from collapipe_env.trace_files.trace_formats import Quantity
 
 
@@ -89,6 +89,7 @@ def profile_table(profiles: Mapping[str, Profile]) -> str:
     for name, profile in profiles.items():
         source = SOURCES[name]
         found = moments(fitted_traces(source))
+        mixture = Mixture(profile.weights, profile.times_s)
         unit = "dBm" if source.quantity == "rsrp" else "dB(Mbit/s)"
         rows.append(
             [
@@ -98,7 +99,7 @@ def profile_table(profiles: Mapping[str, Profile]) -> str:
                 f"{found.mean_db:.1f} {unit}",
                 f"{found.within_db:.1f}, {found.between_db:.1f} dB",
                 ", ".join(f"{value:.2f}" for value in found.correlation.values()),
-                ", ".join(f"{profile.mixture.correlation(lag):.2f}" for lag in found.correlation),
+                ", ".join(f"{mixture.correlation(lag):.2f}" for lag in found.correlation),
             ]
         )
     return markdown_table(HEADS, rows, left=2)

@@ -22,12 +22,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from generalisation_columns import COLUMNS, MEANINGS
 from generated_parts import markdown_table, replaced, typed_command, write_parts
 
-from collapipe_env.cli.common import command_line, require_within, run_command
+from collapipe_env.cli.common import Call, command
+from collapipe_env.cli.option_types import PROCESSES, ROUNDS, Within
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.comparison import REFERENCE
 from collapipe_env.evaluation.gate import gate_note
@@ -36,7 +37,7 @@ from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.resampling import Estimate
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -66,11 +67,11 @@ class Options:
     file."""
     columns: tuple[str, ...] = tuple(COLUMNS)
     """Columns: names of those above, shipped scenarios or YAML files."""
-    episodes: int = 10
+    episodes: Annotated[int, Within(1, 100_000)] = 10
     """Held-out episodes of each agent in each column."""
-    rounds: int = 500
+    rounds: Annotated[int, ROUNDS] = 500
     """Rounds of an episode."""
-    processes: int = 2
+    processes: Annotated[int, PROCESSES] = 2
     """Episodes played at once."""
     out: Path = Path("runs/generalisation")
     """Folder of the episodes and of matrix.md and matrix.csv."""
@@ -79,11 +80,6 @@ class Options:
 
     def check(self) -> None:
         """Refuse options that cannot be played."""
-        require_within(
-            ("--episodes", self.episodes, 1, 100_000),
-            ("--rounds", self.rounds, 1, LARGEST_ROUNDS),
-            ("--processes", self.processes, 1, 1024),
-        )
         for option, given in (("--agents", self.agents), ("--columns", self.columns)):
             if not given:
                 raise ScenarioError(f"{option} is empty: name at least one")
@@ -150,26 +146,22 @@ FIGURES: Mapping[str, Callable[[Summary], Any]] = {
 """Columns of the CSV file in addition to row, column, episodes and the reason of a dash."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play what is missing and write the tables; returns the exit status."""
-    program = "python tools/make_generalisation.py"
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, call: Call) -> None:
     options.check()
     rows, scenarios = rows_of(options), scenarios_of(options)
     if options.page is not None:
         require_page(options.page)  # known before hours of playing
     run = RunDirectory(options.out)
     asked = {"kind": "comparison", "rounds": options.rounds, "learner": "surrogate", "of": "generalisation"}
-    with started(run, command_line(program, given), asked, fresh=False):
+    with started(run, str(call), asked, fresh=False):
         require_no_more(run.path / "matrix.csv", rows, scenarios, options.episodes)
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
         found = cells(options, run, rows, scenarios)
         write_text(run.path / "matrix.csv", matrix_csv(found, options.episodes))
-        table = matrix_table(found, options, f"```bash\n{typed_command([*program.split(), *given])}\n```")
+        table = matrix_table(
+            found, options, f"```bash\n{typed_command([*call.program.split(), *call.arguments])}\n```"
+        )
         write_text(run.path / "matrix.md", table)
         if options.page is not None:
             write_parts(options.page, {PART: table})
@@ -397,6 +389,8 @@ def _estimate(estimate: Estimate, digits: str, scale: float = 1.0) -> str:
     mean, interval = cell(estimate, digits, scale)
     return f"{mean} ({interval})" if interval else mean
 
+
+main = command(Options, _run, DESCRIPTION, "python tools/make_generalisation.py")
 
 if __name__ == "__main__":
     sys.exit(main())

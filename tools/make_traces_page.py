@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from fit_traces import SOURCES, fitted_traces
+from fitting.trace_fits import Mixture, decibels
 from generated_parts import markdown_table, write_parts
 from playing import rounds
 
@@ -25,7 +26,6 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.trace_files import Trace
-from collapipe_env.trace_files.trace_fits import decibels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,7 +144,8 @@ def picture() -> Figure:
     middle.set_xlabel("time (s)")
     fine = np.arange(0.0, 121.0)
     for colour, name in zip(COLOURS, ("driving", "static", "bus", "driving-rate"), strict=False):
-        model = [PROFILES[name].mixture.correlation(lag) for lag in fine]
+        mixture = Mixture(PROFILES[name].weights, PROFILES[name].times_s)
+        model = [mixture.correlation(lag) for lag in fine]
         below.plot(fine, model, color=colour, linewidth=1.6, label=name)
         if found := _measured(name):
             below.plot(LAGS_S, correlations(found), "o", color=colour, markersize=4.0)

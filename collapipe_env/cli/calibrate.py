@@ -8,19 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from collapipe_env.cli.common import (
-    SCENARIO_OPTION,
-    chosen_scenario,
-    command_line,
-    hint,
-    record,
-    require_within,
-    run_command,
-    say_folder,
-)
-from collapipe_env.evaluation.provenance import started
+from collapipe_env.cli.common import Call, chosen_scenario, command, opened, print_pages, say_files
+from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.files import read_json, write_json, write_text
@@ -50,55 +39,29 @@ Examples:
 class Options:
     """All options."""
 
-    scenario: Annotated[str, SCENARIO_OPTION] = "small"
-    devices: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: one per core, 2 to 4")] = None
+    scenario: Source = "small"
+    devices: Annotated[Count, Within(1, 64), about(default="one per core, 2 to 4")] = None
     """Devices of the measured cluster, a process each; with more devices than cores, use --slow-down."""
-    rounds: int = 3
+    rounds: Annotated[int, Within(1, 100)] = 3
     """Rounds per plan; the median is used."""
-    slow_down: float = 1.0
+    slow_down: Annotated[float, Within(1, 1000)] = 1.0
     """Factor by which devices are slower than this machine; they sleep for the rest."""
-    seed: int = 0
-    """Seed of the episode."""
-    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER"), hint("default: measure")] = (
-        None
-    )
+    seed: Seed = 0
+    from_: Annotated[Folder, about(default="measure", name="from")] = None
     """Folder of an earlier calibration: repeat the fit with its measurements, measure nothing."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/calibrate-<scenario>")
-    ] = None
+    out: Annotated[Folder, about(default="runs/calibrate-<scenario>")] = None
     """Folder for all files."""
-    fresh: bool = False
-    """Start over in the folder instead of measuring only the missing rounds."""
-
-    def check(self) -> None:
-        """Refuse values out of range.
-
-        Raises:
-            ScenarioError: Names the option, its value and the allowed values.
-        """
-        require_within(
-            ("--devices", 2 if self.devices is None else self.devices, 1, 64),
-            ("--rounds", self.rounds, 1, 100),
-            ("--seed", self.seed, 0, 2**31 - 1),
-        )
-        if not 1.0 <= self.slow_down <= 1e3:
-            raise ScenarioError(f"--slow-down {self.slow_down!r}: use a number from 1 to 1000")
-        if self.from_ is not None and self.out is None:
-            raise ScenarioError("--from needs --out, another folder for the new profile")
+    fresh: Fresh = False
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe calibrate") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, call: Call) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
     from collapipe_env.execution.calibration_plans import calibration_plans, setting_of
 
-    options.check()
+    if options.from_ is not None and options.out is None:
+        raise ScenarioError("--from needs --out, another folder for the new profile")
     torch.set_num_threads(1)
     if options.from_ is None:
         base, named = chosen_scenario(options.scenario, None, None), options.scenario
@@ -124,15 +87,12 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         "seed": options.seed,
         "from": None if options.from_ is None else str(options.from_),
     }
-    command = command_line(program, given)
-    with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
-        say_folder(run.path, continued)
-        write_text(run.scenario, setting.to_yaml())
+    with opened(run, call, asked, setting, fresh=options.fresh, growing="rounds"):
         if options.from_ is None:
             rounds = _measure(options, run, setting, plans, slow_down)
         else:
             rounds = _kept(RunDirectory(options.from_))
-        _report(run, base, named, setting, rounds, record(program, given))
+        _report(run, base, named, setting, rounds, call.record())
 
 
 def _measure(
@@ -183,8 +143,6 @@ def _report(
     head: dict[str, Any],
 ) -> None:
     """Fit, check, write and print."""
-    from rich.console import Console
-
     from collapipe_env.execution.calibration_fit import fit
     from collapipe_env.execution.calibration_profile import calibrated, merged
     from collapipe_env.execution.calibration_report import calibration_page, checked_plans, residual_table
@@ -213,9 +171,8 @@ def _report(
         },
     )
     write_text(run.table, f"{page.markdown()}\n{residual_table(lines)}\n")
-    console = Console(highlight=False)
-    console.print()
-    page.print(console)
-    console.print()
-    for what, path in (("table", run.table), ("numbers", run.calibration), ("scenario", run.profile)):
-        print(f"{what + ':':<10} {path}")
+    print_pages(page)
+    say_files(table=run.table, numbers=run.calibration, scenario=run.profile)
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe calibrate")

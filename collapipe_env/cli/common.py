@@ -11,66 +11,30 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
 from collapipe_env.cli.early_end import Terminated, note, status_after, stop_before, terminable, unwritten
+from collapipe_env.cli.option_types import require_allowed
 from collapipe_env.cli.typing_slips import NUMBERS, refuse_slips
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.own_scenario import named_scenario
-from collapipe_env.evaluation.provenance import versions
+from collapipe_env.evaluation.provenance import started, versions
+from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
 from collapipe_env.ground.errors import CheckpointError, CollaPipeError, ScenarioError
-from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular, write_text
 from collapipe_env.learners.factory import LEARNERS, own_learner
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.names import SHIPPED
-from collapipe_env.scenario.task_registry import task_names
-from collapipe_env.schedulers import LEARNED, scheduler_names
 
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro never returns."""
-OWN_HELP = "or your own: file.py:Name, package.module:Name."
-UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another agent of collapipe zoo; {OWN_HELP}"
-SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
-
 Options = TypeVar("Options")
-
-
-SCENARIO_OPTION = tyro.conf.arg(
-    metavar="NAME|FILE",
-    help=f"A shipped scenario ({SHIPPED}), a YAML file, {OWN_HELP}",
-)
-LEARNER_OPTION = tyro.conf.arg(
-    metavar="NAME",
-    help="Learner that supplies the loss: surrogate (a fitted bound), real (training in every round), "
-    f"{OWN_HELP} Delays and energies do not depend on it.",
-)
-REWARD_OPTION = tyro.conf.arg(
-    metavar="NAME",
-    help="Reward that the agent maximises: lyapunov or drift_plus_penalty (delay against energy queues), "
-    f"delay, time_to_target, {OWN_HELP}",
-)
-TASK_OPTION = tyro.conf.arg(
-    metavar="NAME",
-    help=f"Task that the Transformer learns: {', '.join(task_names())}. A task other than the scenario's "
-    "comes with suitable data, head and learning rates.",
-    help_behavior_hint="(default: the scenario's)",
-)
-DATASET_OPTION = tyro.conf.arg(
-    metavar="PATH",
-    help="Training data: a local file or folder, or hf:NAME from the Hugging Face hub.",
-    help_behavior_hint="(default: the scenario's, shipped with the package)",
-)
-
-
-def hint(text: str) -> object:
-    """Return a hint for ``--help`` in place of a default."""
-    return tyro.conf.arg(help_behavior_hint=f"({text})")
 
 
 def parse(kind: type[Options], program: str, description: str | None, arguments: Sequence[str]) -> Options:
@@ -102,57 +66,81 @@ def _to_width(description: str) -> str:
     return "\n\n".join([f"{first}\n{below}", *rest])
 
 
-def run_command(
-    kind: type[Options],
-    run: Callable[[Options, str, Sequence[str]], None],
+@dataclass(frozen=True)
+class Call:
+    """A command line: the program and its arguments; ``str`` gives it as it can be typed again."""
+
+    program: str
+    arguments: Sequence[str]
+
+    def __str__(self) -> str:
+        return f"{self.program} {shlex.join(self.arguments)}".rstrip()
+
+    @property
+    def given(self) -> set[str]:
+        """Names of the options that it gives, with their hyphens."""
+        return {argument.partition("=")[0] for argument in self.arguments}
+
+    def record(self, **more: Any) -> dict[str, Any]:
+        """Return the origin of a result for its file: command, time, versions, and ``more``."""
+        return {
+            "command": str(self),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "versions": versions(),
+            **{name: _plain(value) for name, value in more.items()},
+        }
+
+
+def command(
+    kind: Any,
+    run: Callable[[Any, Call], int | None],
     description: str,
-    arguments: Sequence[str] | None,
     program: str,
     *,
-    resumable: bool = True,
-) -> int:
-    """Run a command from its command line.
+    usual: Sequence[str] = (),
+    brief: Collection[str] = (),
+) -> Callable[..., int]:
+    """Make the ``main`` of a command.
 
     Args:
         kind: Class of its options.
-        run: Receives the options, the program and the arguments.
-        description: Text above the options in ``--help``.
-        arguments: Without the program's name; those of this process by default.
+        run: Receives the options, each with an allowed value, and the call; may return an exit status.
+        description: Text above the options in ``--help``; ``{program}`` stands for the program.
         program: Name of the command, for help and notes.
-        resumable: As for :func:`guarded`.
+        usual: Arguments in place of none.
+        brief: Subcommands that keep no finished work.
 
     Returns:
-        The exit status of :func:`guarded`.
+        A function of the arguments (those of this process by default) that returns the exit status of
+        :func:`guarded`; ``program`` may be replaced.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
 
-    def job() -> None:
-        # Parsed inside guarded(), too, because the output of --help may be cut off.
-        refuse_slips(kind, given)
-        run(parse(kind, program, description, given), program, given)
+    def main(arguments: Sequence[str] | None = None, *, program: str = program) -> int:
+        given = list(sys.argv[1:] if arguments is None else arguments) or list(usual)
+        call = Call(program, given)
 
-    return guarded(job, program, given, resumable=resumable)
+        def job() -> int | None:
+            # Parsed inside guarded(), too, because the output of --help may be cut off.
+            refuse_slips(kind, given)
+            options = parse(kind, program, description.format(program=program), given)
+            require_allowed(options)
+            return run(options, call)
+
+        return guarded(job, call, resumable=not set(given[:1]) & set(brief))
+
+    return main
 
 
-def given_options(arguments: Sequence[str]) -> set[str]:
-    """Return the names of the options that a command line gives, with their hyphens."""
-    return {argument.partition("=")[0] for argument in arguments}
-
-
-def guarded(
-    job: Callable[[], None], program: str, arguments: Sequence[str], *, resumable: bool = True
-) -> int:
+def guarded(job: Callable[[], int | None], call: Call, *, resumable: bool = True) -> int:
     """Run a command: bad input becomes one line, and Ctrl-C, SIGTERM and SIGHUP print how to continue.
 
     Args:
-        job: What the command does.
-        program: Name of the command.
-        arguments: Its command line, without the name.
+        job: Does what the command does; may return an exit status.
         resumable: Whether it keeps finished work, from which it could continue.
 
     Returns:
-        The exit status: 0, 2 for bad input, 129 after SIGHUP, 130 after Ctrl-C, 141 if nobody reads the
-        output any more (as after ``| head``), 143 after SIGTERM.
+        The exit status: the job's, 0 without one; 2 for bad input, 129 after SIGHUP, 130 after Ctrl-C, 141
+        if nobody reads the output any more (as after ``| head``), 143 after SIGTERM.
     """
 
     def stopped(stop: KeyboardInterrupt) -> int:
@@ -160,15 +148,16 @@ def guarded(
         if not resumable:
             note(f"\n{how}; there is nothing to resume")
         else:
-            again = command_line(program, [option for option in arguments if option != "--fresh"])
+            again = Call(call.program, [option for option in call.arguments if option != "--fresh"])
             note(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}")
         return status_after(stop)
 
     with terminable():  # also while errors are told
         try:
             with warnings_as_lines(), _always_printable():
-                job()
+                status = job()
                 sys.stdout.flush()  # at its exit, Python could only report the error
+                return status or 0
         except CollaPipeError as error:
             note(f"error: {error}")
             return 2
@@ -183,7 +172,6 @@ def guarded(
         except (OSError, SystemExit) as end:
             earlier = stop_before(end)
             return unwritten(end) if earlier is None else stopped(earlier)
-    return 0
 
 
 @contextlib.contextmanager
@@ -201,47 +189,56 @@ def _always_printable() -> Iterator[None]:
         output.reconfigure(errors=before)
 
 
-def command_line(program: str, arguments: Sequence[str]) -> str:
-    """Return the command as it can be typed again."""
-    return f"{program} {shlex.join(arguments)}".rstrip()
-
-
-def say_folder(folder: Path, continued: bool) -> None:
-    """Print the folder that a command writes to.
+@contextlib.contextmanager
+def opened(
+    run: RunDirectory, call: Call, asked: Mapping[str, Any], scenario: Scenario | None = None, **how: Any
+) -> Iterator[None]:
+    """Lock the folder that a command works in, inside this context, and print it.
 
     Args:
-        continued: Whether an earlier run in it is continued.
-    """
-    # A user who requests something else in the same folder must know that its tables are replaced.
-    print(
-        f"continuing in {folder}: finished work is kept, tables are written again"
-        if continued
-        else f"writing to {folder}"
-    )
-
-
-def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int, str]) -> None:
-    """Refuse numbers out of range.
-
-    Args:
-        limits: Option, value, least and largest allowed value, and a note on the largest, of each number.
+        asked: Options that decide the results.
+        scenario: The effective scenario, which is written there.
+        how: Further options of :func:`~collapipe_env.evaluation.provenance.started`.
 
     Raises:
-        ScenarioError: Names the option, its value and the range.
+        DataError: If the folder cannot be used, is in use, or belongs to something else.
     """
-    for name, value, low, high, *why in limits:
-        if not low <= value <= high:
-            raise ScenarioError(f"{name} = {value}: use a number from {low:,} to {high:,}{''.join(why)}")
+    with started(run, str(call), asked, **how) as continued:
+        # A user who requests something else in the same folder must know that its tables are replaced.
+        print(
+            f"continuing in {run.path}: finished work is kept, tables are written again"
+            if continued
+            else f"writing to {run.path}"
+        )
+        if scenario is not None:
+            write_text(run.scenario, scenario.to_yaml())
+        yield
+
+
+def print_pages(*pages: Any) -> None:
+    """Print tables on the terminal, with an empty line around each."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print()
+    for page in pages:
+        page.print(console)
+        console.print()
+
+
+def say_files(**files: Path) -> None:
+    """Print the place of each file or folder that exists, by what it holds."""
+    for what, path in files.items():
+        if path.exists():
+            print(f"{what + ':':<10} {path}")
 
 
 def require_schedulers(names: Sequence[str]) -> None:
-    """Refuse an empty list of schedulers, unknown ones and repetitions.
+    """Refuse unknown schedulers and repetitions.
 
     Raises:
         ScenarioError: Names what is wrong and, for a misspelt name, the nearest.
     """
-    if not names:
-        raise ScenarioError("--schedulers is empty: name at least one, for instance dssra")
     for name in names:
         require_scheduler(name, learned=True)
     names = full_names(names)
@@ -266,14 +263,11 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     scenario = scenario.with_task(scenario.workload.task if task is None else task, dataset)
     if dataset is None:
         return scenario
-    from collapipe_env.tasks import get_task
-    from collapipe_env.tasks.base import task_spec
-
     # An absolute path has a name even if it was typed as "." or "..".
     name = Path(os.path.abspath(dataset.rpartition(":")[2])).name.lstrip(".").partition(".")[0]
     changes: dict[str, object] = {"name": f"{scenario.name}-{name or 'data'}"}
-    classes = get_task(scenario.workload.task).classes(task_spec(scenario))
-    if classes:
+    task_read, spec = _task_of(scenario)
+    if classes := task_read.classes(spec):
         changes["workload.outputs"] = len(classes)
     return scenario.with_overrides(changes)
 
@@ -295,14 +289,20 @@ def chosen_learners(scenarios: Iterable[Scenario], *asked: str) -> list[str]:
     for scenario in scenarios:
         for one, name in names.items():
             if name == "real":
-                from collapipe_env.tasks import get_task
-                from collapipe_env.tasks.base import task_spec
-
-                get_task(scenario.workload.task).load(task_spec(scenario))
+                task, spec = _task_of(scenario)
+                task.load(spec)
             elif name in LEARNERS.added():
                 found = LEARNERS.get(name)
                 own_learner(getattr(found, "from_scenario", found), f"learner {one!r}", scenario, 1)
     return [names[one] for one in asked]
+
+
+def _task_of(scenario: Scenario) -> tuple[Any, Any]:
+    """The task of a scenario, and what it reads of the scenario; its module imports PyTorch."""
+    from collapipe_env.tasks import get_task
+    from collapipe_env.tasks.base import task_spec
+
+    return get_task(scenario.workload.task), task_spec(scenario)
 
 
 def say_data(scenarios: Iterable[Scenario]) -> None:
@@ -314,12 +314,9 @@ def say_data(scenarios: Iterable[Scenario]) -> None:
     lines = []
     for scenario in scenarios:
         if scenario.learning.dataset != "embedded":
-            from collapipe_env.tasks import get_task
-            from collapipe_env.tasks.base import task_spec
-
-            data_line = getattr(get_task(scenario.workload.task), "data_line", None)
-            if data_line is not None:
-                lines.append(f"{scenario.learning.dataset}: {data_line(task_spec(scenario))}")
+            task, spec = _task_of(scenario)
+            if (data_line := getattr(task, "data_line", None)) is not None:
+                lines.append(f"{scenario.learning.dataset}: {data_line(spec)}")
     for line in dict.fromkeys(lines):
         print(line)
 
@@ -337,16 +334,6 @@ def file_digest(path: Path) -> str:
             f"cannot read the agent {path} ({error.strerror}): give the path of one that training "
             "saved, such as runs/medium-ppo-seed0/checkpoints/best.zip"
         ) from None
-
-
-def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Return the origin of a result for its file: command, time, versions, and ``more``."""
-    return {
-        "command": command_line(program, arguments),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "versions": versions(),
-        **{name: _plain(value) for name, value in more.items()},
-    }
 
 
 def _plain(value: Any) -> Any:

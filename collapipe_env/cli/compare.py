@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from collapipe_env.cli.common import (
-    DATASET_OPTION,
-    OWN_HELP,
-    SCHEDULERS_HELP,
-    TASK_OPTION,
-    chosen_learners,
-    chosen_scenario,
-    command_line,
-    file_digest,
-    hint,
-    record,
-    require_schedulers,
-    run_command,
-    say_data,
-    say_folder,
-)
+from collapipe_env.cli.common import Call, chosen_scenario, command, file_digest, opened, require_schedulers
 from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli.option_types import OWN_HELP, Dataset, Folder, NotEmpty, Schedulers, TaskName, about
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
-from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
@@ -68,37 +52,28 @@ class Options:
 
     scenarios: Annotated[
         tuple[str, ...],
-        tyro.conf.arg(metavar="NAME|FILE ...", help=f"Shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}"),
+        NotEmpty("medium"),
+        about("NAME|FILE ...", text=f"Shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}"),
     ] = ("small", "medium")
-    task: Annotated[str | None, TASK_OPTION] = None
-    dataset: Annotated[str | None, DATASET_OPTION] = None
+    task: TaskName = None
+    dataset: Dataset = None
     schedulers: Annotated[
-        tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}"),
-        hint(
-            "default: all that fit the scenario's decisions; a few on scenarios of the tiers, where "
+        Schedulers,
+        about(
+            default="all that fit the scenario's decisions; a few on scenarios of the tiers, where "
             f"{ALL!r} means all; and agent if --agent gives one"
         ),
     ] = None
-    agent: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
-    ] = ()
+    agent: Annotated[tuple[str, ...], about("[SCENARIO=]FILE|zoo:NAME ...", "none")] = ()
     """Agents to play as agent, for one scenario or all; several for one are training runs of one row."""
-    reference: Annotated[
-        str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
-    ] = None
+    reference: Annotated[str | None, about("NAME", "dssra, or the first scheduler")] = None
     """Scheduler to which the others are compared."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/compare-<scenarios>")
-    ] = None
+    out: Annotated[Folder, about(default="runs/compare-<scenarios>")] = None
     """Folder for episodes, tables, raw numbers and figures."""
     gantt: Annotated[
-        tuple[str, ...],
-        tyro.conf.arg(metavar="NAME ..."),
-        hint("default: the reference, the agent and the three with the shortest delay"),
+        tuple[str, ...], about("NAME ...", "the reference, the agent and the three with the shortest delay")
     ] = ()
     """Schedulers whose typical rounds the Gantt chart shows side by side."""
-
     play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(episodes=10))
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
@@ -139,14 +114,11 @@ class Options:
         return full_names(self.gantt)
 
     def check(self) -> None:
-        """Refuse values out of range and combinations that make no sense.
+        """Refuse combinations that make no sense.
 
         Raises:
             CollaPipeError: Names the option, its value and the allowed values.
         """
-        if not self.scenarios:
-            raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
-        self.play.check()
         self.where.check()
         asked = self.names if self.schedulers in (None, (ALL,)) else self.schedulers or ()
         require_schedulers(asked)
@@ -162,20 +134,12 @@ class Options:
                     )
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe compare") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, call: Call) -> None:
     options.check()
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
     play = options.play
-    (learner,) = chosen_learners(scenarios.values(), play.learner)
-    play.check_samples(scenarios.values(), learner)
-    play.check_models(scenarios.values(), learner)
-    say_data(scenarios.values())
+    learner = play.usable_learner(list(scenarios.values()))
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # Options that may differ between runs in a folder are not listed: their results are added.
@@ -187,8 +151,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         plans.append(
             play.plan(scenario, playing, agents.get(name, ()), learner, lambda *_, f=folder: f, play.threads)
         )
-    with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
-        say_folder(run.path, continued)
+    with opened(run, call, asked, fresh=play.fresh):
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
             playing = options.names_for(scenario)
@@ -202,7 +165,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         play_and_report(
             plans,
             run,
-            lambda: record(program, given, **more),
+            lambda: call.record(**more),
             executor=options.where.build(play.processes, threads=play.threads),
             figures=not play.no_figures,
             several=True,
@@ -249,3 +212,6 @@ def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, tuple
     for name, files in found.items():
         require_runs("--agent", files, scenarios[name])
     return found
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe compare")

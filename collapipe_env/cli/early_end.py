@@ -27,9 +27,6 @@ class Terminated(KeyboardInterrupt):
 
     Attributes:
         status: Exit status after it, as shells expect it.
-
-    Args:
-        number: The signal.
     """
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
@@ -44,9 +41,6 @@ def status_after(stop: KeyboardInterrupt) -> int:
 
 def run_process(main: Callable[[], int]) -> int:
     """Run a command as the whole work of this process.
-
-    Args:
-        main: The command; returns its exit status.
 
     Returns:
         The status, with which the process must exit next.
@@ -99,9 +93,6 @@ def note(text: str) -> None:
 def unwritten(error: BaseException) -> int:
     """Return the exit status for an output that cannot be written; say so on standard error if that helps.
 
-    Args:
-        error: The error of writing.
-
     Raises:
         BaseException: The error itself, if it is none of writing.
     """
@@ -120,11 +111,7 @@ def unwritten(error: BaseException) -> int:
 
 
 def stop_before(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the signal after which an output could not be written: it may have ended the reader, too.
-
-    Args:
-        error: The error of writing.
-    """
+    """Return the signal after which an output could not be written: it may have ended the reader, too."""
     failed = _writing(error)
     # A terminal that is gone gives EIO.
     if not isinstance(failed, OSError) or failed.errno not in (errno.EPIPE, errno.EIO):

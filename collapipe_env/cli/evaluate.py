@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from collapipe_env.cli.common import (
-    DATASET_OPTION,
-    LEARNER_OPTION,
-    SCENARIO_OPTION,
-    SCHEDULERS_HELP,
-    TASK_OPTION,
-    chosen_learners,
-    chosen_scenario,
-    command_line,
-    file_digest,
-    given_options,
-    hint,
-    record,
-    require_schedulers,
-    run_command,
-    say_data,
-    say_folder,
-)
+from collapipe_env.cli.common import Call, chosen_scenario, command, file_digest, opened, require_schedulers
 from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli.option_types import (
+    Dataset,
+    Episodes,
+    Folder,
+    Learner,
+    Schedulers,
+    Source,
+    TaskName,
+    about,
+)
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
-from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
-from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.task_registry import task_traits
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
@@ -66,21 +56,16 @@ which takes a second or more per round."""
 class EvaluatePlay(PlayOptions):
     """Episodes and how they are played."""
 
-    episodes: Annotated[int, hint("default: 5; 1 for language models")] = PlayOptions.episodes
-    """Number of held-out episodes, the same for every scheduler."""
-    learner: Annotated[str, LEARNER_OPTION, hint("default: surrogate; real for language models")] = (
-        PlayOptions.learner
-    )
+    episodes: Annotated[Episodes, about(default="5; 1 for language models")] = PlayOptions.episodes
+    learner: Annotated[Learner, about(default="surrogate; real for language models")] = PlayOptions.learner
 
-    def usual_for(self, scenario: Scenario, given: Sequence[str]) -> EvaluatePlay:
+    def usual_for(self, scenario: Scenario, asked: set[str]) -> EvaluatePlay:
         """Return these options with the defaults of a scenario.
 
         Args:
-            scenario: The scenario that is played.
-            given: The command line. Its options stay unchanged, and with another learner the number of
+            asked: Options of the command line. They stay unchanged, and with another learner the number of
                 episodes is the usual one.
         """
-        asked = given_options(given)
         if "--learner" in asked or not task_traits(scenario.workload.task).causal:
             return self
         usual = {name: value for name, value in USUAL_OF_LANGUAGE.items() if f"--{name}" not in asked}
@@ -95,19 +80,13 @@ class EvaluatePlay(PlayOptions):
 class Options:
     """All options."""
 
-    scenario: Annotated[str, SCENARIO_OPTION] = "medium"
-    task: Annotated[str | None, TASK_OPTION] = None
-    dataset: Annotated[str | None, DATASET_OPTION] = None
-    schedulers: Annotated[
-        tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}"),
-        hint("default: dssra pipeline random, and agent with --agent"),
-    ] = None
-    agent: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE|zoo:NAME ..."), hint("default: none")] = ()
+    scenario: Source = "medium"
+    task: TaskName = None
+    dataset: Dataset = None
+    schedulers: Annotated[Schedulers, about(default="dssra pipeline random, and agent with --agent")] = None
+    agent: Annotated[tuple[Path, ...], about("FILE|zoo:NAME ...", "none")] = ()
     """Saved agent, or agent of the zoo, which plays as agent; several are the training runs of one row."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
-    ] = None
+    out: Annotated[Folder, about(default="runs/evaluate-<scenario>")] = None
     """Folder for episodes, figures and results."""
     play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
@@ -120,12 +99,11 @@ class Options:
         return ((LEARNED,) if self.agent else ()) + DEFAULT_SCHEDULERS
 
     def check(self) -> None:
-        """Refuse values out of range and combinations that make no sense.
+        """Refuse combinations that make no sense.
 
         Raises:
             CollaPipeError: Names the option, its value and the allowed values.
         """
-        self.play.check()
         self.where.check()
         require_schedulers(self.names)
         if self.agent and LEARNED not in self.names:
@@ -134,38 +112,31 @@ class Options:
             raise CheckpointError(f"--schedulers names {LEARNED!r}: give the file of one with --agent")
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe evaluate") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, call: Call) -> None:
     options.check()
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
-    play = options.play.usual_for(scenario, given)
+    play = options.play.usual_for(scenario, call.given)
     options = replace(options, play=play)
     played = lasting(scenario, play.rounds)
     files = tuple(map(agent_path, options.agent))
     digests = [file_digest(file) for file in files]
-    agent = digests[0] if len(digests) == 1 else digests or None
     for name in options.names:  # refuse bad schedulers before anything is written
         if name == LEARNED:
             require_runs("--agent", files, played)
         else:
             load_scheduler(name, played, None)
-    (learner,) = chosen_learners([scenario], play.learner)
-    play.check_samples([scenario], learner)
-    play.check_models([scenario], learner)
-    say_data([scenario])
+    learner = play.usable_learner([scenario])
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
+    agent = digests[0] if len(digests) == 1 else digests or None
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
-    with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
-        say_folder(run.path, continued)
-        write_text(run.scenario, played.to_yaml())
+    with opened(run, call, asked, played, fresh=play.fresh):
         play_and_report(
             [play.plan(scenario, options.names, files, learner, run.episodes_of, play.threads)],
             run,
-            lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
+            lambda: call.record(scenario=played.to_dict(), options=asdict(options)),
             executor=options.where.build(play.processes, threads=play.threads),
             figures=not play.no_figures,
         )
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe evaluate")

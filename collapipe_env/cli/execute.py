@@ -9,24 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
-from collapipe_env.cli.common import (
-    SCENARIO_OPTION,
-    chosen_scenario,
-    command_line,
-    hint,
-    record,
-    require_within,
-    run_command,
-    say_data,
-    say_folder,
-)
+from collapipe_env.cli.common import Call, chosen_scenario, command, opened, say_data
 from collapipe_env.cli.early_end import note, status_after
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
+from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
-from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
@@ -35,7 +23,6 @@ from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.replanned import Replanned
 from collapipe_env.execution.tokens import SHORTEST_TOKEN, token_of_file
 from collapipe_env.ground.errors import ScenarioError, shown
-from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -67,69 +54,61 @@ FAILURE = re.compile(
 )
 
 
+Failing = Annotated[tuple[str, ...], about("ROLE@SECONDS ...")]
+
+
 @dataclass(frozen=True)
 class Options:
     """All options."""
 
-    scenario: Annotated[str, SCENARIO_OPTION] = "small"
-    scheduler: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dssra"
+    scenario: Source = "small"
+    scheduler: Annotated[str, about("NAME")] = "dssra"
     """Scheduler whose plans are carried out: one of the package, or your own (file.py:Name)."""
-    rounds: int = 3
+    rounds: Annotated[int, Within(1, 100_000)] = 3
     """Number of rounds."""
-    seed: int = 0
-    """Seed of the episode."""
+    seed: Seed = 0
     clock: Literal["wall", "virtual", "none"] = "wall"
     """wall: wait for simulated times. virtual: wait for nothing. none: as fast as this machine can."""
     time_scale: Annotated[
-        float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: the shortest operation lasts 20 ms")
+        float | None, Within(1e-3, 1e4), about("FLOAT", "the shortest operation lasts 20 ms")
     ] = None
     """Seconds of wall time per simulated second."""
     full_size: bool = False
     """Train the priced model instead of its small proxy, so that real and simulated work are equal."""
-    slow_down: float = 1.0
+    slow_down: Annotated[float, Within(1, 1000)] = 1.0
     """With --clock none: factor by which devices are slower than this machine; they sleep for the rest."""
     schedule: Annotated[
-        Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
+        Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, about(default="the scheduler's")
     ] = None
     """Schedule of the micro-batches, instead of the scheduler's."""
-    micro_batches: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scheduler's")] = (
-        None
-    )
+    micro_batches: Annotated[Count, about(default="the scheduler's")] = None
     """Micro-batches of every cluster, instead of the scheduler's."""
-    fault: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
+    fault: Failing = ()
     """Devices that fail in the first round of the virtual clock, with the time since its start."""
-    kill: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
+    kill: Failing = ()
     """Devices whose processes are killed in the first round of the wall clock, with the time."""
-    hang: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
+    hang: Failing = ()
     """Devices whose processes stop responding in the first round of the wall clock."""
-    serve: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: start them here")] = None
+    serve: Annotated[str | None, about("HOST:PORT", "start them here")] = None
     """Wait at this address for processes that join, instead of starting them (for several machines)."""
-    join: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: none")] = None
+    join: Annotated[str | None, about("HOST:PORT", "none")] = None
     """Join the run that waits at this address, as --role; it supplies all other options."""
-    role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
+    role: Annotated[str | None, about("ROLE", "none")] = None
     """Role to join as: server, c0, c0d0 and so on."""
-    bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = LOOPBACK
+    bind: Annotated[str, about("HOST")] = LOOPBACK
     """Address of this machine at which a joining process listens."""
-    token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
+    token_file: Annotated[Path | None, about("FILE", "none")] = None
     """File with the secret that all processes share; needed with --serve and --join."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/execute-<scenario>-<scheduler>")
-    ] = None
+    out: Annotated[Folder, about(default="runs/execute-<scenario>-<scheduler>")] = None
     """Folder for all files."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming after the last finished round."""
+    fresh: Fresh = False
 
     def check(self) -> None:
-        """Refuse values out of range.
+        """Refuse combinations that make no sense.
 
         Raises:
-            ScenarioError: Names the option, its value and the allowed values.
+            ScenarioError: Names the options and the remedy.
         """
-        require_within(("--rounds", self.rounds, 1, 100_000), ("--seed", self.seed, 0, 2**31 - 1))
-        if self.time_scale is not None and not 1e-3 <= self.time_scale <= 1e4:
-            raise ScenarioError(f"--time-scale {self.time_scale!r}: use a number from 0.001 to 10000")
-        if not 1.0 <= self.slow_down <= 1e3:
-            raise ScenarioError(f"--slow-down {self.slow_down!r}: use a number from 1 to 1000")
         if self.slow_down != 1.0 and self.clock != "none":
             raise ScenarioError("--slow-down needs --clock none: other clocks take the priced times")
         if self.fault and self.clock != "virtual":
@@ -152,12 +131,7 @@ class Options:
             )
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe execute") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, call: Call) -> None:
     options.check()
     _require_one_address("--bind", options.bind)
     if options.join is None and options.bind != LOOPBACK:
@@ -186,10 +160,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
-    command = command_line(program, given)
-    with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
-        say_folder(run.path, continued)
-        write_text(run.scenario, scenario.to_yaml())
+    with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
         state = committed(run, scenario)
         past = [] if state is None else reports(run, state.rounds)
         if past and finished(run, options.rounds):
@@ -225,7 +196,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
                 launcher,
                 run,
                 scenario,
-                record(program, given),
+                call.record(),
                 scheduler=options.scheduler,
                 clock=options.clock,
                 rounds=options.rounds,
@@ -342,3 +313,6 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
             )
         found.append((n, node, at))
     return found
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe execute")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collapipe_env.cli.common import print_pages, say_files
+from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.execution.committed_rounds import REMEDY, commit, report_path
 from collapipe_env.execution.round_reports import require_report
@@ -36,10 +38,8 @@ class Execution:
     """Rounds of a run: played, kept, and reported.
 
     Args:
-        launcher: Processes of the run.
         head: Origin of the results, for their file.
         scheduler: The scheduler as asked for.
-        clock: Clock of the execution.
         rounds: Rounds to play.
     """
 
@@ -93,8 +93,8 @@ class Execution:
         except ExecutionError as error:
             kept = len(self._rounds)
             raise ExecutionError(
-                f"{error}; {kept} finished round{'' if kept == 1 else 's'} "
-                f"{'is' if kept == 1 else 'are'} kept: the same command continues from there"
+                f"{error}; {counted(kept, 'finished round')} {'is' if kept == 1 else 'are'} kept: the same "
+                "command continues from there"
             ) from None
         finally:
             if self._rounds:
@@ -143,8 +143,6 @@ class Execution:
 
     def _report(self, load_before: float) -> None:
         """Write table, numbers and trace, and print the table."""
-        from rich.console import Console
-
         from collapipe_env.execution.chrome_trace import write_trace
         from collapipe_env.execution.comparison_page import comparison_page, phase_page
 
@@ -160,26 +158,15 @@ class Execution:
         phases = phase_page(self._compared)
         write_text(run.table, page.markdown() + "\n" + phases.markdown())
         write_trace(run.trace, self._rounds)
-        console = Console(highlight=False)
-        console.print()
-        page.print(console)
-        console.print()
-        phases.print(console)
-        console.print()
+        print_pages(page, phases)
         say_where(run)
 
 
 def say_where(run: RunDirectory) -> None:
     """Print where everything is."""
-    for what, path in (
-        ("table", run.table),
-        ("numbers", run.execution),
-        ("pictures", run.figures),
-        ("trace", run.trace),
-        ("weights", run.weights),
-    ):
-        if path.exists():
-            print(f"{what + ':':<10} {path}")
+    say_files(
+        table=run.table, numbers=run.execution, pictures=run.figures, trace=run.trace, weights=run.weights
+    )
 
 
 def _write_weights(path: Path, weights: dict[str, np.ndarray[Any, Any]]) -> None:

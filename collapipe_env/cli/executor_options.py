@@ -6,9 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
-from collapipe_env.cli.common import hint
+from collapipe_env.cli.option_types import about
 from collapipe_env.ground.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -21,11 +19,9 @@ class ExecutorOptions:
 
     executor: Literal["local", "ray"] = "local"
     """Engine for whole tasks: processes of this machine, or a Ray cluster; same results."""
-    ray_address: Annotated[
-        str | None,
-        tyro.conf.arg(metavar="ADDRESS"),
-        hint("default: RAY_ADDRESS, or a Ray that the command starts"),
-    ] = None
+    ray_address: Annotated[str | None, about("ADDRESS", "RAY_ADDRESS, or a Ray that the command starts")] = (
+        None
+    )
     """Ray cluster to use, such as auto or 10.0.0.1:6379."""
 
     def check(self) -> None:
@@ -49,7 +45,6 @@ class ExecutorOptions:
 
         Args:
             processes: Number of simultaneous tasks; the engine's default if not given.
-            threads: Threads of a task.
             usual: Default number of local processes; two, or one on a single core, if not given.
         """
         if self.executor == "ray":

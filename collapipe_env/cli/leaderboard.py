@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 
-from collapipe_env.cli.common import command_line, hint, require_within, run_command, say_folder
+from collapipe_env.cli.common import Call, command, opened
 from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli.option_types import PROCESSES, Count, Folder, Fresh, Within, about
 from collapipe_env.evaluation.labels import counted
-from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.ground.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
+    from collapipe_env.evaluation.executor import Executor
     from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
     from collapipe_env.evaluation.leaderboard.submission import Player
 
@@ -38,42 +37,49 @@ QUICK_TIER, QUICK_SIZE = ("wild",), ("small",)
 """Default cells of a named scheduler."""
 
 Names = tuple[str, ...] | None
-TIERS_OPTION = tyro.conf.arg(
-    metavar="NAME ...", help="Tiers: static, migration, channel, thermal, mobile, churn, wild."
-)
-SIZES_OPTION = tyro.conf.arg(metavar="NAME ...", help="Sizes: small, medium, large.")
-Tiers = Annotated[Names, TIERS_OPTION]
-Sizes = Annotated[Names, SIZES_OPTION]
-Processes = Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")]
+Tiers = Annotated[
+    Names, about("NAME ...", text="Tiers: static, migration, channel, thermal, mobile, churn, wild.")
+]
+Sizes = Annotated[Names, about("NAME ...", text="Sizes: small, medium, large.")]
+
+
+@dataclass(frozen=True)
+class Playing(ExecutorOptions):
+    """Place where episodes are played: this machine or Ray."""
+
+    processes: Annotated[Count, PROCESSES, about(default="2, or 1 on a single core")] = None
+    """Number of episodes played at once."""
+    fresh: Fresh = False
+
+    def engine(self) -> Executor:
+        """Return the executor of the episodes."""
+        return self.build(self.processes)
+
+
+How = tyro.conf.OmitArgPrefixes[Playing]
 
 
 @dataclass(frozen=True)
 class Run:
     """Play episodes of the season and score them."""
 
-    scheduler: Annotated[str | None, tyro.conf.arg(metavar="NAME"), hint("default: none")] = None
+    scheduler: Annotated[str | None, about("NAME", "none")] = None
     """Scheduler to score: one of the package, an agent of collapipe zoo, or file.py:Name."""
-    submission: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: none")] = None
+    submission: Annotated[Path | None, about("FOLDER", "none")] = None
     """Folder of a submission, instead of --scheduler."""
-    tier: Annotated[Tiers, hint("default: the submission's, or wild")] = None
-    size: Annotated[Sizes, hint("default: the submission's, or small")] = None
-    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
+    tier: Annotated[Tiers, about(default="the submission's, or wild")] = None
+    size: Annotated[Sizes, about(default="the submission's, or small")] = None
+    episodes: Annotated[Count, about(default="the season's")] = None
     """Episodes per cell; with fewer than the season's the score is not comparable with the board."""
-    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
+    rounds: Annotated[Count, about(default="the season's")] = None
     """Rounds per episode; with fewer than the season's the score is not comparable with the board."""
     out: Annotated[
-        Path | None,
-        tyro.conf.arg(metavar="FOLDER"),
-        hint("default: results in the submission's folder, or runs/leaderboard-<scheduler>"),
+        Folder, about(default="results in the submission's folder, or runs/leaderboard-<scheduler>")
     ] = None
     """Folder for episodes, results and table."""
-    processes: Processes = None
-    """Number of episodes played at once."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming."""
-    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
+    where: How = field(default_factory=Playing)
 
-    def run(self, command: str) -> None:
+    def run(self, call: Call) -> None:
         """Play, write and print."""
         from collapipe_env.evaluation.leaderboard.result_folders import RESULTS, require_apart, short_suffix
         from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
@@ -92,34 +98,26 @@ class Run:
         plan = _plan(self, player, run)
         if player.runs_code:
             print(f"note: this runs the code of {self.submission}")
-        _play(plan, run, self.where, self.processes, command, fresh=self.fresh)
+        _play(plan, run, self.where, call)
 
 
 @dataclass(frozen=True)
 class Verify:
     """Play the episodes of a result again and compare every number."""
 
-    folder: Annotated[
-        tyro.conf.Positional[Path],
-        tyro.conf.arg(metavar="FOLDER", help="A submission or the folder of a run, with leaderboard.json."),
-    ]
+    folder: Annotated[tyro.conf.Positional[Path], about("FOLDER")]
+    """A submission or the folder of a run, with leaderboard.json."""
     trust_code: bool = False
     """Run the submission's scheduler.py with your own rights; do so only in a container."""
-    tier: Annotated[Tiers, hint("default: all of the results")] = None
-    size: Annotated[Sizes, hint("default: all of the results")] = None
-    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: all of the results")] = None
+    tier: Annotated[Tiers, about(default="all of the results")] = None
+    size: Annotated[Sizes, about(default="all of the results")] = None
+    episodes: Annotated[Count, about(default="all of the results")] = None
     """Verify only this many first episodes of each cell."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-verify-<name>")
-    ] = None
+    out: Annotated[Folder, about(default="runs/leaderboard-verify-<name>")] = None
     """Folder for the repeated episodes."""
-    processes: Processes = None
-    """Number of episodes played at once."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming."""
-    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
+    where: How = field(default_factory=Playing)
 
-    def run(self, command: str) -> None:
+    def run(self, call: Call) -> None:
         """Play again, compare, and print the differences.
 
         Raises:
@@ -127,16 +125,14 @@ class Verify:
         """
         from collapipe_env.evaluation.leaderboard.rerun import Rerun
 
-        _require_engine(self)
+        self.where.check()
         rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
         asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler}
         if rerun.player.digest:
             asked["submission_sha256"] = rerun.player.digest
-        with started(run, command, asked, fresh=self.fresh) as continued:
-            say_folder(run.path, continued)
-            executor = self.where.build(self.processes)
-            faults = rerun.faults(run.episodes, executor)
+        with opened(run, call, asked, fresh=self.where.fresh):
+            faults = rerun.faults(run.episodes, self.where.engine())
         for note in rerun.notes:
             print(f"note: {note}")
         for fault in faults[:20]:
@@ -156,13 +152,13 @@ class Table:
 
     folders: Annotated[
         tyro.conf.Positional[tuple[Path, ...]],
-        tyro.conf.arg(metavar="RUN ...", help="Submissions or folders of runs, with leaderboard.json."),
-        hint("required"),
+        about("RUN ...", text="Submissions or folders of runs, with leaderboard.json."),
+        tyro.conf.arg(help_behavior_hint="(required)"),
     ]
 
-    def run(self, command: str) -> None:
+    def run(self, call: Call) -> None:
         """Print the tables."""
-        del command
+        del call
         from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
         from collapipe_env.evaluation.leaderboard.board_claims import require_of_season, require_single
         from collapipe_env.evaluation.leaderboard.board_folder import read_board
@@ -192,19 +188,13 @@ class Table:
 class Freeze:
     """For those who run a season: play both anchors and add them to its file."""
 
-    tier: Annotated[Tiers, hint("default: all")] = None
-    size: Annotated[Sizes, hint("default: all")] = None
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-anchors")
-    ] = None
+    tier: Annotated[Tiers, about(default="all")] = None
+    size: Annotated[Sizes, about(default="all")] = None
+    out: Annotated[Folder, about(default="runs/leaderboard-anchors")] = None
     """Folder for the episodes."""
-    processes: Processes = None
-    """Number of episodes played at once."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming."""
-    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
+    where: How = field(default_factory=Playing)
 
-    def run(self, command: str) -> None:
+    def run(self, call: Call) -> None:
         """Play the anchors cell by cell, and add each to the file."""
         from collapipe_env.evaluation.leaderboard.anchor_files import (
             HUNDRED,
@@ -222,14 +212,13 @@ class Freeze:
         )
         from collapipe_env.evaluation.leaderboard.submission import named_player
 
-        _require_engine(self)
+        self.where.check()
         season = present_season()
         file = anchors_path(season)
         run = RunDirectory(self.out or Path("runs") / "leaderboard-anchors")
         asked = {"kind": "leaderboard", "season": season.name, "anchors": True}
-        with started(run, command, asked, fresh=self.fresh) as continued:
-            say_folder(run.path, continued)
-            executor = self.where.build(self.processes)
+        with opened(run, call, asked, fresh=self.where.fresh):
+            executor = self.where.engine()
             for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
                 before = read_anchors(file, season)
                 plan = BoardPlan(season, named_player(HUNDRED), (cell,), run.episodes)
@@ -247,12 +236,9 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
     from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season
 
     season = present_season()
-    most = max(season.episodes.values())
-    require_within(
-        ("--episodes", 1 if options.episodes is None else options.episodes, 1, most),
-        ("--rounds", 1 if options.rounds is None else options.rounds, 1, season.rounds),
-    )
-    _require_engine(options)
+    Within(1, max(season.episodes.values())).require("--episodes", options.episodes)
+    Within(1, season.rounds).require("--rounds", options.rounds)
+    options.where.check()
     tiers, sizes = options.tier, options.size
     if player.cells:
         every = player.cells
@@ -278,21 +264,7 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
     )
 
 
-def _require_engine(options: Run | Verify | Freeze) -> None:
-    """Refuse processes out of range and missing engines before a folder is created."""
-    require_within(("--processes", options.processes or 1, 1, 1024))
-    options.where.check()
-
-
-def _play(
-    plan: BoardPlan,
-    run: RunDirectory,
-    where: ExecutorOptions,
-    processes: int | None,
-    command: str,
-    *,
-    fresh: bool,
-) -> None:
+def _play(plan: BoardPlan, run: RunDirectory, how: Playing, call: Call) -> None:
     from collapipe_env.evaluation.leaderboard.board_folder import added, results_of, write_run
     from collapipe_env.evaluation.leaderboard.board_run import play_cells
     from collapipe_env.evaluation.leaderboard.board_table import run_page
@@ -304,14 +276,13 @@ def _play(
         "rounds": plan.length,
         **({"submission_sha256": plan.player.digest} if plan.player.digest else {}),
     }
-    with started(run, command, asked, fresh=fresh) as continued:
-        say_folder(run.path, continued)
-        executor = where.build(processes)
+    with opened(run, call, asked, fresh=how.fresh):
+        executor = how.engine()
         print(
             f"playing {plan.player.name} on {', '.join(cell.name for cell in plan.cells)}: season "
             f"{plan.season.name}, {plan.length} rounds, {executor.where}"
         )
-        results = results_of(plan, play_cells(plan, executor), command)
+        results = results_of(plan, play_cells(plan, executor), str(call))
         page = run_page(results, plan.season, plan.anchors)
         write_run(run, added(run, results), plan)
     page.print(Console(highlight=False))
@@ -326,20 +297,11 @@ Options = (
 )
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe leaderboard") -> int:
-    """Run the command line; without arguments, help is printed.
-
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command, for help and notes.
-
-    Returns:
-        The exit status of :func:`~collapipe_env.cli.common.guarded`; 2 if results are not verified.
-    """
-    kind: Any = Options
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-
-    def run(options: Run | Verify | Table | Freeze, program: str, given: Sequence[str]) -> None:
-        options.run(command_line(program, given))
-
-    return run_command(kind, run, DESCRIPTION, given, program, resumable=given[0] != "table")
+main = command(
+    Options,
+    lambda asked, call: asked.run(call),
+    DESCRIPTION,
+    "collapipe leaderboard",
+    usual=("--help",),
+    brief=("table",),
+)

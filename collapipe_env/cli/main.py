@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # Imported only now, so that other commands and --help do not wait for it.
         command = import_module(f"collapipe_env.cli.{name.replace('-', '_')}")
-        status: int = command.main(rest, program=f"collapipe {name}")
+        status: int = command.main(rest)
     except KeyboardInterrupt:
         return stopped_early()
     return status

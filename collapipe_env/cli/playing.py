@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from collapipe_env.cli.common import LEARNER_OPTION, hint, require_within
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
+from collapipe_env.cli.common import chosen_learners, say_data
+from collapipe_env.cli.option_types import (
+    PROCESSES,
+    Count,
+    Episodes,
+    Fresh,
+    Learner,
+    Rounds,
+    Threads,
+    Within,
+    about,
+)
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
@@ -29,100 +37,57 @@ USUAL_SAMPLES = 2
 class EpisodeOptions:
     """Held-out episodes, the same options in train, evaluate and compare."""
 
-    episodes: int = 5
-    """Number of held-out episodes, the same for every scheduler."""
-    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds per episode; may be more than the scenario's."""
-    learner: Annotated[str, LEARNER_OPTION] = "surrogate"
+    episodes: Episodes = 5
+    rounds: Rounds = None
+    learner: Learner = "surrogate"
     processes: Annotated[
-        int | None,
-        tyro.conf.arg(metavar="INT"),
-        hint("default: 2, or 1 on a single core; depends on the engine with --executor"),
+        Count, PROCESSES, about(default="2, or 1 on a single core; depends on the engine with --executor")
     ] = None
     """Number of episodes played at once, each in its own process or job."""
     samples: Annotated[
-        int | None,
-        tyro.conf.arg(metavar="INT"),
-        hint(f"default: {USUAL_SAMPLES} if a language model is really trained, otherwise 0"),
+        Count,
+        Within(0, 100),
+        about(default=f"{USUAL_SAMPLES} if a language model is really trained, otherwise 0"),
     ] = None
     """Continuations of held-out texts that each trained language model writes at the end."""
     save_models: bool = False
     """Save each language model (style gpt2 or llama) of the first episode as a Hugging Face folder."""
 
-    @property
-    def workers(self) -> int:
-        """Worker processes."""
-        return min(2, os.cpu_count() or 1) if self.processes is None else self.processes
-
-    def check(self) -> None:
-        """Refuse values out of range.
+    def require_models(self, scenarios: Iterable[Scenario], learner: str) -> None:
+        """Refuse samples that no model can write, and models that cannot be saved.
 
         Raises:
-            ScenarioError: Names the option, its value and the allowed values.
+            ScenarioError: If the learner trains no model, a task writes no text, or a model is of a kind that
+                cannot be saved.
         """
-        require_within(
-            ("--episodes", self.episodes, 1, 100_000),
-            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
-            ("--processes", self.workers, 1, 1024),
-            ("--samples", self.samples or 0, 0, 100),
-        )
-
-    def check_samples(self, scenarios: Iterable[Scenario], learner: str) -> None:
-        """Refuse samples that no model can write.
-
-        Args:
-            scenarios: The scenarios that are played.
-
-        Raises:
-            ScenarioError: If the learner trains no model, or a task writes no text.
-        """
-        if not self.samples:
+        asked = [f"--samples {self.samples}"] * bool(self.samples) + ["--save-models"] * self.save_models
+        if not asked:
             return
         if learner != "real":
             raise ScenarioError(
-                f"--samples {self.samples} needs a trained model, and --learner {learner} has none: add "
-                "--learner real"
-            )
-        from collapipe_env.tasks import get_task
-        from collapipe_env.tasks.base import require_writing
-
-        for scenario in scenarios:
-            require_writing(get_task(scenario.workload.task))
-
-    def check_models(self, scenarios: Iterable[Scenario], learner: str) -> None:
-        """Refuse to keep models that cannot be saved.
-
-        Args:
-            scenarios: The scenarios that are played.
-
-        Raises:
-            ScenarioError: If the learner trains no model, or a model of a kind that cannot be saved.
-        """
-        if not self.save_models:
-            return
-        if learner != "real":
-            raise ScenarioError(
-                f"--save-models needs a trained model, and --learner {learner} has none: add --learner real"
+                f"{asked[0]} needs a trained model, and --learner {learner} has none: add --learner real"
             )
         from collapipe_env.models.architecture import CAUSAL_STYLES
-        from collapipe_env.tasks.base import trained_architecture
+        from collapipe_env.tasks import get_task
+        from collapipe_env.tasks.base import require_writing, trained_architecture
 
         for scenario in scenarios:
+            task = scenario.workload.task
+            if self.samples:
+                require_writing(get_task(task))
+            if not self.save_models:
+                continue
             style = trained_architecture(scenario).style
-            if not task_traits(scenario.workload.task).causal or style not in CAUSAL_STYLES:
+            if not task_traits(task).causal or style not in CAUSAL_STYLES:
                 raise ScenarioError(
                     f"--save-models: scenario {scenario.name!r} trains blocks of style {style!r} on task "
-                    f"{scenario.workload.task!r}, but only language-modelling with style "
+                    f"{task!r}, but only language-modelling with style "
                     f"{' or '.join(map(repr, CAUSAL_STYLES))} can be saved: set learning.proxy.style (or "
                     "workload.style, with the proxy off), or leave the option out"
                 )
 
     def samples_of(self, scenario: Scenario, learner: str) -> int:
-        """Continuations that each model of a scenario writes.
-
-        Args:
-            scenario: The scenario that is played.
-        """
+        """Continuations that each model of a scenario writes."""
         if self.samples is not None:
             return self.samples
         if learner != "real":
@@ -145,14 +110,12 @@ class EpisodeOptions:
 
         Args:
             scenario: The scenario; more rounds than it has make it longer.
-            schedulers: The schedulers that play.
             agents: Files of the learned scheduler, one for each training run.
             folder: Returns the folder of finished episodes for the learner and the rounds.
-            threads: Threads of PyTorch in each process.
         """
         from collapipe_env.evaluation.plan import EvaluationPlan
 
-        rounds = scenario.dynamics.rounds if self.rounds is None else self.rounds
+        rounds = self.rounds or scenario.dynamics.rounds
         return EvaluationPlan(
             scenario=lasting(scenario, self.rounds),
             schedulers=schedulers,
@@ -172,17 +135,22 @@ class EpisodeOptions:
 class PlayOptions(EpisodeOptions):
     """Episodes and how they are played: the same options in evaluate and compare."""
 
-    threads: int = 1
+    threads: Threads = 1
     """PyTorch threads per process."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming."""
+    fresh: Fresh = False
     no_figures: bool = False
     """Draw no figures."""
 
-    def check(self) -> None:
-        """Refuse values out of range, as :meth:`EpisodeOptions.check` does."""
-        super().check()
-        require_within(("--threads", self.threads, 1, 1024))
+    def usable_learner(self, scenarios: Collection[Scenario]) -> str:
+        """Return the registered name of the learner, and print a line about the user's own data.
+
+        Raises:
+            CollaPipeError: If the learner, the data, or an option of trained models cannot be used.
+        """
+        (learner,) = chosen_learners(scenarios, self.learner)
+        self.require_models(scenarios, learner)
+        say_data(scenarios)
+        return learner
 
 
 def play_and_report(
@@ -203,8 +171,6 @@ def play_and_report(
         plans: The plans to play, one for each scenario.
         run: The folder, already open.
         record: Returns further contents of the JSON file; called at the end.
-        executor: Plays the episodes.
-        figures: Whether to draw.
         several: Whether there may be several scenarios. A scheduler that cannot play one of them is then
             reported while the rest continues, and ``summary.json`` is written; otherwise ``results.json``.
         reference: Scheduler to which the others are compared; DSSRA if it plays, otherwise the first.

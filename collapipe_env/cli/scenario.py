@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import tyro
 
-from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenario, run_command
+from collapipe_env.cli.common import chosen_scenario, command
+from collapipe_env.cli.option_types import Source, TaskName
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.ground.errors import shortened
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
@@ -31,15 +31,13 @@ Examples:
 INFEASIBLE = 1
 """Exit status of ``check`` if the scenario is valid but an energy budget cannot be met."""
 
-Source = Annotated[tyro.conf.Positional[str], SCENARIO_OPTION]
-
 
 @dataclass(frozen=True)
 class Show:
     """Print a scenario with all its fields, as a YAML scenario file."""
 
-    scenario: Source
-    task: Annotated[str | None, TASK_OPTION] = None
+    scenario: tyro.conf.Positional[Source]
+    task: TaskName = None
 
     def run(self) -> int:
         """Print the scenario."""
@@ -52,8 +50,8 @@ class Show:
 class Check:
     """Print the sizes of a scenario and whether its energy budgets can be met."""
 
-    scenario: Source
-    task: Annotated[str | None, TASK_OPTION] = None
+    scenario: tyro.conf.Positional[Source]
+    task: TaskName = None
 
     def run(self) -> int:
         """Print sizes and feasibility."""
@@ -87,8 +85,8 @@ class Check:
 class Diff:
     """List the fields in which two scenarios differ, with both values."""
 
-    first: Source
-    second: Source
+    first: tyro.conf.Positional[Source]
+    second: tyro.conf.Positional[Source]
 
     def run(self) -> int:
         """Print the differences."""
@@ -112,25 +110,6 @@ Options = (
     | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[Diff, tyro.conf.subcommand("diff")]
 )
-
-
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe scenario") -> int:
-    """Run the command line.
-
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command, for help and notes.
-
-    Returns:
-        The exit status: 0, 1 if an energy budget cannot be met, 2 for bad input.
-    """
-    kind: Any = Options
-    answers: list[int] = []
-
-    def run(command: Show | Check | Diff, *_: object) -> None:
-        answers.append(command.run())
-
-    return run_command(kind, run, DESCRIPTION, arguments, program) or answers[0]
 
 
 def _play_own_processes(scenario: Scenario) -> list[str]:
@@ -177,3 +156,6 @@ def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
         ("observation", f"{FlatObserver(scenario).layout.size:,} numbers"),
         ("action", f"{action_codec(scenario).action_size:,} numbers"),
     ]
+
+
+main = command(Options, lambda asked, _: asked.run(), DESCRIPTION, "collapipe scenario")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from collapipe_env.cli.common import Call
 from collapipe_env.cli.early_end import Terminated, status_after, terminable
 from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of, steps_kept
@@ -27,15 +28,13 @@ class Training:
     Attributes:
         train: Trains in the folder of the options: a function of a module, which other processes import.
         options: Its options; ``output.out`` is its folder.
-        program: The command, for the record.
-        given: Its arguments.
+        call: The command, for the record.
         files: Files already in its folder, for a worker that does not see that folder; ``None`` if it does.
     """
 
-    train: Callable[[Options, str, Sequence[str]], None] = field(repr=False)
+    train: Callable[[Options, Call], None] = field(repr=False)
     options: Options
-    program: str
-    given: tuple[str, ...]
+    call: Call
     files: Files | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
@@ -50,7 +49,7 @@ class Training:
     def run_in(self, folder: Path) -> None:
         """Train in a folder, continuing any earlier training there."""
         options = replace(self.options, output=replace(self.options.output, out=folder))
-        self.train(options, self.program, self.given)
+        self.train(options, self.call)
 
 
 def train_one(task: Training, _: Callable[[], None]) -> Files | None:
@@ -88,22 +87,16 @@ def _train_in_worker(task: Training) -> None:
 
 
 def train_all(
-    train: Callable[[Options, str, Sequence[str]], None],
+    train: Callable[[Options, Call], None],
     options: Options,
     folders: Sequence[Path],
     executor: Executor,
-    program: str,
-    given: Sequence[str],
+    call: Call,
 ) -> None:
     """Do all unfinished trainings.
 
     Args:
-        train: Does one training.
-        options: The options of the command.
         folders: A folder for each training; seeds count up from the options' seed.
-        executor: Runs the trainings.
-        program: The command, for the record.
-        given: Arguments of the command.
 
     Raises:
         CollaPipeError: If a training fails, or its worker is lost repeatedly.
@@ -122,7 +115,7 @@ def train_all(
             output=replace(options.output, out=folder, fresh=False),
         )
         known = _unlocked(folder) if executor.apart else None
-        tasks.append(Training(train, one, program, tuple(given), known))
+        tasks.append(Training(train, one, call, known))
     finished = len(folders) - len(tasks)
     if not tasks:
         print(f"{counted(finished, 'training')} done")

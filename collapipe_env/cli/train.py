@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapipe_env.cli.common import (
+    Call,
     chosen_learners,
     chosen_scenario,
-    command_line,
+    command,
     file_digest,
-    given_options,
-    record,
-    run_command,
+    opened,
     say_data,
-    say_folder,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.several_trainings import train_all
@@ -59,34 +55,19 @@ Examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe train") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    typed = list(sys.argv[1:] if arguments is None else arguments)
-    names = given_options(typed)
-
-    def run(options: Options, program: str, given: Sequence[str]) -> None:
-        Job(options.with_recipe(names), program, given).run()
-
-    return run_command(Options, run, DESCRIPTION.format(program=program), typed, program)
-
-
 class Job:
     """One run: training, evaluation, report.
-
-    Args:
-        program: The command, for the record.
-        given: Arguments of the command.
 
     Raises:
         CollaPipeError: If an option, the scenario or the agent cannot be used; raised before anything is
             written.
     """
 
-    def __init__(self, options: Options, program: str, given: Sequence[str]) -> None:
+    def __init__(self, options: Options, call: Call) -> None:
         # Imported late, so that --help and typing errors are answered at once.
         import torch
 
-        self._options, self._program, self._given = options, program, list(given)
+        self._options, self._call = options, call
         self._scenario = chosen_scenario(
             options.training.scenario, options.training.task, options.training.dataset
         )
@@ -101,8 +82,7 @@ class Job:
         )
         asked = options.evaluation.schedulers
         self._schedulers = self._usual_schedulers() if asked is None else full_names(asked)
-        options.evaluation.check_samples([self._scenario], self._learner)
-        options.evaluation.check_models([self._scenario], self._learner)
+        options.evaluation.require_models([self._scenario], self._learner)
         self._require_schedulers()
         self._require_start()
 
@@ -112,25 +92,20 @@ class Job:
         say_data([self._scenario])
         if options.output.fresh:
             self._spare_the_agent()
-        with started(
+        # An agent there was trained with the folder's recorded options, whatever the present ones are.
+        there = not options.trains and options.evaluation.agent is None
+        with opened(
             run,
-            command_line(self._program, self._given),
+            self._call,
             self._asked(),
+            self._scenario,
             fresh=options.output.fresh,
             growing="steps" if options.trains else None,
-            # The agent there was trained with the folder's recorded options, whatever the present ones are.
-            deciding=("scenario",) if self._plays_what_is_there else None,
-        ) as continued:
-            say_folder(run.path, continued)
-            write_text(run.scenario, self._scenario.to_yaml())
+            deciding=("scenario",) if there else None,
+        ):
             if options.trains:
                 self._train()
             self._evaluate(self._history())
-
-    @property
-    def _plays_what_is_there(self) -> bool:
-        """Whether the agent is the one that an earlier run trained in this folder."""
-        return not self._options.trains and self._options.evaluation.agent is None
 
     def _default_folder(self) -> Path:
         name = folder_name(self._scenario.name)
@@ -267,13 +242,7 @@ class Job:
 
     def train_only(self) -> None:
         """Train in the folder, without a comparison: one of several trainings."""
-        with started(
-            self._run,
-            command_line(self._program, self._given),
-            self._asked(),
-            fresh=False,
-            growing="steps",
-        ):
+        with started(self._run, str(self._call), self._asked(), fresh=False, growing="steps"):
             write_text(self._run.scenario, self._scenario.to_yaml())
             self._train()
 
@@ -281,16 +250,15 @@ class Job:
         if not self._one:
             options = self._options
             executor = options.where.build(options.evaluation.processes, threads=options.training.threads)
-            train_all(_train_only, options, self._folders(), executor, self._program, self._given)
+            train_all(_train_only, options, self._folders(), executor, self._call)
             return
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
         from collapipe_env.cli.trainings import train_agent, train_graph
 
-        command, files = command_line(self._program, self._given), self._files
+        options, command, files = self._options, str(self._call), self._files
         if isinstance(files, GraphFiles):
-            train_graph(self._options, self._scenario, files, command)
+            train_graph(options, self._scenario, files, command)
         else:
-            options = self._options
             train_agent(options, self._scenario, files, self._train_learner, self._reward, command)
 
     def _history(self) -> list[dict[str, Any]]:
@@ -306,7 +274,6 @@ class Job:
         return agent_history(latest if own else self._agent_files()[0])
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
-
         options, asked = self._options, self._options.evaluation
         plan = asked.plan(
             self._scenario,
@@ -319,9 +286,7 @@ class Job:
         play_and_report(
             [plan],
             self._run,
-            lambda: record(
-                self._program,
-                self._given,
+            lambda: self._call.record(
                 scenario=self._scenario.to_dict(),
                 options=asdict(options),
                 made_for=read_json(self._run.options, "choose another place with --out"),
@@ -333,6 +298,13 @@ class Job:
         )
 
 
-def _train_only(options: Options, program: str, given: Sequence[str]) -> None:
+def _train_only(options: Options, call: Call) -> None:
     """Do one of several trainings, without a comparison."""
-    Job(options, program, given).train_only()
+    Job(options, call).train_only()
+
+
+def _run(options: Options, call: Call) -> None:
+    Job(options.with_recipe(call.given), call).run()
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe train")

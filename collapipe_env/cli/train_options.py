@@ -21,18 +21,22 @@ from collapipe_env.agents.learned.hyperparameters import (
     SACParameters,
     check_parameters,
 )
-from collapipe_env.cli.common import (
-    DATASET_OPTION,
-    LEARNER_OPTION,
-    REWARD_OPTION,
-    SCENARIO_OPTION,
-    SCHEDULERS_HELP,
-    TASK_OPTION,
-    hint,
-    require_schedulers,
-    require_within,
-)
+from collapipe_env.cli.common import require_schedulers
 from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli.option_types import (
+    OWN_HELP,
+    Count,
+    Dataset,
+    Folder,
+    Fresh,
+    Learner,
+    Schedulers,
+    Source,
+    TaskName,
+    Threads,
+    Within,
+    about,
+)
 from collapipe_env.cli.playing import EpisodeOptions
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.ground.errors import ScenarioError
@@ -54,34 +58,36 @@ DEFAULT_ENVS = {"surrogate": 64, "real": 2}
 class TrainingOptions:
     """Agent, scenario and data of the training."""
 
-    scenario: Annotated[str, SCENARIO_OPTION] = "medium"
-    task: Annotated[str | None, TASK_OPTION] = None
-    dataset: Annotated[str | None, DATASET_OPTION] = None
+    scenario: Source = "medium"
+    task: TaskName = None
+    dataset: Dataset = None
     algo: Literal["ppo", "sac", "graph"] = "ppo"
     """Learning algorithm; graph trains one net for all sizes, with gradients of the simulated round."""
     recipe: Literal["wild"] | None = None
     """A named training of graph, with --steps and --graph.* of its own; those that are given prevail."""
     steps: Annotated[
-        int | None,
-        tyro.conf.arg(metavar="INT"),
-        hint("default: 600,000 for ppo, 200,000 for sac, 36,000 for graph; 2,000 with --train-learner real"),
+        Count,
+        Within(1, 10**10),
+        about(default="600,000 for ppo, 200,000 for sac, 36,000 for graph; 2,000 with --train-learner real"),
     ] = None
     """Rounds, or gradient steps for graph; a larger number lengthens a finished training."""
-    envs: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --train-learner real")
-    ] = None
+    envs: Annotated[Count, Within(1, 4096), about(default="64; 2 with --train-learner real")] = None
     """Number of environments that play at once."""
-    train_learner: Annotated[str, LEARNER_OPTION] = "surrogate"
+    train_learner: Learner = "surrogate"
     reward: Annotated[
         str | None,
-        REWARD_OPTION,
-        hint("default: lyapunov; time_to_target if participation or local steps are open"),
+        about(
+            "NAME",
+            "lyapunov; time_to_target if participation or local steps are open",
+            "Reward that the agent maximises: lyapunov or drift_plus_penalty (delay against energy queues), "
+            f"delay, time_to_target, {OWN_HELP}",
+        ),
     ] = None
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED)] = 0
     """Seed of weights, exploration and training episodes."""
-    runs: int = 1
+    runs: Annotated[int, Within(1, 1000)] = 1
     """Trainings with the seeds --seed, --seed + 1, ..., --processes at once; one row of the comparison."""
-    threads: int = 1
+    threads: Threads = 1
     """PyTorch threads per process; one is fastest for models this small."""
 
 
@@ -89,21 +95,17 @@ class TrainingOptions:
 class EvaluationOptions(EpisodeOptions):
     """The comparison afterwards, on held-out episodes that are the same for every scheduler."""
 
-    learner: Annotated[str, LEARNER_OPTION] = "real"
+    learner: Learner = "real"
     schedulers: Annotated[
-        tuple[str, ...] | None,
-        tyro.conf.arg(
-            metavar="NAME ...",
-            help=f"Schedulers to compare: {SCHEDULERS_HELP}",
-            help_behavior_hint="(default: agent dssra pipeline random, zoo:graph if budgets are per round, "
-            "and the zoo's PPO and SAC agents for the scenario)",
+        Schedulers,
+        about(
+            default="agent dssra pipeline random, zoo:graph if budgets are per round, and the zoo's PPO and "
+            "SAC agents for the scenario"
         ),
     ] = None
     evaluate_only: bool = False
     """Do not train: evaluate the best agent in the folder."""
-    agent: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE|zoo:NAME"), hint("default: the one trained here")
-    ] = None
+    agent: Annotated[Path | None, about("FILE|zoo:NAME", "the one trained here")] = None
     """Do not train: evaluate this saved agent, or an agent of the zoo."""
 
 
@@ -111,17 +113,10 @@ class EvaluationOptions(EpisodeOptions):
 class OutputOptions:
     """Folder, tracking and figures."""
 
-    out: Annotated[
-        Path | None,
-        tyro.conf.arg(metavar="FOLDER"),
-        hint("default: runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>"),
-    ] = None
+    out: Annotated[Folder, about(default="runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>")] = None
     """Folder for checkpoints, TensorBoard curves, episodes, figures and results."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming."""
-    track: Annotated[
-        Literal["wandb", "mlflow"] | None, tyro.conf.arg(metavar="wandb|mlflow"), hint("default: none")
-    ] = None
+    fresh: Fresh = False
+    track: Annotated[Literal["wandb", "mlflow"] | None, about("wandb|mlflow", "none")] = None
     """Also log the training to Weights & Biases or MLflow."""
     no_figures: bool = False
     """Draw no figures."""
@@ -144,9 +139,6 @@ class Options:
 
     def with_recipe(self, given: Iterable[str]) -> Options:
         """The options with the recipe's values in place of those that are not given.
-
-        Args:
-            given: Names of the given options, with their hyphens.
 
         Raises:
             ScenarioError: The recipe is of another algorithm.
@@ -185,11 +177,7 @@ class Options:
         return DEFAULT_STEPS[self.training.algo, self._like] if asked is None else asked
 
     def whole_steps(self, done: int) -> int:
-        """Rounds after which the training ends: PPO completes its current rollout.
-
-        Args:
-            done: Rounds before it begins.
-        """
+        """Rounds after which a training ends that begins after some: PPO completes its current rollout."""
         if self.training.algo == "graph":
             return self.steps
         rollout = self.envs * (self.ppo.rollout_steps if self.training.algo == "ppo" else 1)
@@ -207,7 +195,7 @@ class Options:
         return "surrogate" if self.training.train_learner == "surrogate" else "real"
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse values out of range and combinations that make no sense.
+        """Refuse combinations that make no sense.
 
         Raises:
             ScenarioError: Names the option, its value and the allowed values.
@@ -229,14 +217,6 @@ class Options:
                     f"--{name}.* options with --algo {training.algo}: they are of another algorithm; leave "
                     f"them out, or give --{training.algo}.* options"
                 )
-        require_within(
-            ("--steps", self.steps, 1, 10**10),
-            ("--envs", self.envs, 1, 4096),
-            ("--seed", training.seed, 0, LARGEST_SEED),
-            ("--runs", training.runs, 1, 1000),
-            ("--threads", training.threads, 1, 1024),
-        )
-        evaluation.check()
         if self.output.track is not None and self.trains:
             from collapipe_env.agents.learned.tracking import require_tracker
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,7 @@ LEAST_BETWEEN_VALIDATIONS = 100
 
 
 def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
-    """Return the files of a training.
-
-    Args:
-        folder: Folder of the training.
-    """
+    """Return the files of the training in a folder."""
     if options.training.algo == "graph":
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
 
@@ -55,35 +52,26 @@ def steps_kept(files: TrainingFiles | GraphFiles) -> int:
 def train_agent(
     options: Options, scenario: Scenario, files: TrainingFiles, learner: str, reward: str, command: str
 ) -> None:
-    """Train PPO or SAC.
-
-    Args:
-        learner: Learner to train with.
-        reward: Reward to train with.
-        command: Command, for the record.
-    """
+    """Train PPO or SAC."""
     from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
 
     algorithm = options.training.algo
     assert algorithm != "graph"
     before = training_state(files)
     if before.steps >= options.steps:
-        print(f"training is done: {before.steps:,} steps")
+        _say_done(before.steps)
         return
-    verb = "going on" if before.steps else "training"
-    print(
-        f"{verb}: {algorithm.upper()} on {scenario.name!r}, {options.steps:,} steps on "
-        f"{options.envs} environments, {learner} learner, from step {before.steps:,}"
-    )
+    notes = []
     whole = options.whole_steps(before.steps)
     if whole != options.steps:
-        print(f"  rounded up to {whole:,} steps, because a training ends with a whole rollout")
+        notes.append(f"rounded up to {whole:,} steps, because a training ends with a whole rollout")
     if before.planned and before.planned < options.steps:
-        print(
-            f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate follows "
-            "the longer schedule from here"
+        notes.append(
+            f"lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate follows the "
+            "longer schedule from here"
         )
-    print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
+    what = f"{options.steps:,} steps on {options.envs} environments, {learner} learner"
+    _say_start(f"{algorithm.upper()} on {scenario.name!r}, {what}", before.steps, files, notes)
     plan = TrainingPlan(
         scenario=scenario,
         algorithm=algorithm,
@@ -102,13 +90,7 @@ def train_agent(
 
 
 def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command: str) -> None:
-    """Train the graph net.
-
-    Args:
-        scenario: Scenario whose validations are shown.
-        files: Files of the training.
-        command: Command, for the record.
-    """
+    """Train the graph net, and show its validations on a scenario."""
     from collapipe_env.agents.learned.graph.graph_files import systems_of
     from collapipe_env.agents.learned.graph.graph_run import GraphPlan
     from collapipe_env.agents.learned.graph.graph_training import GraphTraining
@@ -124,17 +106,23 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
     )
     training = GraphTraining(plan, files)
     if training.done:
-        print(f"training is done: {training.steps:,} steps")
+        _say_done(training.steps)
         return
-    verb = "going on" if training.steps else "training"
     left_out = f" without {', '.join(options.graph.without)}" if options.graph.without else ""
-    print(
-        f"{verb}: graph net{left_out} on {systems_of(plan.parameters)}; {plan.steps:,} "
-        f"gradient steps, from step {training.steps:,}; validations are on {scenario.name!r}"
-    )
-    print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
+    what = f"{plan.steps:,} gradient steps, validations on {scenario.name!r}"
+    _say_start(f"graph net{left_out} on {systems_of(plan.parameters)}; {what}", training.steps, files)
     training.run()
     _sum_up(training.best, training.seconds, files)
+
+
+def _say_done(steps: int) -> None:
+    print(f"training is done: {steps:,} steps")
+
+
+def _say_start(what: str, step: int, files: TrainingFiles | GraphFiles, notes: Sequence[str] = ()) -> None:
+    print(f"{'going on' if step else 'training'}: {what}, from step {step:,}")
+    for note in (*notes, f"curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}"):
+        print(f"  {note}")
 
 
 def _sum_up(best: Score | None, seconds: float, files: TrainingFiles | GraphFiles) -> None:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from collapipe_env.cli.common import (
-    SCENARIO_OPTION,
-    chosen_scenario,
-    command_line,
-    hint,
-    record,
-    require_within,
-    run_command,
-    say_folder,
-)
+from collapipe_env.cli.common import Call, chosen_scenario, command, opened, print_pages
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.evaluation.provenance import started
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
+from collapipe_env.cli.option_types import (
+    PROCESSES,
+    Count,
+    Folder,
+    Fresh,
+    Rounds,
+    Source,
+    Within,
+    about,
+)
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.ground.files import write_json, write_text
+from collapipe_env.ground.progress import progress_bar
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -50,66 +50,37 @@ Examples:
 class Options:
     """All options."""
 
-    scenario: Annotated[tyro.conf.Positional[str], SCENARIO_OPTION]
-    scheduler: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dssra-plus"
+    scenario: tyro.conf.Positional[Source]
+    scheduler: Annotated[str, about("NAME")] = "dssra-plus"
     """Scheduler to tune: dssra-plus, or your own (file.py:Name) that reads the section dssra_plus."""
-    candidates: int = 48
+    candidates: Annotated[int, Within(1, 10_000)] = 48
     """Number of candidates (sets of scalars), including the neutral one."""
-    episodes: int = 8
+    episodes: Annotated[int, Within(1, 1000)] = 8
     """Episodes per candidate, the same for all."""
-    check_episodes: int = 16
+    check_episodes: Annotated[int, Within(1, 1000)] = 16
     """Fresh episodes on which the best candidate is compared with the neutral one."""
-    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds per episode; may be more than the scenario's."""
-    seed: int = 0
+    rounds: Rounds = None
+    seed: Annotated[int, Within(0, 4999)] = 0
     """Seed of the search and of its episodes."""
-    write: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: only print them")] = None
+    write: Annotated[Path | None, about("FILE", "only print them")] = None
     """File of the same scenario into which to write the scalars; everything else in it stays."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/tune-<scenario>-seed<seed>")
-    ] = None
+    out: Annotated[Folder, about(default="runs/tune-<scenario>-seed<seed>")] = None
     """Folder for finished candidates and the report."""
-    fresh: bool = False
-    """Start over in the folder instead of resuming."""
-    processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 1; depends on the engine with --executor")
-    ] = None
+    fresh: Fresh = False
+    processes: Annotated[Count, PROCESSES, about(default="1; depends on the engine with --executor")] = None
     """Number of candidates played at once, each in its own process or job."""
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
-    def check(self) -> None:
-        """Refuse values out of range.
 
-        Raises:
-            ScenarioError: Names the option, its value and what is possible.
-        """
-        require_within(
-            ("--candidates", self.candidates, 1, 10_000),
-            ("--episodes", self.episodes, 1, 1000),
-            ("--check-episodes", self.check_episodes, 1, 1000),
-            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
-            ("--seed", self.seed, 0, 4999),
-            ("--processes", 1 if self.processes is None else self.processes, 1, 1024),
-        )
-        self.where.check()
-
-
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tune") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, call: Call) -> None:
     # Imported late, so that --help and typing errors are answered at once.
-    from rich.console import Console
-
     from collapipe_env.evaluation.tuning import TuningPlan, tune
     from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
     from collapipe_env.evaluation.tuning_search import require_cma
     from collapipe_env.evaluation.tuning_space import tunable
     from collapipe_env.scenario.section_writing import require_replaceable, section_lines, write_scalars
 
-    options.check()
+    options.where.check()
     scenario = chosen_scenario(options.scenario, None, None)
     names = tunable(scenario)
     require_cma()
@@ -127,7 +98,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         candidates=options.candidates,
         episodes=options.episodes,
         check_episodes=options.check_episodes,
-        rounds=scenario.dynamics.rounds if options.rounds is None else options.rounds,
+        rounds=options.rounds or scenario.dynamics.rounds,
         seed=options.seed,
         folder=run.candidates,
     )
@@ -140,10 +111,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         "rounds": plan.rounds,
         "seed": plan.seed,
     }
-    command = command_line(program, given)
-    with started(run, command, asked, fresh=options.fresh) as continued:
-        say_folder(run.path, continued)
-        write_text(run.scenario, plan.scenario.to_yaml())
+    with opened(run, call, asked, plan.scenario, fresh=options.fresh):
         print(
             f"tuning {', '.join(names)} of {scheduler} on {scenario.name}: {plan.candidates} candidates, "
             f"{plan.episodes} episodes of {plan.rounds} rounds each"
@@ -152,21 +120,16 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         with _Progress(plan) as progress:
             tuned = tune(plan, progress.round, progress.trial, executor, progress.again)
         page = tuning_page(plan, tuned)
-        lines = section_lines(tuned.chosen, [command])
-        write_json(run.tuning, {**record(program, given, **tuning_record(tuned)), "section": lines})
+        lines = section_lines(tuned.chosen, [str(call)])
+        write_json(run.tuning, {**call.record(**tuning_record(tuned)), "section": lines})
         write_text(run.table, page.markdown() + "\n```yaml\n" + "\n".join(lines) + "\n```\n")
         if options.write is not None:
-            write_scalars(options.write, scenario, tuned.chosen, [command])
-        console = Console(highlight=False)
-        console.print()
-        page.print(console)
-        console.print()
-        console.print("\n".join(lines), markup=False, soft_wrap=True)
-        console.print()
+            write_scalars(options.write, scenario, tuned.chosen, [str(call)])
+        print_pages(page)
+        print("\n".join(lines), end="\n\n")
         if options.write is not None:
-            console.print(f"written:   {options.write}", markup=False, soft_wrap=True)
-        console.print(f"table:     {run.table}", markup=False, soft_wrap=True)
-        console.print(f"tuning:    {run.tuning}", markup=False, soft_wrap=True)
+            print(f"written:   {options.write}")
+        print(f"table:     {run.table}\ntuning:    {run.tuning}")
 
 
 def _untuned(scenario: Scenario) -> Scenario:
@@ -178,8 +141,6 @@ class _Progress:
     """The progress bar over the rounds of all candidates, and a line for each finished one."""
 
     def __init__(self, plan: TuningPlan) -> None:
-        from collapipe_env.ground.progress import progress_bar
-
         self._rounds = plan.rounds
         # Without the rounds of the check: only the end shows whether there is one.
         self._bar = progress_bar(plan.candidates * plan.rounds, "tuning", "rounds")
@@ -211,3 +172,6 @@ class _Progress:
             f"{place:>17}  priced {priced:8.3f} s  delay {delay:8.3f} s  {scalars_text(trial.scalars)}"
             f"{over}{'  (kept)' if known else ''}"
         )
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe tune")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from typing import Any, get_type_hints
 
@@ -25,10 +25,6 @@ NUMBERS = ConstructorRegistry()
 
 def refuse_slips(kind: object, arguments: Sequence[str]) -> None:
     """Refuse what tyro would report without a remedy; all other errors are left to it.
-
-    Args:
-        kind: Class of the command's options.
-        arguments: Its command line.
 
     Raises:
         ScenarioError: Names the word and what was probably meant.
@@ -67,28 +63,26 @@ def _scenario_of(word: str) -> str | None:
     return next(iter(difflib.get_close_matches(word[:100], scenario_names(), n=1)), None)
 
 
+_WANTED = {int: "a whole number, such as 5", float: "a number, such as 0.5"}
+
+
 @NUMBERS.primitive_rule
 def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
     """Options of whole and of real numbers."""
-    if info.type is int:
-        return _spec(int, "INT", "a whole number, such as 5")
-    if info.type is float:
-        return _spec(float, "FLOAT", "a number, such as 0.5")
-    return None
+    kind: type[float] | None = next((kind for kind in _WANTED if info.type is kind), None)
+    if kind is None:
+        return None
 
-
-def _spec(kind: Callable[[str], float], metavar: str, wanted: str) -> PrimitiveConstructorSpec[float]:
     def read(words: list[str]) -> float:
         try:
             return kind(words[0])
         except ValueError:
-            raise ValueError(f"give {wanted}, not {shortened(words[0])!r}") from None
+            raise ValueError(f"give {_WANTED[kind]}, not {shortened(words[0])!r}") from None
 
-    kinds = (int,) if kind is int else (int, float)
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=metavar,
+        metavar=kind.__name__.upper(),
         instance_from_str=read,
-        is_instance=lambda value: isinstance(value, kinds),
+        is_instance=lambda value: isinstance(value, (int, kind)),
         str_from_instance=lambda value: [str(value)],
     )

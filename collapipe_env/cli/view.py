@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from collapipe_env.cli.common import hint, require_within, run_command
+from collapipe_env.cli.common import command
+from collapipe_env.cli.option_types import Within, about
 from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import DataError, ScenarioError
@@ -37,39 +37,25 @@ Examples:
 class Options:
     """All options."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: Annotated[tyro.conf.Positional[Path], about("RUN")]
     """Folder of the run."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: RUN/view.html")] = None
+    out: Annotated[Path | None, about("FILE", "RUN/view.html")] = None
     """File for the page."""
-    scenario: Annotated[
-        str | None, tyro.conf.arg(metavar="NAME|FILE.py:NAME"), hint("default: the first")
-    ] = None
+    scenario: Annotated[str | None, about("NAME|FILE.py:NAME", "the first")] = None
     """Scenario to show. A file.py:Name is run first, for your own processes and tasks."""
-    scheduler: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="NAME ..."), hint("default: all; for a video, the reference")
-    ] = ()
+    scheduler: Annotated[tuple[str, ...], about("NAME ...", "all; for a video, the reference")] = ()
     """Schedulers to show."""
-    episode: int = 0
+    episode: Annotated[int, Within(0, 100_000)] = 0
     """Held-out episode to show, counted from 0."""
-    video: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE.gif|FILE.mp4"), hint("default: write a page")
-    ] = None
+    video: Annotated[Path | None, about("FILE.gif|FILE.mp4", "write a page")] = None
     """Write a video of the episode instead of the page; MP4 needs the program ffmpeg."""
-    frames: int = 100
+    frames: Annotated[int, Within(1, 10_000)] = 100
     """Largest number of frames; of longer episodes, evenly spaced rounds are shown."""
-    fps: float = 5.0
+    fps: Annotated[float, Within(0.1, 60)] = 5.0
     """Frames per second of the video."""
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe view") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
-
-
 def _run(options: Options, *_: object) -> None:
-    require_within(("--episode", options.episode, 0, 100_000), ("--frames", options.frames, 1, 10_000))
-    if not 0.1 <= options.fps <= 60.0:
-        raise DataError(f"--fps = {options.fps:g}: use a number from 0.1 to 60")
     from collapipe_env.evaluation.view.page_file import ENDINGS
     from collapipe_env.evaluation.view.run_page import Choice, chosen_results, page_of
     from collapipe_env.evaluation.view.stored_run import read_run
@@ -116,3 +102,6 @@ def _run(options: Options, *_: object) -> None:
 
 def _one_more(bar: tqdm[Any]) -> None:
     bar.update(1)
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe view")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-import tyro
 from numba.core import event
 
-from collapipe_env.cli.common import OWN_HELP, UNTRAINED_HELP, hint, run_command
+from collapipe_env.cli.common import command
+from collapipe_env.cli.option_types import OWN_HELP, UNTRAINED_HELP, NotEmpty, about
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.ground.compiled import cache_folder, own_module
@@ -41,16 +41,17 @@ class Options:
 
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers whose searches to compile: {UNTRAINED_HELP}"),
-        hint("default: all"),
+        NotEmpty("dssra"),
+        about("NAME ...", "all", f"Schedulers whose searches to compile: {UNTRAINED_HELP}"),
     ] = None
     scenarios: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(
-            metavar="NAME ...",
-            help=f"Compile only for a round of these: shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}",
+        NotEmpty("medium"),
+        about(
+            "NAME ...",
+            "all that any scenario may need",
+            f"Compile only for a round of these: shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}",
         ),
-        hint("default: all that any scenario may need"),
     ] = None
 
 
@@ -71,39 +72,10 @@ class _Count(event.Listener):
         pass
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe warm-up") -> int:
-    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-
-    def run(options: Options, *_: object) -> None:
-        warm_up(options.schedulers, options.scenarios)
-
-    return run_command(Options, run, DESCRIPTION, arguments, program)
-
-
-def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | None = None) -> int:
-    """Play a round of everything that is compiled, and print the time.
-
-    Args:
-        schedulers: Schedulers whose searches to compile; all by default.
-        scenarios: Scenarios, as names or files; only the functions that a round of them needs are compiled.
-            By default everything that any scenario may need is compiled.
-
-    Returns:
-        Number of functions that were compiled; 0 if all were compiled already.
-
-    Raises:
-        ScenarioError: If a list is empty, a scheduler or a scenario is not known, or none of the schedulers
-            that were named can play.
-    """
-    for option, asked, example in (
-        ("--schedulers", schedulers, "dssra"),
-        ("--scenarios", scenarios, "medium"),
-    ):
-        if asked is not None and not asked:
-            raise ScenarioError(
-                f"{option} is empty: name at least one, such as {example}, or leave {option} out"
-            )
-    names = (*scheduler_names(), *_compiled_agents()) if schedulers is None else tuple(schedulers)
+def _run(options: Options, *_: object) -> None:
+    """Play a round of everything that is compiled, and print the time."""
+    schedulers, scenarios = options.schedulers, options.scenarios
+    names = (*scheduler_names(), *_compiled_agents()) if schedulers is None else schedulers
     for name in names:
         require_scheduler(name)
     if scenarios is None:
@@ -145,7 +117,6 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
     else:
         seconds = time.perf_counter() - start
         print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")
-    return count.compiled
 
 
 def _named_scenario(source: str) -> Scenario:
@@ -196,3 +167,6 @@ def _play(name: str, scenario: Scenario) -> None:
     from collapipe_env.evaluation.episode import play_episode
 
     play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")
+
+
+main = command(Options, _run, DESCRIPTION, "collapipe warm-up")

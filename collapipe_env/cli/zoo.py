@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from collapipe_env.cli.common import run_command
+from collapipe_env.cli.common import command
+from collapipe_env.cli.option_types import about
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.files import read_regular
 from collapipe_env.zoo import shipped_agents
@@ -59,7 +58,8 @@ class List:
 class Show:
     """Print an agent's card and the path of its file, whose checksum is verified."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME", help="Name of an agent.")]
+    name: Annotated[tyro.conf.Positional[str], about("NAME")]
+    """Name of an agent."""
 
     def run(self) -> None:
         """Print card and path."""
@@ -80,13 +80,10 @@ class Show:
 class Export:
     """Write the part of a checkpoint that plays, without what only training needs."""
 
-    checkpoint: Annotated[
-        tyro.conf.Positional[Path],
-        tyro.conf.arg(metavar="CHECKPOINT", help="A checkpoint of collapipe train."),
-    ]
-    out: Annotated[
-        tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT", help="The .safetensors file to write.")
-    ]
+    checkpoint: Annotated[tyro.conf.Positional[Path], about("CHECKPOINT")]
+    """A checkpoint of collapipe train."""
+    out: Annotated[tyro.conf.Positional[Path], about("OUT")]
+    """The .safetensors file to write."""
 
     def run(self) -> None:
         """Write the file and print its size."""
@@ -113,25 +110,9 @@ Options = (
 )
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe zoo") -> int:
-    """Run the command line; without arguments, the agents are listed.
-
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command, for help and notes.
-
-    Returns:
-        The exit status: 0, or 2 for bad input.
-    """
-    kind: Any = Options
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["list"]
-
-    def run(command: List | Show | Export, *_: object) -> None:
-        command.run()
-
-    return run_command(kind, run, DESCRIPTION, given, program)
-
-
 def _size(count: int) -> str:
     """A number of bytes, in words."""
     return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1e6:,.1f} MB"
+
+
+main = command(Options, lambda asked, _: asked.run(), DESCRIPTION, "collapipe zoo", usual=("list",))

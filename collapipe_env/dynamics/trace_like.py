@@ -14,7 +14,6 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.trace_files.trace import Trace
-from collapipe_env.trace_files.trace_fits import Mixture
 from collapipe_env.trace_files.trace_formats import Quantity
 
 SECONDS = 1800
@@ -45,11 +44,6 @@ class Profile(NamedTuple):
     times_s: tuple[float, float]
     lowest_db: float
     highest_db: float
-
-    @property
-    def mixture(self) -> Mixture:
-        """The two processes."""
-        return Mixture(self.weights, self.times_s)
 
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(

@@ -28,12 +28,9 @@ R = TypeVar("R")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile to machine code on first call and keep the result in the on-disk cache.
+    """Compile a function of numbers, arrays and named tuples on first call, and keep the result on disk.
 
     The interpreter's lock is released while the function runs.
-
-    Args:
-        function: A function of numbers, NumPy arrays and named tuples of numbers.
     """
     return _compile(function)
 
@@ -43,19 +40,12 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
 
     It lacks the wrapper for calls from Python, which unpacks named tuples of arrays and takes much of the
     compile time. It is not kept on disk by itself, only as part of its callers.
-
-    Args:
-        function: A function of numbers, NumPy arrays and named tuples of numbers.
     """
     return _compile_inner(function)
 
 
 def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
-    """Return an inner function, compiled to be called from Python.
-
-    Args:
-        inner: Function from :func:`compiled_inner` or :func:`compiled_leaf`.
-    """
+    """Return a function of :func:`compiled_inner` or :func:`compiled_leaf`, to be called from Python."""
     plain: Callable[P, R] = getattr(inner, "py_func", inner)  # with NUMBA_DISABLE_JIT=1 it is plain already
     return compiled(plain)
 
@@ -65,30 +55,19 @@ def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
 
     References to arrays then need no counting, which otherwise takes as long as ten additions for every array
     argument, and much of the compile time.
-
-    Args:
-        function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
     """
     return _compile_inner(function, _nrt=False)
 
 
 def jitable(function: Callable[P, R]) -> Callable[P, R]:
-    """Let compiled code call a function that works on numbers and arrays alike; Python runs it uncompiled.
-
-    Args:
-        function: A function of numbers or arrays.
-    """
+    """Let compiled code call a function that works on numbers and arrays alike; Python runs it uncompiled."""
     register: Any = register_jitable
     registered: Callable[P, R] = register(function)
     return registered
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as :func:`compiled_leaf` does, and inline the code in its callers: for the innermost loops.
-
-    Args:
-        function: A function as for :func:`compiled_leaf`.
-    """
+    """Compile as :func:`compiled_leaf` does, and inline the code in its callers: for the innermost loops."""
     return _compile_inner(function, _nrt=False, forceinline=True)
 
 
@@ -127,11 +106,7 @@ _cache_paths: set[str] = set()
 
 
 def own_module(event: Any) -> list[str]:
-    """Return the parts of the module name of the function that Numba compiles; empty outside the package.
-
-    Args:
-        event: Numba's event ``numba:compile``.
-    """
+    """Return the parts of the module name of an event ``numba:compile``; empty outside the package."""
     function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
     module = str(getattr(function, "__module__", "")).split(".")
     return module if module[0] == "collapipe_env" else []

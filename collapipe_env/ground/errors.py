@@ -91,34 +91,21 @@ class MissingPackageError(CollaPipeError, ModuleNotFoundError):
 def shown(value: object, longest: int = 300) -> str:
     """Return a value as messages show it: like ``repr``, but always short and without errors.
 
-    Args:
-        value: Anything, however large or deep.
-        longest: Approximate number of characters to keep.
-
-    Returns:
-        Its representation, shortened by ``...``; for an integer of very many digits, its size.
+    However large or deep it is, about ``longest`` characters are kept; of an integer of very many digits, its
+    size is given.
     """
     return shortened(_SHORT.repr(value), longest)
 
 
 def shortened(text: str, longest: int = 300) -> str:
-    """Return a text as messages show it, without its middle if it is too long.
-
-    Args:
-        text: Part of a message that comes from a file.
-        longest: Approximate number of characters to keep.
-    """
+    """Return a text as messages show it, without its middle if it is much longer than ``longest``."""
     if len(text) <= longest:
         return text
     return f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
 
 
 def place_of(root: str, keys: Iterable[str | int]) -> str:
-    """Return the place of a value in nested data, such as ``root.stages[2].shares``.
-
-    Args:
-        keys: Names of fields and positions in lists, from the outside in.
-    """
+    """Return the place of a value in nested data, such as ``root.stages[2].shares``."""
     place = root
     for key in keys:
         place += f"[{key}]" if isinstance(key, int) else f".{key}" if place else str(key)
@@ -147,9 +134,6 @@ def fits_a_line(text: str) -> bool:
 
     Line breaks, control characters, halves of surrogate pairs and marks that reverse the direction of writing
     cannot: they would act on the terminal or the page instead of being shown.
-
-    Args:
-        text: The name.
     """
     return text.isprintable() or all(
         c.isprintable() or c in _JOINERS or unicodedata.category(c) == "Zs" for c in text
@@ -162,7 +146,6 @@ def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
     Args:
         error: The error, of any library.
         lines: Number of its lines to keep, joined into one.
-        longest: Approximate number of characters to keep.
 
     Returns:
         The text; the name of the error's class if it has none.

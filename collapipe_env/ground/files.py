@@ -192,11 +192,7 @@ def read_gzip(path: Path, largest: int) -> bytes:
 
 
 def unpacked_limit(packed: int) -> int:
-    """Return the most bytes that an archive may unpack to.
-
-    Args:
-        packed: Its own size [byte].
-    """
+    """Return the most bytes that an archive of some size [byte] may unpack to."""
     return max(UNPACKED_ANYWAY, UNPACKED_TIMES * packed)
 
 
@@ -265,11 +261,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def json_digest(content: Any) -> str:
-    """Return the SHA-256 of plain data as JSON with sorted names, in hexadecimal digits.
-
-    Args:
-        content: The data.
-    """
+    """Return the SHA-256 of plain data as JSON with sorted names, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

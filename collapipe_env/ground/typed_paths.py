@@ -11,10 +11,7 @@ from collapipe_env.ground.errors import DataError, shortened
 
 
 def given_path(text: str) -> Path:
-    """Return a path with ``~`` expanded, whether or not something is there.
-
-    Args:
-        text: The path as typed.
+    """Return a typed path with ``~`` expanded, whether or not something is there.
 
     Raises:
         DataError: If it cannot be looked up, or is a folder that cannot be listed.

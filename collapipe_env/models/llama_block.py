@@ -37,7 +37,7 @@ class LlamaBlock(AdaptedMaps):
         """
         super().__init__()
         try:
-            require_heads(architecture.width, architecture.heads, architecture.kv_heads)
+            require_heads("llama", architecture.width, architecture.heads, architecture.kv_heads)
         except ValueError as error:
             raise ScenarioError(str(error)) from None
         d, f, kv = architecture.width, architecture.feedforward, architecture.kv_width

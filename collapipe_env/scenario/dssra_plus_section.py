@@ -14,22 +14,12 @@ from collapipe_env.scenario.fields import real, spec
 class DSSRAPlusSpec:
     """Scalars of the scheduler ``dssra-plus`` ([X]); with the defaults it is DSSRA (`docs/dssra_plus.md`)."""
 
-    migration_weight: float = real(
-        1.0, "weight of moving blocks in its plans, 1 for their price", "1", ge=0, le=1e3
-    )
-    heat_price: float = real(
-        0.0, "delay that a joule in a device at its set point is worth", "s/J", ge=0, le=1e6
-    )
-    heat_start: float = real(0.5, "thermal headroom at which the price of heat begins", "1", ge=0, le=0.99)
-    channel_weight: float = real(
-        1.0, "weight of the gains that are seen against a link's mean", "1", ge=0, le=1
-    )
-    failure_price: float = real(
-        0.0, "delay that the failure of a device with blocks is worth", "s", ge=0, le=1e6
-    )
-    gain_caution: float = real(
-        0.0, "deviations of a device-to-device link that its gain is taken lower", "1", ge=0, le=10
-    )
+    migration_weight: float = real(1.0, "weight of moving blocks in its plans, 1 for their price", "[0, 1e3]")
+    heat_price: float = real(0.0, "delay that a joule in a device at its set point is worth", "[0, 1e6] s/J")
+    heat_start: float = real(0.5, "thermal headroom at which the price of heat begins", "[0, 0.99]")
+    channel_weight: float = real(1.0, "weight of the gains that are seen against a link's mean", "[0, 1]")
+    failure_price: float = real(0.0, "delay that the failure of a device with blocks is worth", "[0, 1e6] s")
+    gain_caution: float = real(0.0, "deviations by which a hop's gain is taken lower", "[0, 10]")
 
     @property
     def is_neutral(self) -> bool:

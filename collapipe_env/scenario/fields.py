@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args, get_origin
 
@@ -45,26 +46,28 @@ def spec(cls: type[T]) -> type[T]:
     return cast("type[T]", built)
 
 
-def real(
-    default: float | None,
-    meaning: str,
-    unit: str,
-    *,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-) -> Any:
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_RANGE = re.compile(r"([\[(])([^ ,]+), ([^ ,]+)([\])])(?: (\S+))?")
+
+
+def real(default: float | None, meaning: str, limits: str) -> Any:
     """Declare a float field (integers are accepted, strings and booleans are not).
 
     Args:
         default: Its default; with ``None`` the field may be null.
-        unit: Unit of the number, ``"1"`` for a pure number.
+        limits: Its range as an interval, and its unit, such as ``"(0, 1e6] W"``; without a unit for a pure
+            number. A parenthesis excludes the bound.
     """
-    bounds = {"at least": ge, "above": gt, "at most": le, "below": lt}
-    said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
-    text = f"{meaning}; unit {unit}, range {said}{_or_null(default)}"
-    return Field(default, kw_only=True, strict=True, ge=ge, gt=gt, le=le, lt=lt, description=text)
+    parts = _RANGE.fullmatch(limits)
+    assert parts is not None, limits
+    least, low, high, most, unit = parts.groups()
+    bounds: dict[str, Any] = {
+        "ge" if least == "[" else "gt": float(low),
+        "le" if most == "]" else "lt": float(high),
+    }
+    said = " and ".join(f"{_BOUNDS[name]} {bound:g}" for name, bound in bounds.items())
+    text = f"{meaning}; unit {unit or 1}, range {said}{_or_null(default)}"
+    return Field(default, kw_only=True, strict=True, description=text, **bounds)
 
 
 def whole(default: int | None, meaning: str, low: int, high: int) -> Any:
@@ -78,7 +81,7 @@ def switch(default: bool, meaning: str) -> Any:
     return Field(default, kw_only=True, strict=True, description=f"{meaning}; no unit, true or false")
 
 
-def described(default: Any, text: str) -> Any:
+def field(default: Any, text: str) -> Any:
     """Declare a field by meaning, unit and range; the choices of a ``Literal`` are added."""
     return Field(default, kw_only=True, description=text)
 

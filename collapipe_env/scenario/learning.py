@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from collapipe_env.scenario.fields import Text, described, real, spec, switch, whole
+from collapipe_env.scenario.fields import Text, field, real, spec, switch, whole
 from collapipe_env.scenario.style_fields import Style, require_heads
 
 
@@ -22,29 +22,18 @@ class ProxySpec:
             whose FLOPs, parameters and activations are those of ``workload.style``.
     """
 
-    style: Style | None = described("bert", "style of blocks and embedding, as priced if null")
+    style: Style | None = field("bert", "style of blocks and embedding, as priced if null")
     width: int = whole(32, "model width d, a multiple of heads", 2, 8192)
     feedforward: int = whole(64, "feed-forward width d_ff", 1, 65536)
     heads: int = whole(2, "attention heads, a divisor of the width", 1, 256)
-    sequence_length: int = whole(
-        32, "tokens per sample, to which longer texts are cut and shorter ones padded", 2, 8192
-    )
-    vocabulary: int = whole(
-        2000, "rows of the embedding table, the most tokens that the tokeniser learns", 64, 1_000_000
-    )
-    kv_heads: int = whole(
-        0, "heads of keys and values with style llama, a divisor of heads; 0 for all", 0, 256
-    )
+    sequence_length: int = whole(32, "tokens per sample, to which texts are cut or padded", 2, 8192)
+    vocabulary: int = whole(2000, "rows of the embedding, the most tokens that are learnt", 64, 1_000_000)
+    kv_heads: int = whole(0, "heads of keys and values, style llama, a divisor of heads; 0 for all", 0, 256)
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ProxySpec:
-        if self.width % self.heads:
-            raise ValueError(
-                f"width {self.width} is not a multiple of heads {self.heads}; change one of them"
-            )
-        if self.style == "llama":
-            require_heads(self.width, self.heads, self.kv_heads)
-        elif self.style is not None and self.kv_heads:
+        require_heads(self.style, self.width, self.heads, self.kv_heads)
+        if self.style not in (None, "llama") and self.kv_heads:
             raise ValueError(
                 f"kv_heads = {self.kv_heads} needs style = 'llama', but style is {self.style!r}; set it to 0"
             )
@@ -96,74 +85,50 @@ class LearningSpec:
             the figures are then reported one evaluation later.
     """
 
-    dataset: Annotated[Text, Field(min_length=1)] = described(
-        "embedded", '"embedded", the path of a file or folder, or "hf:NAME"'
-    )
-    text_column: ColumnName | None = described(
-        None, "header name or 0-based index of the text column; empty = detect"
-    )
-    label_column: ColumnName | None = described(
-        None, "header name or 0-based index of the label column; empty = detect"
-    )
-    languages: tuple[Text, Text] | None = described(
-        None, "source and target language of parallel text; empty = detect"
-    )
-    checkpoint: Text | None = described(
-        None, "path of the folder of a checkpoint to start from; empty = random weights"
-    )
-    evaluation_split: Literal["test", "dev"] = described(
+    dataset: Annotated[Text, Field(min_length=1)] = field("embedded", '"embedded", a path, or "hf:NAME"')
+    text_column: ColumnName | None = field(None, "name or 0-based index of the text column; empty = detect")
+    label_column: ColumnName | None = field(None, "name or 0-based index of the label column; empty = detect")
+    languages: tuple[Text, Text] | None = field(None, "languages of parallel text; empty = detect")
+    checkpoint: Text | None = field(None, "path of a checkpoint to start from; empty = random weights")
+    evaluation_split: Literal["test", "dev"] = field(
         "test", "held-out part that is evaluated: test for figures to report, dev to choose hyper-parameters"
     )
-    partition: Literal["iid", "dirichlet", "length", "quantity"] = described(
+    partition: Literal["iid", "dirichlet", "length", "quantity"] = field(
         "iid",
         "spread of the data over clusters: at random, by Dirichlet label skew, length or Dirichlet sizes",
     )
-    dirichlet_alpha: float = real(
-        0.5, "concentration of both Dirichlet kinds, small values skew more", "1", gt=0, le=1e6
-    )
-    proxy: Annotated[ProxySpec | None, BeforeValidator(_off_is_none)] = described(
+    dirichlet_alpha: float = real(0.5, "concentration of Dirichlet kinds, small values skew more", "(0, 1e6]")
+    proxy: Annotated[ProxySpec | None, BeforeValidator(_off_is_none)] = field(
         ProxySpec(), "sizes of the trained proxy, or off to train the priced architecture"
     )
-    optimizer: Literal["adamw", "sgd"] = described("adamw", "optimiser of clusters and server")
-    momentum: float = real(0.0, "momentum of sgd", "1", ge=0, lt=1)
-    learning_rate: float = real(3e-3, "step size on the clusters", "1", gt=0, le=10)
-    server_learning_rate: float = real(3e-3, "step size of the server's head or decoder", "1", gt=0, le=10)
-    weight_decay: float = real(
-        0.1, "decoupled weight decay of matrices, not of biases and norms", "1", ge=0, le=10
-    )
-    gradient_clip: float = real(
-        0.0, "largest norm of a cluster's gradient in a local step, 0 for any", "1", ge=0, le=1e6
-    )
-    schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = described(
+    optimizer: Literal["adamw", "sgd"] = field("adamw", "optimiser of clusters and server")
+    momentum: float = real(0.0, "momentum of sgd", "[0, 1)")
+    learning_rate: float = real(3e-3, "step size on the clusters", "(0, 10]")
+    server_learning_rate: float = real(3e-3, "step size of the server's head or decoder", "(0, 10]")
+    weight_decay: float = real(0.1, "decoupled weight decay of matrices, not of biases and norms", "[0, 10]")
+    gradient_clip: float = real(0.0, "largest norm of a cluster's gradient in a step, 0 for any", "[0, 1e6]")
+    schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = field(
         "constant", "step sizes over the local steps"
     )
     warmup_steps: int = whole(10, "local steps in which step sizes grow to their full value", 0, 1_000_000)
     schedule_steps: int | None = whole(
         None, "local steps that the schedule is laid out for, the episode's if null", 1, 1_000_000_000
     )
-    proximal: float = real(0.0, "FedProx's mu", "1", ge=0, le=1e6)
-    aggregation: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = described(
+    proximal: float = real(0.0, "FedProx's mu", "[0, 1e6]")
+    aggregation: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = field(
         "fedavg", "rule by which the server turns the clusters' mean update into the next model"
     )
     aggregation_rate: float | None = real(
-        None, "step size of the aggregation, 1 or (if adaptive) 0.01 if null", "1", gt=0, le=100
+        None, "step size of the aggregation, 1 or (if adaptive) 0.01 if null", "(0, 100]"
     )
-    aggregation_momentum: float = real(
-        0.9, "first decay beta_1 of fedavgm, fedadam and fedyogi", "1", ge=0, lt=1
-    )
-    aggregation_second_momentum: float = real(
-        0.99, "second decay beta_2 of fedadam and fedyogi", "1", ge=0, lt=1
-    )
+    aggregation_momentum: float = real(0.9, "first decay beta_1 of fedavgm, fedadam and fedyogi", "[0, 1)")
+    aggregation_second_momentum: float = real(0.99, "second decay beta_2 of fedadam and fedyogi", "[0, 1)")
     aggregation_floor: float = real(
-        1e-3, "number tau added to the root of the second moment in fedadam and fedyogi", "1", gt=0, le=1
+        1e-3, "number tau added to the root of the second moment in fedadam and fedyogi", "(0, 1]"
     )
-    token_dropout: float = real(
-        0.5, "probability that a training token is replaced by the unknown token", "1", ge=0, lt=1
-    )
-    dropout: float = real(0.0, "dropout probability inside the model", "1", ge=0, lt=1)
-    label_smoothing: float = real(
-        0.0, "share of training targets that is spread over all outputs", "1", ge=0, lt=1
-    )
+    token_dropout: float = real(0.5, "probability that a training token becomes the unknown one", "[0, 1)")
+    dropout: float = real(0.0, "dropout probability inside the model", "[0, 1)")
+    label_smoothing: float = real(0.0, "share of training targets that is spread over all outputs", "[0, 1)")
     beam_size: int = whole(1, "beams of the search that writes translations, 1 is greedy", 1, 64)
     weight_prediction: bool = switch(
         True, "predict weights of stages that lag behind (asynchronous plans); off: stale ones"
@@ -173,11 +138,11 @@ class LearningSpec:
     evaluation_samples: int = whole(512, "held-out samples per evaluation", 1, 1_000_000)
     metric_every: int = whole(5, "rounds between metrics", 1, 1_000_000)
     metric_samples: int = whole(512, "evaluated samples that enter metrics", 1, 1_000_000)
-    evaluation: Literal["inline", "background"] = described("inline", "time of evaluation")
-    device: Literal["auto", "cpu", "cuda"] = described(
+    evaluation: Literal["inline", "background"] = field("inline", "time of evaluation")
+    device: Literal["auto", "cpu", "cuda"] = field(
         "auto", "PyTorch device that trains the model, auto for a GPU if there is one"
     )
-    precision: Literal["float32", "bfloat16"] = described(
+    precision: Literal["float32", "bfloat16"] = field(
         "float32", "precision of forward passes, while weights stay in float32"
     )
 

@@ -114,11 +114,7 @@ def _preset_data(name: str) -> dict[str, Any]:
 
 
 def scenario_from_text(text: str, source: str, name: str) -> Scenario:
-    """Return the scenario that YAML text describes.
-
-    Args:
-        source: Place of the text, for errors.
-        name: Name of the scenario if the text has none.
+    """Return the scenario that YAML text from a source describes; it has this name if the text has none.
 
     Raises:
         ScenarioError: If the text is not a scenario.

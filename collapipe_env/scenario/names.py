@@ -60,9 +60,5 @@ def scenario_names() -> tuple[str, ...]:
 
 
 def is_tier(name: str) -> bool:
-    """Return whether a scenario is one of the tiers, possibly with another task.
-
-    Args:
-        name: The scenario's name, ``small-thermal`` or ``small-thermal-ner``.
-    """
+    """Return whether a scenario is one of the tiers, also with another task, as ``small-thermal-ner`` is."""
     return any(f"{name}-".startswith(f"{tier}-") for tier in TIERED)

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario.inheritance import MODEL, layered, merge
 from collapipe_env.scenario.plain_data import MAX_DEPTH, dumped, plain_data, validated
-from collapipe_env.scenario.validation_errors import dataclass_at, field_names
 
-PROCESSES = ("dynamics", "processes")
-"""Path at which a scenario names processes."""
+PROCESSES = ["dynamics", "processes"]
+"""Path of the one mapping whose names users choose; a new one is checked with its fields."""
 
 T = TypeVar("T")
 
@@ -34,16 +33,12 @@ def overridden(scenario: T, overrides: Mapping[str, object]) -> T:
         if dotted == "workload" and isinstance(value, dict):
             value = {key: item for key, item in value.items() if key != MODEL}
         if dotted != f"workload.{MODEL}":
-            assign(data, dotted, value, type(scenario))
+            assign(data, dotted, value)
     return validated(type(scenario), data, source)
 
 
-def assign(data: dict[str, Any], dotted: str, value: object, root: type) -> None:
-    """Set one field by its dotted path, in place; a mapping changes only the fields it names.
-
-    Args:
-        root: The dataclass that the data describe.
-    """
+def assign(data: dict[str, Any], dotted: str, value: object) -> None:
+    """Set one field of a complete scenario by its dotted path, in place; a mapping changes what it names."""
     steps = dotted.split(".")
 
     def fault(text: str) -> ScenarioError:
@@ -63,17 +58,10 @@ def assign(data: dict[str, Any], dotted: str, value: object, root: type) -> None
                     "is the first)"
                 )
             key = int(step)
-        else:
-            section = dataclass_at(root, steps[:depth])
-            names = field_names(section)
-            if depth >= 2 and tuple(steps[:2]) == PROCESSES and isinstance(current, dict):
-                # The one place where users choose the names; a new one is checked with its fields.
-                names = [*current, step] if depth == 2 and depth == len(steps) - 1 else list(current)
-            if not isinstance(current, dict) and section is not None:
-                raise fault(f"{place} is {shown(current)}; override it as a whole with a mapping")
-            if step not in names:
-                hint = nearest_name(step, names) if names else f"{place} is a single value"
-                raise fault(f"there is no field {shortened(step)!r} here; {hint}")
-        above, current = current, current.get(key) if isinstance(current, dict) else current[key]
+        elif not isinstance(current, dict):
+            raise fault(f"{place} is {shown(current)}; override it as a whole")
+        elif step not in current and steps[:-1] != PROCESSES:
+            raise fault(f"there is no field {shortened(step)!r} here; {nearest_name(step, current)}")
+        above, current = current, current[key] if isinstance(key, int) else current.get(key)
     both = isinstance(value, dict) and isinstance(current, dict)
     above[key] = merge(current, value) if both else value  # type: ignore[arg-type]

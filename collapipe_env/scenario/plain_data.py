@@ -191,10 +191,7 @@ adapter: Callable[..., TypeAdapter[Any]] = lru_cache(maxsize=128)(TypeAdapter)
 
 
 def validated(kind: type[T], data: Mapping[str, Any], source: str) -> T:
-    """Build a dataclass from plain data.
-
-    Args:
-        source: Source of the data, for errors.
+    """Build a dataclass from plain data; errors name its source.
 
     Raises:
         ScenarioError: With one line per fault: dotted path, offending value, allowed values.
@@ -207,11 +204,7 @@ def validated(kind: type[T], data: Mapping[str, Any], source: str) -> T:
 
 
 def dumped(value: Any, *, exclude_defaults: bool = False) -> dict[str, Any]:
-    """Return a dataclass as plain data.
-
-    Args:
-        exclude_defaults: Whether to leave out the fields that have their default values.
-    """
+    """Return a dataclass as plain data, perhaps without the fields that have their default values."""
     try:
         plain: dict[str, Any] = adapter(type(value)).dump_python(
             value, mode="json", exclude_defaults=exclude_defaults

@@ -23,11 +23,7 @@ _LINE_END = re.compile(r"[^\r\n]*(\r\n|\r|\n|$)")
 
 
 def section_lines(scalars: Mapping[str, float], notes: Sequence[str]) -> list[str]:
-    """Return the section ``dssra_plus`` of a scenario file, line by line.
-
-    Args:
-        notes: Comments above them, one line each.
-    """
+    """Return the section ``dssra_plus`` of a scenario file, line by line, with comments above its scalars."""
     return [
         f"{SECTION}:",
         *(f"  # {note}" for note in notes),
@@ -40,9 +36,6 @@ def with_section(text: str, lines: Sequence[str]) -> str:
 
     The section reaches to the end of its last value's line; without one, the lines are added at the end. New
     lines end as most of the text's lines do; all other characters stay unchanged.
-
-    Args:
-        lines: The section's new lines, its name first.
     """
     ending = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
     new = "".join(line + ending for line in lines)
@@ -76,10 +69,7 @@ def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) ->
 def write_scalars(
     path: Path, scenario: Scenario, scalars: Mapping[str, float], notes: Sequence[str] = ()
 ) -> None:
-    """Write tuned scalars into a scenario file; everything else in it stays, including comments.
-
-    Args:
-        notes: Comments above them, one line each.
+    """Write tuned scalars into a scenario file, with comments above; everything else in it stays.
 
     Raises:
         ScenarioError: If the file cannot be read, describes another scenario, or holds the section in a form

@@ -18,7 +18,7 @@ from collapipe_env.scenario.decision_names import CLOCK_CAP_MIN, PARTICIPATION_M
 from collapipe_env.scenario.fields import (
     Name,
     Positive,
-    described,
+    field,
     real,
     require_ordered,
     require_range,
@@ -46,20 +46,16 @@ class DeviceProfile:
     ``active_power_w`` (at full clock, and proportional to the clock below it), never by both.
     """
 
-    name: Name = described("mobile", "the profile's name; no unit, one line of text")
-    weight: float = real(1.0, "relative frequency of the profile among the devices", "1", gt=0, le=1e6)
-    clock_min_hz: float = real(0.5e9, "slowest full clock of such a device", "Hz", gt=0, le=1e12)
-    clock_max_hz: float = real(
-        2.0e9, "fastest full clock; a device's is uniform between the two", "Hz", gt=0, le=1e12
-    )
-    flops_per_cycle: float = real(
-        16.0, "floating-point operations per clock cycle", "FLOP/cycle", gt=0, le=1e9
-    )
+    name: Name = field("mobile", "the profile's name; no unit, one line of text")
+    weight: float = real(1.0, "relative frequency of the profile among the devices", "(0, 1e6]")
+    clock_min_hz: float = real(0.5e9, "slowest full clock of such a device", "(0, 1e12] Hz")
+    clock_max_hz: float = real(2.0e9, "fastest full clock; a device's is uniform in between", "(0, 1e12] Hz")
+    flops_per_cycle: float = real(16.0, "floating-point operations per clock cycle", "(0, 1e9] FLOP/cycle")
     switched_capacitance: float | None = real(
-        None, "effective switched capacitance kappa, power kappa f^3", "W/Hz^3", gt=0, le=1
+        None, "effective switched capacitance kappa, power kappa f^3", "(0, 1] W/Hz^3"
     )
-    active_power_w: float | None = real(None, "power while computing at full clock", "W", gt=0, le=1e6)
-    memory_bytes: tuple[Positive, ...] = described(
+    active_power_w: float | None = real(None, "power while computing at full clock", "(0, 1e6] W")
+    memory_bytes: tuple[Positive, ...] = field(
         (384e6, 512e6, 1e9),
         "memory a device may offer, each equally likely; byte, range above 0, at least one",
     )
@@ -80,18 +76,16 @@ class DeviceProfile:
 class DeviceSpec:
     """Kinds of devices, and the range of transmit powers (devices and CUs alike)."""
 
-    profiles: tuple[DeviceProfile, ...] = described(
+    profiles: tuple[DeviceProfile, ...] = field(
         (DeviceProfile(switched_capacitance=1e-27),),
         "kinds of devices, drawn in proportion to their weights; no unit, at least one profile",
     )
-    power_min_w: float = real(0.002, "least transmit power", "W", gt=0, le=1e4)
-    power_max_w: float = real(0.2, "greatest transmit power", "W", gt=0, le=1e4)
+    power_min_w: float = real(0.002, "least transmit power", "(0, 1e4] W")
+    power_max_w: float = real(0.2, "greatest transmit power", "(0, 1e4] W")
     clock_cap_min: float = real(
         CLOCK_CAP_MIN,
         "least cap on a device's clock, over the full one, where decisions list clock_cap",
-        "1",
-        ge=0.01,
-        le=1,
+        "[0.01, 1]",
     )
 
     @model_validator(mode="after")
@@ -110,27 +104,17 @@ class ClusterSpec:
     """Numbers of clusters and devices, the area in which they stand, and the server."""
 
     clusters: int = whole(4, "number of clusters N", 1, 1024)
-    devices: Members | tuple[Members, ...] = described(
+    devices: Members | tuple[Members, ...] = field(
         5, "devices K_n: one number for all clusters or one each; integer, range 1 to 512"
     )
-    cu_distance_min_m: float = real(50.0, "least distance from a CU to the base station", "m", ge=1, le=1e5)
-    cu_distance_max_m: float = real(
-        400.0, "greatest distance from a CU to the base station", "m", ge=1, le=1e5
-    )
-    cluster_separation_min_m: float = real(
-        100.0, "least distance between two clusters' centres", "m", ge=1, le=1e5
-    )
-    area_side_m: float = real(
-        40.0, "side of the square around a CU where its devices stand", "m", gt=0, le=1e4
-    )
-    hop_min_m: float = real(5.0, "shortest hop, to which shorter distances are raised", "m", ge=0.1, le=1e4)
+    cu_distance_min_m: float = real(50.0, "least distance from a CU to the base station", "[1, 1e5] m")
+    cu_distance_max_m: float = real(400.0, "greatest distance from a CU to the base station", "[1, 1e5] m")
+    cluster_separation_min_m: float = real(100.0, "least distance of two clusters' centres", "[1, 1e5] m")
+    area_side_m: float = real(40.0, "side of the square around a CU where its devices stand", "(0, 1e4] m")
+    hop_min_m: float = real(5.0, "shortest hop, to which shorter distances are raised", "[0.1, 1e4] m")
     layout_seed: int = whole(19, "seed of the fixed layout's positions, clocks and memories", 0, 2**63 - 1)
-    layout: Literal["fixed", "per_episode"] = described(
-        "fixed", "whether the layout is the same in every episode or redrawn"
-    )
-    server_flops: float = real(
-        2e12, "speed of the server, shared equally by the clusters", "FLOP/s", gt=0, le=1e18
-    )
+    layout: Literal["fixed", "per_episode"] = field("fixed", "same layout in every episode, or redrawn")
+    server_flops: float = real(2e12, "speed of the server, shared equally by clusters", "(0, 1e18] FLOP/s")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -157,48 +141,30 @@ class ClusterSpec:
 class RadioSpec:
     """Bandwidths, noise, fading and packet errors."""
 
-    noise_dbm_per_hz: float = real(-174.0, "noise power density N0", "dBm/Hz", ge=-250.0, le=0)
-    d2d_bandwidth_hz: float = real(
-        10e6, "bandwidth of a device-to-device hop W_d, reused by all clusters", "Hz", gt=0, le=1e12
-    )
-    uplink_bandwidth_hz: float = real(
-        20e6, "uplink bandwidth W_up that the clusters share", "Hz", gt=0, le=1e12
-    )
-    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "Hz", gt=0, le=1e12)
-    bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "W", gt=0, le=1e6)
+    noise_dbm_per_hz: float = real(-174.0, "noise power density N0", "[-250.0, 0] dBm/Hz")
+    d2d_bandwidth_hz: float = real(10e6, "bandwidth of a hop W_d, reused by all clusters", "(0, 1e12] Hz")
+    uplink_bandwidth_hz: float = real(20e6, "uplink bandwidth W_up that the clusters share", "(0, 1e12] Hz")
+    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "(0, 1e12] Hz")
+    bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "(0, 1e6] W")
     external_interference_w: float = real(
-        0.0, "interference from outside in the base station's band I_ext", "W", ge=0, le=1
+        0.0, "interference from outside in the base station's band I_ext", "[0, 1] W"
     )
-    d2e_shadowing_db: float = real(
-        0.0, "standard deviation of the CUs' log-normal shadowing", "dB", ge=0, le=30
-    )
-    d2d_shadowing_db: float = real(
-        0.0, "standard deviation of the hops' log-normal shadowing", "dB", ge=0, le=30
-    )
+    d2e_shadowing_db: float = real(0.0, "standard deviation of the CUs' log-normal shadowing", "[0, 30] dB")
+    d2d_shadowing_db: float = real(0.0, "standard deviation of the hops' log-normal shadowing", "[0, 30] dB")
     diversity: int = whole(4, "Nakagami branches m of a round's gain, 1 for Rayleigh fading", 1, 1024)
-    fading_correlation: float = real(
-        0.0, "correlation rho between rounds, 0 for independent rounds", "1", ge=0, lt=1
-    )
-    d2d_duplex: Literal["full", "half"] = described(
-        "full", "whether a device-to-device hop sends both ways at once"
-    )
-    link_errors: Literal["drop", "arq", "none"] = described(
+    fading_correlation: float = real(0.0, "correlation rho between rounds, 0 if independent", "[0, 1)")
+    d2d_duplex: Literal["full", "half"] = field("full", "whether hops send both ways at once")
+    link_errors: Literal["drop", "arq", "none"] = field(
         "drop", "effect of a packet error: micro-batch dropped, sent again, none"
     )
     max_transmissions: int = whole(16, "transmissions after which arq drops a micro-batch", 1, 1_000_000)
-    waterfall_threshold: float = real(
-        0.023, "waterfall threshold of the packet error rate, linear", "1", ge=0, le=1e3
-    )
+    waterfall_threshold: float = real(0.023, "waterfall threshold of packet error rates, linear", "[0, 1e3]")
 
-    snr_cap_db: float | None = real(
-        None, "greatest SNR that device-to-device rates use, null for any", "dB", ge=0, le=200
-    )
-    d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "W", ge=0, le=1e4)
-    edge_circuit_w: float = real(
-        0.0, "power of the circuits of a CU that sends on the uplink", "W", ge=0, le=1e4
-    )
-    amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "1", ge=1e-6, le=1)
-    receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "W", ge=0, le=1e4)
+    snr_cap_db: float | None = real(None, "greatest SNR of device-to-device rates, if any", "[0, 200] dB")
+    d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "[0, 1e4] W")
+    edge_circuit_w: float = real(0.0, "power of the circuits of a CU that sends on the uplink", "[0, 1e4] W")
+    amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "[1e-6, 1]")
+    receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "[0, 1e4] W")
 
     @property
     def noise_w_per_hz(self) -> float:
@@ -210,29 +176,23 @@ class RadioSpec:
 class BudgetSpec:
     """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
-    device_energy_j: float = real(12.0, "energy budget per device and round", "J", gt=0, le=1e12)
-    cu_energy_j: float = real(1.0, "energy budget per CU and round", "J", gt=0, le=1e12)
-    per: Literal["round", "second"] = described(
+    device_energy_j: float = real(12.0, "energy budget per device and round", "(0, 1e12] J")
+    cu_energy_j: float = real(1.0, "energy budget per CU and round", "(0, 1e12] J")
+    per: Literal["round", "second"] = field(
         "round", "period of a budget: a round, or the seconds of a usual round (T_ref at one local step)"
     )
-    tradeoff_v: float = real(1.4, "Lyapunov weight of the delay V", "1/s", ge=0, le=1e9)
+    tradeoff_v: float = real(1.4, "Lyapunov weight of the delay V", "[0, 1e9] 1/s")
     backlog_cap: float = real(
         20.0,
         "cap z_cap on normalised backlogs (energy over budget) in observations and the per-round reward",
-        "1",
-        gt=0,
-        le=1e9,
+        "(0, 1e9]",
     )
     participation_min: float = real(
         PARTICIPATION_MIN,
         "least share of rounds in which a cluster is to take part, where decisions list participation",
-        "1",
-        ge=0,
-        le=1,
+        "[0, 1]",
     )
-    bandwidth_floor: float = real(
-        0.02, "share of the bandwidth that every cluster gets at least", "1", ge=LEAST_SHARE, lt=1
-    )
+    bandwidth_floor: float = real(0.02, "least share of the bandwidth of a cluster", f"[{LEAST_SHARE}, 1)")
 
 
 @spec
@@ -242,26 +202,14 @@ class OverheadSpec:
     The defaults are estimates for phones and small boards (`docs/prices.md`).
     """
 
-    block_s: float = real(
-        0.003, "time of launching a block's forward pass at 1 GHz, twice that backward", "s", ge=0, le=1e3
-    )
-    update_s: float = real(
-        0.005, "time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0, le=1e3
-    )
-    message_s: float = real(
-        0.001, "fixed time of a device-to-device message, without its bits", "s", ge=0, le=1e3
-    )
-    header_bits: float = real(0.0, "header of a device-to-device message", "bits", ge=0, le=1e9)
-    latency_s: float = real(0.003, "latency of a device-to-device message after sending", "s", ge=0, le=1e3)
-    edge_message_s: float = real(
-        0.001, "fixed time of a message on uplink or downlink, without its bits", "s", ge=0, le=1e3
-    )
-    edge_latency_s: float = real(
-        0.015, "latency of a message on uplink or downlink after sending", "s", ge=0, le=1e3
-    )
-    server_s: float = real(
-        0.0005, "time of launching the server's forward pass, twice that backward", "s", ge=0, le=1e3
-    )
+    block_s: float = real(0.003, "launch of a forward pass of a block at 1 GHz, twice backward", "[0, 1e3] s")
+    update_s: float = real(0.005, "time to update a million parameters at 1 GHz", "[0, 1e3] s")
+    message_s: float = real(0.001, "time of a device-to-device message beside its bits", "[0, 1e3] s")
+    header_bits: float = real(0.0, "header of a device-to-device message", "[0, 1e9] bits")
+    latency_s: float = real(0.003, "latency of a device-to-device message after sending", "[0, 1e3] s")
+    edge_message_s: float = real(0.001, "time of a message on up- or downlink beside its bits", "[0, 1e3] s")
+    edge_latency_s: float = real(0.015, "latency of uplink and downlink after sending", "[0, 1e3] s")
+    server_s: float = real(0.0005, "launch of the server's forward pass, twice backward", "[0, 1e3] s")
 
 
 @spec
@@ -269,28 +217,24 @@ class DynamicsSpec:
     """Length of an episode, and slow changes over its rounds."""
 
     rounds: int = whole(100, "rounds of an episode", 1, 10_000_000)
-    load_levels: tuple[ClockShare, ...] = described(
+    load_levels: tuple[ClockShare, ...] = field(
         (1.0,),
-        "shares of its full clock that a device's Markov load may leave it, ascending; unit 1, range above 0 "
-        "to 1, at least one",
+        "shares of its full clock that a device's Markov load may leave it, ascending; unit 1, range above "
+        "0 to 1, at least one",
     )
-    load_stay_probability: float = real(
-        0.95, "probability that a device's load level stays for the next round", "1", ge=0, le=1
-    )
+    load_stay_probability: float = real(0.95, "probability that a device's load stays for a round", "[0, 1]")
     target_loss: float | None = real(
-        None, "smoothed evaluation loss that ends an episode, null for never", "nat", gt=0, le=1e6
+        None, "smoothed evaluation loss that ends an episode, null for never", "(0, 1e6] nat"
     )
-    time_base: Literal["mixed", "real", "reference"] = described(
+    time_base: Literal["mixed", "real", "reference"] = field(
         "mixed",
         "seconds by which a round moves processes: the round's delay (real), T_ref at one local step "
         "(reference), or the delay for those that plans drive and T_ref for the others (mixed)",
     )
-    visibility: Literal["full", "realistic"] = described(
+    visibility: Literal["full", "realistic"] = field(
         "full", "what schedulers see of processes: all that these show, or what real systems can measure"
     )
-    processes: ProcessFields = described(
-        (), "processes that are on, by name, with their fields; units per process, none by default"
-    )
+    processes: ProcessFields = field((), "processes that are on, by name; units per process, none by default")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

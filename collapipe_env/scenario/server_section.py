@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from collapipe_env.scenario.fields import described, real, spec
+from collapipe_env.scenario.fields import field, real, spec
 
 TENANTS = "tenants"
 """Name of the process that changes the share of other tenants."""
@@ -14,20 +14,18 @@ TENANTS = "tenants"
 class ServerSpec:
     """Terms of the edge server ([X]); a null field takes the value of the named terms (`docs/server.md`)."""
 
-    terms: Literal["free", "metered", "contended", "weak"] = described("free", "terms of the server's use")
-    flops: float | None = real(None, "speed of the server in place of the terms'", "FLOP/s", gt=0, le=1e18)
-    tenants: float | None = real(None, "share of the server that others always use", "1", ge=0, le=0.95)
-    memory_bytes: float | None = real(None, "memory of the server for encoder blocks", "byte", gt=0, le=1e18)
-    joules_per_flop: float | None = real(
-        None, "energy of an operation of the server e_flop", "J/FLOP", gt=0, le=1
-    )
-    pue: float | None = real(None, "energy of the building over its machines'", "1", ge=1, le=100)
-    idle_w: float | None = real(None, "power of the idle server, reported", "W", ge=0, le=1e6)
+    terms: Literal["free", "metered", "contended", "weak"] = field("free", "terms of the server's use")
+    flops: float | None = real(None, "speed of the server in place of the terms'", "(0, 1e18] FLOP/s")
+    tenants: float | None = real(None, "share of the server that others always use", "[0, 0.95]")
+    memory_bytes: float | None = real(None, "memory of the server for encoder blocks", "(0, 1e18] byte")
+    joules_per_flop: float | None = real(None, "energy of an operation of the server e_flop", "(0, 1] J/FLOP")
+    pue: float | None = real(None, "energy of the building over its machines'", "[1, 100]")
+    idle_w: float | None = real(None, "power of the idle server, reported", "[0, 1e6] W")
     amplifier_efficiency: float | None = real(
-        None, "emitted over drawn power of the base station, reported", "1", ge=1e-6, le=1
+        None, "emitted over drawn power of the base station, reported", "[1e-6, 1]"
     )
     energy_budget_j: float | None = real(
-        None, "energy budget of encoder blocks on the server in a round", "J", gt=0, le=1e12
+        None, "energy budget of the server's blocks in a round", "(0, 1e12] J"
     )
 
 

@@ -37,15 +37,19 @@ def style_fields(workload: object, style: str) -> dict[str, Any]:
     return {name: getattr(workload, name) for name in names}
 
 
-def require_heads(width: int, heads: int, kv_heads: int) -> None:
-    """Refuse heads that style ``llama`` cannot rotate or share.
+def require_heads(style: str | None, width: int, heads: int, kv_heads: int) -> None:
+    """Refuse heads that do not divide the width, or that style ``llama`` cannot rotate or share.
 
     Args:
         kv_heads: Heads of keys and values; 0 for as many as ``heads``.
 
     Raises:
-        ValueError: If a head's width is odd, or the number of heads is not a multiple of ``kv_heads``.
+        ValueError: Names the fields and their values.
     """
+    if width % heads:
+        raise ValueError(f"heads = {heads} does not divide width = {width}")
+    if style != "llama":
+        return
     if width // heads % 2:
         raise ValueError(
             f"heads = {heads} of width = {width} have {width // heads} numbers each, but the rotary positions"

@@ -38,10 +38,6 @@ class InnerFieldError(ValueError):
 def fault_text(error: ValidationError, root: type, data: object, source: str) -> str:
     """Describe all faults of a validation.
 
-    Args:
-        data: The data it was being built from.
-        source: Source of the data (a file, a preset, a class), for the message.
-
     Returns:
         One line for one fault; otherwise a heading and one line for each.
     """
@@ -71,14 +67,7 @@ def _faults(error: ValidationError, data: object) -> list[tuple[tuple[int | str,
 
 
 def dataclass_at(root: type, path: Iterable[object]) -> type | None:
-    """Return the dataclass at the end of a path of field names and list indices.
-
-    Args:
-        root: The dataclass to start from.
-
-    Returns:
-        The dataclass there; ``None`` if the path ends at something else.
-    """
+    """Return the dataclass at the end of a path of field names and list indices; ``None`` for others."""
     current: type | None = root
     for step in path:
         if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
@@ -170,11 +159,7 @@ def _description(root: type, path: Sequence[object]) -> str:
 
 
 def _expected(fault: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
-    """Return the value that a field expects, with a suggestion of what to write if there is one.
-
-    Returns:
-        Such as ``"the input should be a list: write modes: [delayed]"``.
-    """
+    """Return the expected value and a suggestion: ``the input should be a list: write modes: [delayed]``."""
     kind, message, value = fault["type"], str(fault["msg"]), fault["input"]
     text = "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
     if kind == "literal_error" and (meant := _meant(value, message)) is not None:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.scenario.decision_names import STEP_CHOICES
-from collapipe_env.scenario.fields import Count, described, real, require_ordered, spec, switch, whole
+from collapipe_env.scenario.fields import Count, field, real, require_ordered, spec, switch, whole
 from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, Style, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 
@@ -29,7 +29,7 @@ def _known_task(name: str) -> str:
 class WorkloadSpec:
     """The priced Transformer and its training in one round: all delays and energies are computed for it."""
 
-    task: Annotated[str, AfterValidator(_known_task)] = described(
+    task: Annotated[str, AfterValidator(_known_task)] = field(
         "classification",
         f"the learning task; no unit, one of {', '.join(SHIPPED_TRAITS)}, or a registered one",
     )
@@ -39,84 +39,65 @@ class WorkloadSpec:
     heads: int = whole(4, "attention heads a, a divisor of the width", 1, 1024)
     sequence_length: int = whole(64, "tokens per sample q", 1, 65536)
     vocabulary: int = whole(
-        8000, "tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000
+        8000, "tokens in the CU's embedding, with those that stand for no text", 4, 10_000_000
     )
-    style: Style = described("pre-ln", "style of blocks and embedding")
+    style: Style = field("pre-ln", "style of blocks and embedding")
     learned_positions: int = whole(
         0, "rows of the table of learned positions, at least q with style bert or gpt2, otherwise 0", 0, 65536
     )
     token_types: int = whole(0, "rows of the table of token types, style bert only", 0, 1024)
-    kv_heads: int = whole(
-        0, "heads of keys and values, a divisor of heads, style llama only; 0 for all", 0, 1024
-    )
+    kv_heads: int = whole(0, "heads of keys and values, a divisor of heads, style llama; 0 for all", 0, 1024)
     qkv_bias: bool = switch(False, "biases of queries, keys and values (Qwen2), style llama")
-    rope_theta: float = real(10_000.0, "base of the rotary frequencies, style llama only", "1", gt=1, le=1e12)
-    rope_factor: float = real(
-        1.0, "factor by which slow rotations are stretched (Llama 3), style llama", "1", ge=1, le=1e6
-    )
+    rope_theta: float = real(10_000.0, "base of the rotary frequencies, style llama only", "(1, 1e12]")
+    rope_factor: float = real(1.0, "factor that stretches slow rotations (Llama 3), style llama", "[1, 1e6]")
     rope_original_length: int = whole(
-        8192, "tokens that rotations were trained for before they were stretched", 1, 10_000_000
+        8192, "tokens that unstretched rotations were trained for", 1, 10_000_000
     )
-    norm_epsilon: float = real(
-        1e-5, "number added to variances in norms, styles gpt2 and llama", "1", gt=0, le=1e-2
-    )
-    tied_head: bool = switch(
-        False, "the embedding table also serves as the language model's head, styles gpt2 and llama only"
-    )
+    norm_epsilon: float = real(1e-5, "number added to variances in norms, styles gpt2 and llama", "(0, 1e-2]")
+    tied_head: bool = switch(False, "the embedding is also the language model's head, styles gpt2 and llama")
     decoder_blocks: int = whole(0, "decoder blocks L_dec on the server, 0 for a bare task head", 0, 1024)
     outputs: int = whole(2, "classes, tags or target vocabulary V_out", 1, 10_000_000)
     batch_size: int = whole(64, "samples of a cluster's mini-batch B", 1, 65536)
     local_steps: int = whole(1, "local optimiser steps per round H", 1, 1024)
-    local_steps_choices: tuple[Steps, ...] = described(
+    local_steps_choices: tuple[Steps, ...] = field(
         STEP_CHOICES,
-        "numbers of local steps that a cluster may take where decisions list local_steps, in "
-        "ascending order; range 1 to 1024 each, at least one",
+        "numbers of local steps that a cluster may take where decisions list local_steps, in ascending "
+        "order; range 1 to 1024 each, at least one",
     )
-    micro_batches: tuple[Count, ...] = described(
+    micro_batches: tuple[Count, ...] = field(
         (),
-        "allowed numbers of micro-batches M_n, divisors of batch_size in ascending order; "
-        "range 1 to batch_size each, empty for all divisors",
+        "allowed numbers of micro-batches M_n, divisors of batch_size in ascending order; range 1 to "
+        "batch_size each, empty for all divisors",
     )
-    activation_bits: Bits = described(32, "precision of the activations sent over a hop; bits per number")
-    gradient_bits: Bits = described(32, "precision of the gradients sent over a hop; bits per number")
-    weight_bits: Literal[8, 16, 32] = described(
-        16, "precision to which model updates are quantised and sent; bits per number"
-    )
-    update_compression: Literal["none", "top-k", "lora"] = described(
+    activation_bits: Bits = field(32, "precision of the activations sent over a hop; bits per number")
+    gradient_bits: Bits = field(32, "precision of the gradients sent over a hop; bits per number")
+    weight_bits: Literal[8, 16, 32] = field(16, "precision in which updates are sent; bits per number")
+    update_compression: Literal["none", "top-k", "lora"] = field(
         "none",
-        "part of an update that is sent: all of it, the largest entries with error feedback, or "
-        "low-rank adapters",
+        "part of an update that is sent: all of it, the largest entries with error feedback, or low-rank "
+        "adapters",
     )
-    top_k_share: float = real(0.1, "share of a block's update that top-k sends", "1", gt=0, le=1)
+    top_k_share: float = real(0.1, "share of a block's update that top-k sends", "(0, 1]")
     lora_rank: int = whole(8, "rank of the adapters of lora", 1, 4096)
-    lora_alpha: float = real(
-        16.0, "scale of lora's adapters: their product counts alpha / rank", "1", gt=0, le=1e6
-    )
-    distribution: Literal["cu", "relay"] = described(
+    lora_alpha: float = real(16.0, "scale of lora's adapters: their product counts alpha / rank", "(0, 1e6]")
+    distribution: Literal["cu", "relay"] = field(
         "cu", "way of new weights to the devices: free once a CU has them, or sent on by the CU"
     )
-    head: Literal["copies", "common"] = described(
+    head: Literal["copies", "common"] = field(
         "copies",
-        "server's head within a round of several local steps: a copy for each cluster, or one for all "
-        "that every local step waits for",
+        "server's head within a round of several local steps: a copy for each cluster, or one for all that "
+        "every local step waits for",
     )
-    stored_activation_bits: Bits = described(
-        32, "precision of the activations kept for the backward pass; bits per number"
-    )
-    train_bits: Bits = described(
-        32, "precision of the weights and gradients that devices keep; bits per number"
-    )
-    moment_bits: Literal[8, 32] = described(
-        32, "precision of the optimiser moments that devices keep; bits per number"
-    )
+    stored_activation_bits: Bits = field(32, "precision of activations that are kept; bits per number")
+    train_bits: Bits = field(32, "precision of weights and gradients on devices; bits per number")
+    moment_bits: Literal[8, 32] = field(32, "precision of optimiser moments on devices; bits per number")
     recompute: bool = switch(
         False, "devices store the input of each block only and run it forward once more in its backward pass"
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
+        require_heads(self.style, self.width, self.heads, self.kv_heads)
         require_ordered("micro_batches", self.micro_batches)
         require_ordered("local_steps_choices", self.local_steps_choices, least="number, [1] for instance")
         for count in self.micro_batches:
@@ -163,8 +144,6 @@ class WorkloadSpec:
                 f"decoder_blocks = {w.decoder_blocks}, but style = {w.style!r} is a decoder itself and has "
                 "none that reads it; set decoder_blocks to 0"
             )
-        if w.style == "llama":
-            require_heads(w.width, w.heads, w.kv_heads)
         if w.tied_head and w.update_compression == "top-k":
             raise ValueError(
                 "tied_head = True moves every row of the table in every round, but update_compression = "

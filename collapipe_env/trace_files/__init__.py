@@ -1,4 +1,4 @@
-"""Traces of real radio links: loaders, splits, checksums and fits; no data."""
+"""Traces of real radio links: loaders, splits and checksums; no data."""
 
 from collapipe_env.trace_files.trace import Trace
 from collapipe_env.trace_files.trace_manifest import known_sets, verify_set

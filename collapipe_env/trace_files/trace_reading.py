@@ -187,13 +187,11 @@ class _Row(NamedTuple):
 
     def number(self, column: str, what: str) -> float:
         """Return a cell as a finite number."""
-        cell = self.cells[column]
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise DataError(f"{self.place}: {shown(cell)} is not {what}; correct it or take the row out")
+        value = _number(self.cells[column])
+        if value is None or not math.isfinite(value):
+            raise DataError(
+                f"{self.place}: {shown(self.cells[column])} is not {what}; correct it or take the row out"
+            )
         return value
 
     def date(self, column: str) -> datetime:
@@ -225,7 +223,7 @@ def _rows(path: Path, columns: Columns) -> Iterator[_Row]:
                         f"{path}:{line}: {len(cells)} columns where {columns.layout.title} has {len(names)}; "
                         "choose another format"
                     )
-                if not header and all(_is_number(cell) for cell in cells):
+                if not header and None not in map(_number, cells):
                     names = [str(1 + place) for place in range(len(cells))]
                 elif not header:
                     continue
@@ -269,12 +267,11 @@ def content_of(path: Path, read: Callable[[Path, int], bytes] = read_regular) ->
         raise DataError(f"{path}: cannot be read ({reason}); check the path and its permissions") from None
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float | None:
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _value(row: _Row, columns: Columns) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
-from collapipe_env.cli.common import guarded
+from collapipe_env.cli.common import Call, guarded
 from collapipe_env.cli.early_end import INTERRUPTED, status_after, terminable
 from collapipe_env.cli.main import main
 from collapipe_env.ground.interrupts import SIGNALS
@@ -254,7 +254,7 @@ def test_a_reader_that_ended_with_ctrl_c_too_changes_nothing(failed: int, capsys
         finally:
             raise OSError(failed, "gone")
 
-    assert guarded(interrupted, "collapipe", [], resumable=False) == INTERRUPTED
+    assert guarded(interrupted, Call("collapipe", []), resumable=False) == INTERRUPTED
     assert capsys.readouterr().err == "\ninterrupted; there is nothing to resume\n"
 
 

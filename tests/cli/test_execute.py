@@ -145,7 +145,7 @@ def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
     ("given", "words"),
     [
         (["--rounds", "0"], "--rounds = 0: use a number from 1"),
-        (["--time-scale", "-1"], "--time-scale -1.0: use a number from 0.001 to 10000"),
+        (["--time-scale", "-1"], "--time-scale = -1.0: use a number from 0.001 to 10000"),
         (["--fault", "c0d1@1"], "--fault needs --clock virtual"),
         (["--clock", "virtual", "--kill", "c0d1@1"], "--kill needs --clock wall or none"),
         (["--clock", "virtual", "--fault", "c7d0@1"], "'c7d0@1' names no device of small"),

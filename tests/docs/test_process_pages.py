@@ -1,6 +1,7 @@
 """Pages about what moves: examples with the defaults, tables of all fields, numbers, terms and formats."""
 
 import dataclasses
+import math
 import re
 
 import pages_support as support
@@ -90,4 +91,6 @@ def test_all_formats_and_profiles_of_traces_are_described():
     for name, profile in TRACES.items():
         (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", table, re.MULTILINE)
         assert f"{profile.mean_db:.1f} dB" in row
-        assert row.endswith(", ".join(f"{profile.mixture.correlation(lag):.2f}" for lag in (1, 10, 60)))
+        parts = list(zip(profile.weights, profile.times_s, strict=True))
+        rho = [sum(w * math.exp(-lag / t) for w, t in parts) for lag in (1, 10, 60)]
+        assert row.endswith(", ".join(f"{one:.2f}" for one in rho))

@@ -233,7 +233,7 @@ def test_the_command_fits_again_to_what_was_measured(tmp_path, capsys):
     [
         (["--devices", "0"], "--devices = 0: use a number from 1 to 64"),
         (["--devices", "9"], "--devices 9: small has 6 blocks"),
-        (["--slow-down", "0.5"], "--slow-down 0.5: use a number from 1 to 1000"),
+        (["--slow-down", "0.5"], "--slow-down = 0.5: use a number from 1 to 1,000"),
         (["--rounds", "0"], "--rounds = 0"),
         (["--from", "nowhere"], "--from needs --out"),
     ],

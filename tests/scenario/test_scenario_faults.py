@@ -51,7 +51,7 @@ def test_misspelt_override_names_the_nearest() -> None:
         small.with_overrides({"raido.diversity": 1})
     with pytest.raises(ScenarioError, match=r"'1' is not an index into devices\.profiles, which has 1"):
         small.with_overrides({"devices.profiles.1.weight": 1})
-    with pytest.raises(ScenarioError, match=r"radio\.diversity is a single value"):
+    with pytest.raises(ScenarioError, match=r"radio\.diversity is 4; override it as a whole"):
         small.with_overrides({"radio.diversity.m": 1})
 
 

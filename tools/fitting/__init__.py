@@ -1,1 +1,1 @@
-"""Fitting the surrogate's constants: conditions of the real runs, the runs, and least squares."""
+"""Fitting the surrogate's constants to real runs, and profiles of radio links to traces."""

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from fitting.trace_fits import LAGS_S, Mixture, decibels, fitted_mixture, moments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.trace_files import Trace
-from collapipe_env.trace_files.trace_fits import LAGS_S, Mixture, decibels, fitted_mixture, moments
 
 
 def trace(values, unit="dBm"):

@@ -1,0 +1,129 @@
+"""Declarations of options: words for ``--help``, and ranges; with the options that commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import tyro
+
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.scenario.names import SHIPPED
+from collapipe_env.scenario.task_registry import task_names
+from collapipe_env.schedulers import LEARNED, scheduler_names
+
+
+def about(metavar: str | None = None, default: str = "", text: str | None = None, **more: Any) -> object:
+    """Return the part of an option's type that ``--help`` shows.
+
+    Args:
+        metavar: Stands for its values.
+        default: Its default in words; that of its class where it is empty.
+        text: Its description, in place of a docstring below it.
+    """
+    words = f"(default: {default})" if default else None
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=words, help=text, **more)
+
+
+@dataclass(frozen=True)
+class Within:
+    """Least and largest value of a number, in the type of its option."""
+
+    low: float
+    high: float
+
+    def require(self, name: str, value: float | None) -> None:
+        """Refuse a number out of the range.
+
+        Args:
+            name: Its option.
+            value: The number; ``None`` where the option is not given.
+
+        Raises:
+            ScenarioError: Names the option, its value and the range.
+        """
+        if value is not None and not self.low <= value <= self.high:
+            low, high = (f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in (self.low, self.high))
+            raise ScenarioError(f"{name} = {value}: use a number from {low} to {high}")
+
+
+@dataclass(frozen=True)
+class NotEmpty:
+    """Part of the type of an option that names one thing or more, such as the example."""
+
+    example: str
+
+    def require(self, name: str, value: Collection[str] | None) -> None:
+        """Refuse an option without a value; ``None`` stands for an option that is not given.
+
+        Raises:
+            ScenarioError: Names the option and the example.
+        """
+        if value is not None and not value:
+            raise ScenarioError(f"{name} is empty: name at least one, for instance {self.example}")
+
+
+def require_allowed(options: Any) -> None:
+    """Refuse values that the types of their options do not allow.
+
+    Raises:
+        ScenarioError: Names the option, its value and the allowed values.
+    """
+    for name, hint in get_type_hints(type(options), include_extras=True).items():
+        value = getattr(options, name)
+        if is_dataclass(value):
+            require_allowed(value)
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, Within | NotEmpty):
+                mark.require(f"--{name.replace('_', '-')}", value)
+
+
+OWN_HELP = "or your own: file.py:Name, package.module:Name."
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another agent of collapipe zoo; {OWN_HELP}"
+Source = Annotated[str, about("NAME|FILE", text=f"A shipped scenario ({SHIPPED}), a YAML file, {OWN_HELP}")]
+TaskName = Annotated[
+    str | None,
+    about(
+        "NAME",
+        "the scenario's",
+        f"Task that the Transformer learns: {', '.join(task_names())}. A task other than the scenario's "
+        "comes with suitable data, head and learning rates.",
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    about(
+        "PATH",
+        "the scenario's, shipped with the package",
+        "Training data: a local file or folder, or hf:NAME from the Hugging Face hub.",
+    ),
+]
+Learner = Annotated[
+    str,
+    about(
+        "NAME",
+        text="Learner that supplies the loss: surrogate (a fitted bound), real (training in every round), "
+        f"{OWN_HELP} Delays and energies do not depend on it.",
+    ),
+]
+Schedulers = Annotated[
+    tuple[str, ...] | None,
+    NotEmpty("dssra"),
+    about("NAME ...", text=f"Schedulers to compare: {LEARNED} (the trained one), {UNTRAINED_HELP}"),
+]
+Episodes = Annotated[
+    int, Within(1, 100_000), about(text="Number of held-out episodes, the same for every scheduler.")
+]
+PROCESSES = Within(1, 1024)
+ROUNDS = Within(1, LARGEST_ROUNDS)
+Count = Annotated[int | None, about("INT")]
+Rounds = Annotated[
+    Count, ROUNDS, about(None, "the scenario's", "Rounds per episode; may be more than the scenario's.")
+]
+Seed = Annotated[int, Within(0, 2**31 - 1), about(text="Seed of the episode.")]
+Threads = Annotated[int, Within(1, 1024)]
+Folder = Annotated[Path | None, about("FOLDER")]
+Fresh = Annotated[bool, about(text="Start over in the folder instead of resuming.")]
