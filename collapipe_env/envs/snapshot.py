@@ -16,7 +16,7 @@ from collapipe_env.ground.state_trees import Tree, require_alike
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario.loading import scenario_digest
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Version of a state's contents. Raised with every change, after which older states cannot be loaded."""
 
 Result = TypeVar("Result")

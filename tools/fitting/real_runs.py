@@ -113,7 +113,7 @@ def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, los
         outcome=SurrogateOutcome.of(
             outcomes_of(trained, condition, seed, rounds), trained.workload.batch_size
         ),
-        factors=factor_table(step_factors(trained), rounds, steps),
+        factors=factor_table(step_factors(trained), rounds * steps).reshape(rounds, steps),
         skew=skew(trained.learning, trained.clusters),
         losses=np.asarray(losses, dtype=np.float64),
     )
