@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from operator import itemgetter
 from os import PathLike
 from typing import Any
 
@@ -12,7 +14,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.envs.autoreset import checked_seed
-from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.mdp import BatchMDP, BatchStep
+from collapipe_env.envs.mdp_views import MDPViews
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
@@ -141,6 +144,9 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         self._mdp = BatchMDP(load_scenario(scenario), learner, reward, 1, observation=observation)
         self.action_space: spaces.Box = self._mdp.action_space()
         self.observation_space: spaces.Space[Any] = self._mdp.observer.space()
+        # Observation of the only row.
+        flat = isinstance(self.observation_space, spaces.Box)
+        self._first = itemgetter(0) if flat else partial(row_of_observation, row=0)
         self._delays: list[float] = []
         self._losses: list[float] = []
 
@@ -175,7 +181,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         self._delays.clear()
         self._losses.clear()
         info = {name: values[0] for name, values in self._mdp.reset_info().items()}
-        return row_of_observation(observation, 0), info
+        return self._first(observation), info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round with an action of the box.
@@ -219,15 +225,13 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         info: dict[str, Any] = {name: values[0] for name, values in step.info.items()}
-        terminated = step.terminated is not None and bool(step.terminated[0])
-        truncated = bool(self._mdp.truncated()[0])
+        terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         if terminated or truncated:
             self._mdp.keep_summaries(np.ones(1, dtype=np.bool_))
         if self.render_mode is not None:
             self._delays.append(info["delay"])
             self._losses.append(info["loss"])
-        observation = row_of_observation(step.observation, 0)
-        return observation, float(step.reward[0]), terminated, truncated, info
+        return self._first(step.observation), float(step.reward[0]), terminated, truncated, info
 
     def summary(self) -> dict[str, float]:
         """Summary of the episode so far; see :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`."""

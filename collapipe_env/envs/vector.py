@@ -20,7 +20,8 @@ from collapipe_env.envs.autoreset import (
     seed_rows,
 )
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
-from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.mdp import BatchMDP, BatchStep
+from collapipe_env.envs.mdp_views import MDPViews
 from collapipe_env.envs.observation_kinds import Observation, copied_row
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
@@ -209,10 +210,9 @@ class CollaPipeVectorEnv(
                 "them first with reset(options={'reset_mask': mask})"
             )
         step = play()
-        observation, reward, truncated = step.observation, step.reward, self._mdp.truncated()
-        reached = step.terminated
-        terminated = truncated & ~truncated if reached is None else reached
-        ended = self._episodes.play(None if reached is None else backend.host(reached))
+        observation, reward = step.observation, step.reward
+        terminated, truncated = step.terminated, step.truncated
+        ended = self._episodes.play(backend.host(terminated) if self._mdp.has_target else None)
         live = begun = None
         info: dict[str, Any] = {}
         if waiting.any():
@@ -223,7 +223,7 @@ class CollaPipeVectorEnv(
             terminated, truncated = terminated & live, truncated & live
         if ended.any():
             rows = backend.rows(ended)
-            self._mdp.keep_summaries(rows.here, reached=reached is not None)
+            self._mdp.keep_summaries(rows.here)
             if mode is AutoresetMode.SAME_STEP:
                 info["final_obs"] = self._final_observations(observation, ended)
                 info["_final_obs"] = copied(rows.here)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.ground.real_numbers import real_numbers
-from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
+from collapipe_env.ground.real_numbers import REAL_KINDS, real_numbers
+from collapipe_env.kernels.decode import DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
 from collapipe_env.physics.participation import players
@@ -50,12 +50,12 @@ class ActionCodec(ActionBox):
     replaces it. If none fits, the cluster sits out, where participation is open.
     """
 
-    @property
+    @cached_property
     def own_entries(self) -> int:
         """Entries of a cluster for CollaPipe's own decisions, ``2K + 3``."""
         return 2 * self.devices + 3
 
-    @property
+    @cached_property
     def cluster_entries(self) -> int:
         """Entries of a cluster: ``2K + 3`` plus the entries of opened decisions."""
         return self.own_entries + self._width
@@ -81,7 +81,7 @@ class ActionCodec(ActionBox):
             at += self.devices if wide else 1
         return found
 
-    @property
+    @cached_property
     def action_size(self) -> int:
         """Length ``A`` of an action: ``N (2K + 3)`` plus the entries of opened decisions."""
         return self.clusters * self.cluster_entries
@@ -169,7 +169,8 @@ class ActionCodec(ActionBox):
                 or the memory is missing.
         """
         if type(memory_cap) is np.ndarray:
-            action = real_numbers("action", action)
+            if type(action) is not np.ndarray or action.dtype.kind not in REAL_KINDS:
+                action = real_numbers("action", action)
             return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap, memory_bytes)
         xp = namespace(memory_cap)
         a = xp.astype(action, xp.float64)
@@ -190,29 +191,27 @@ class ActionCodec(ActionBox):
             action = np.ascontiguousarray(entries[..., : self.own_entries])
         if memory_cap.shape != (*lead, N, K):
             memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
-        blocks, micro_batches = np.empty((rows, N, K), dtype=np.int64), np.empty((rows, N), dtype=np.int64)
-        bandwidth, powers = np.empty((rows, N)), np.empty(rows * N * (K + 1))
-        device_power = powers[: rows * N * K].reshape(rows, N, K)
-        cu_power = powers[rows * N * K :].reshape(rows, N)
-        fault = decode_rows(
+        decoded = decode_rows(
             self._limits,
             self._choices,
             action.reshape(rows, N, self.own_entries),
             np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
             total,
-            blocks,
-            micro_batches,
-            bandwidth,
-            device_power,
-            cu_power,
         )
-        if fault != ALL_FINITE:
+        if not decoded.finite:
             self.check_action(action)
-        np.exp(powers, out=powers)
+        powers = np.exp(decoded.powers)
         # Rounding must not lead out of the limits.
         np.maximum(powers, self.power_min_w, out=powers)
         np.minimum(powers, self.power_max_w, out=powers)
-        allocation = Allocation(blocks, micro_batches, bandwidth, device_power, cu_power)
+        cus = rows * N * K  # place of the first CU
+        allocation = Allocation(
+            decoded.blocks,
+            decoded.micro_batches,
+            decoded.bandwidth,
+            device_power=powers[:cus].reshape(rows, N, K),
+            cu_power=powers[cus:].reshape(rows, N),
+        )
         if len(lead) != 1:
             allocation = allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
         if choices is None:

@@ -1,0 +1,197 @@
+"""States of a world: taken, set, remembered and put back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from collapipe_env.ground.arrays import Array, BoolArray
+from collapipe_env.ground.backends import NUMPY, Backend
+from collapipe_env.ground.errors import NotResetError, StateError
+from collapipe_env.ground.records import mapped, tree_of
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.physics.allocation import Allocation
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.learner import (
+    Arrivals,
+    CountsRounds,
+    Learner,
+    LearningReport,
+    QuickLearner,
+    require_snapshots,
+)
+from collapipe_env.simulator.moving_system import MovingSystem
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.round import Interruption, RoundCosts
+from collapipe_env.simulator.saved_round import SavedRound, interruption_on, report_of
+from collapipe_env.simulator.state import Parameters, SystemState
+from collapipe_env.simulator.state_checks import require_consistent, require_rounds
+
+_REPLACED = ("state", "seen", "learning", "_last_round", "_saved_round", "_was_reset", "_seeds", "_unready")
+"""Attributes of a world that are replaced, never written to."""
+
+
+class WorldStates:
+    """What a world keeps between rounds; :class:`~collapipe_env.simulator.world.World` plays them."""
+
+    scenario: Scenario
+    parameters: Parameters
+    num_envs: int
+    learner: Learner
+    quick: QuickLearner | None
+    backend: Backend
+    system: MovingSystem
+    state: SystemState
+    seen: SystemState
+    learning: LearningReport
+    _seeds: Array
+    _was_reset: BoolArray
+    _unready: BoolArray
+    _last_round: RoundRecord | None = None
+    # A round played before the state was set; recomputed only on request.
+    _saved_round: SavedRound | None = None
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Record of the round just played; ``None`` before the first.
+
+        Raises:
+            StateError: If the state was set by hand and its last round cannot have been played.
+        """
+        saved = self._saved_round
+        if self._last_round is None and saved is not None:
+            saved.check(self.parameters)
+            array, given = self.backend.array, saved.arrivals
+            state = saved.state.map(partial(array, keep=True))
+            costs, interruption = self._priced(state, saved.allocation.map(array)), saved.interruption
+            if interruption is not None:
+                interruption = interruption_on(interruption, array)
+                costs = self._interrupted(costs, state, interruption)
+            if self.backend is not NUMPY:
+                counts = array(given.counts.astype(np.float64))
+                given = Arrivals(counts, array(given.micro_batches), None, given.most)
+            learning = mapped(saved.learning, array)
+            self._last_round = self.recorded(state, costs, given, learning, interruption)
+        return self._last_round
+
+    @abstractmethod
+    def _priced(self, state: SystemState, allocation: Allocation) -> RoundCosts: ...
+
+    @abstractmethod
+    def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts: ...
+
+    @abstractmethod
+    def recorded(
+        self,
+        state: SystemState,
+        costs: RoundCosts,
+        arrived: Arrivals,
+        learning: LearningReport,
+        interruption: Interruption | None = None,
+    ) -> RoundRecord:
+        """Record a round, with the queues after it."""
+
+    def get_state(self) -> Tree:
+        """Everything that determines the next rounds, and the last round, as NumPy arrays.
+
+        Raises:
+            StateError: If the learner cannot save its state.
+            NotResetError: If the last round or reset broke off.
+        """
+        self._require_whole()
+        record, saved, host = self._last_round, self._saved_round, self.backend.host
+        if record is not None:
+            saved = SavedRound.of(record, host)
+        return {
+            **self._own_state(),
+            "learning": tree_of(mapped(self.learning, host)),
+            "learner": require_snapshots(self.learner).get_state(),
+            "last_round": None if saved is None else saved.tree(),
+        }
+
+    def _own_state(self) -> Tree:
+        """The arrays of the state, without the learner."""
+        host = self.backend.host
+        own = self.system.get_state()
+        own["seeds"]["arrivals"] = host(self._seeds).view(np.uint64)
+        return {"system": tree_of(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
+
+    def set_state(self, tree: Tree, seeded: BoolArray | None = None) -> None:
+        """Continue from a state of :meth:`get_state`; an error leaves everything unchanged.
+
+        Args:
+            seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
+
+        Raises:
+            StateError: If the state is damaged, or of another number of environments or another scenario.
+        """
+        learner, own = require_snapshots(self.learner), self._own_state()
+        free = ("simulator/learning", "simulator/learner", "simulator/last_round")
+        template = {**own, "learning": None, "learner": None, "last_round": None}
+        require_alike(tree, template, "simulator", frozenset(free))
+        was_reset = tree["was_reset"]
+        require_rounds(tree["system"], own["system"]["budget"], self.scenario.dynamics.rounds)
+        require_consistent(tree, self.parameters, self.system)
+        if seeded is not None and (was_reset & ~seeded).any():
+            raise StateError(f"a row that was reset has no generator: {REMEDY}")
+        learning = report_of(tree["learning"], self.num_envs, own["system"]["loss"].dtype, free[0])
+        saved = None
+        if tree["last_round"] is not None:
+            steps = self.parameters.most_local_steps
+            saved = SavedRound.from_tree(tree["last_round"], self.parameters, own["system"], steps, free[2])
+        if isinstance(learner, CountsRounds):
+            played = np.where(was_reset, tree["system"]["round_index"], -1)
+            learner.require_rounds(tree["learner"], played)
+        array, seeds = partial(self.backend.array, keep=True), dict(tree["seeds"])
+        own_seeds, state = array(seeds.pop("arrivals")), SystemState(**tree["system"]).map(array)
+        before = self.system.snapshot()
+        try:
+            self.system.set_state({**tree, "seeds": seeds})
+            seen = self.system.estimate(state, self.system.carried)
+            learner.set_state(tree["learner"])
+        except BaseException:
+            self.system.put_back(before)
+            raise
+        # Nothing below can fail.
+        self._seeds, self.state, self.seen = own_seeds, state, seen
+        self.learning = mapped(learning, array)
+        self._was_reset, self._unready = was_reset.copy(), ~was_reset
+        self._last_round, self._saved_round = None, saved
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step or a reset changes; returns a function that puts it back.
+
+        Same as getting and setting the state, but faster, and restores the very same objects.
+
+        Raises:
+            StateError, NotResetError: As for :meth:`get_state`.
+        """
+        self._require_whole()
+        system = self.system.snapshot()
+        if self.quick is not None:
+            untrained = self.quick.remember()
+        else:
+            able = require_snapshots(self.learner)
+            untrained = partial(able.set_state, able.get_state())
+        kept = {name: getattr(self, name) for name in _REPLACED}
+
+        def put_back() -> None:
+            untrained()
+            self.system.put_back(system)
+            for name, value in kept.items():
+                setattr(self, name, value)
+
+        return put_back
+
+    def _require_whole(self) -> None:
+        """Refuse to go on, or to take a state, where a round or a reset has broken off."""
+        broken = self._unready & self._was_reset
+        if broken.any():
+            raise NotResetError(
+                f"environments {np.flatnonzero(broken).tolist()}: an error broke off the last round or "
+                "reset, so the learner may have trained on a part of it; call reset(), or set a state that "
+                "was taken before"
+            )
