@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from gymnasium import spaces
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.observers import make_observer
-from collapipe_env.envs.own_reward import OwnReward, guarded
+from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.rewards import Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.feasibility import warn_if_infeasible
@@ -29,8 +28,6 @@ from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.learner import Learner
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.refusal import require_room
-from collapipe_env.simulator.round import RoundCosts
-from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 
 
@@ -95,9 +92,12 @@ class BatchMDP:
         self.observer = make_observer(observation, scenario)
         on_numpy = backend is NUMPY
         self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
-        choices = backend.array(np.array(self.codec.micro_batch_choices))
-        self._decode = backend.fuse(partial(self.codec.decode_finite, choices=choices))
-        self._compiled_reward = self._fused_reward()
+        self._decode = backend.fuse(self.codec.decode_finite)
+        self._judge: Reward
+        if isinstance(self.reward, OwnReward):  # its checks cannot be compiled
+            self._judge = OwnReward(backend.fuse(self.reward.function))
+        else:
+            self._judge = backend.fuse(self.reward)
         rounds, target = scenario.dynamics.rounds, scenario.dynamics.target_loss
         self.rounds = rounds if max_rounds is None else min(rounds, max_rounds)
         self.has_target = target is not None
@@ -118,22 +118,6 @@ class BatchMDP:
         # A read-only metric that holds only NaN: it need not be checked in every step.
         self._no_metric: Array | None = None
         self.ended_summaries: dict[str, Array] = {}
-
-    def _fused_reward(self) -> Reward | None:
-        """The reward compiled by the backend; ``None`` where it compiles nothing."""
-        own = self.reward if isinstance(self.reward, OwnReward) else None
-        plain = self.reward if own is None else own.unchecked
-        fused = self.backend.fuse(plain)
-        if fused is plain or own is None:
-            return None if fused is plain else fused
-
-        def checked(before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-            # Compiled code holds no checks, so its result is checked afterwards.
-            rewards = fused(guarded(before), guarded(costs), guarded(after))
-            own.check_shape(rewards, costs.delay)
-            return rewards
-
-        return checked
 
     def action_space(self) -> spaces.Box:
         """Box(-1, 1, (A,), float32), with ``A = N (2K + 3)`` plus the entries of opened decisions."""
@@ -197,8 +181,7 @@ class BatchMDP:
             # The record of the round must not change when the caller writes to its arrays later.
             allocation = own_arrays(allocation).map(self.backend.array)
         # A user's own reward or process may fail: the round is taken only if none does.
-        judge = self._compiled_reward or self.reward
-        record, reward = self.world.play(allocation, judge, check=check)
+        record, reward = self.world.play(allocation, self._judge, check=check)
         costs, after, sums = record.costs, self.world.state, self._sums
         added = {
             "total_delay": costs.delay,

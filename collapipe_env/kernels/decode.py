@@ -14,35 +14,15 @@ from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
 class DecodeLimits(NamedTuple):
     """The scalars of an action codec, as :class:`~collapipe_env.simulator.codec.ActionCodec` names them."""
 
-    blocks: int
     power_min_w: float
     power_max_w: float
     bandwidth_floor: float
 
 
-class Decoded(NamedTuple):
-    """Decoded actions.
-
-    Attributes:
-        finite: Whether all actions are finite numbers; the arrays are useless otherwise.
-        blocks: (E, N, K).
-        micro_batches: (E, N).
-        bandwidth: (E, N).
-        powers: Logarithms of the powers in W (E N (K + 1),), whose exponential the caller takes at once:
-            those of all devices (E, N, K), then those of the CUs (E, N).
-    """
-
-    finite: bool
-    blocks: IntArray
-    micro_batches: IntArray
-    bandwidth: FloatArray
-    powers: FloatArray
-
-
 @compiled
 def decode_rows(
     limits: DecodeLimits, choices: IntArray, actions: FloatArray, memory_cap: IntArray, totals: IntArray
-) -> Decoded:
+) -> tuple[bool, IntArray, IntArray, FloatArray, FloatArray]:
     """Decode actions (E, N, 2K + 3); the memory caps are (E, N, K).
 
     Args:
@@ -50,8 +30,12 @@ def decode_rows(
         choices: Allowed numbers of micro-batches, ascending.
         actions: Clipped to [-1, 1] here.
         memory_cap: Blocks that each device can hold.
-        totals: Blocks that the devices of each cluster hold together (E, N), or an empty array (0, 0) where
-            that is ``L`` everywhere.
+        totals: Blocks that the devices of each cluster hold together (E, N).
+
+    Returns:
+        Whether all actions are finite numbers, as the arrays are useless otherwise; blocks (E, N, K);
+        micro-batches (E, N); bandwidth (E, N); logarithms of the powers in W, whose exponential the caller
+        takes at once (E N (K + 1),): those of all devices (E, N, K), then those of the CUs (E, N).
     """
     E, N, K = memory_cap.shape
     blocks, micro_batches = np.empty((E, N, K), dtype=np.int64), np.empty((E, N), dtype=np.int64)
@@ -68,7 +52,7 @@ def decode_rows(
         for n in range(N):
             for i in range(width):
                 if not math.isfinite(actions[e, n, i]):
-                    return Decoded(False, blocks, micro_batches, bandwidth, powers)
+                    return False, blocks, micro_batches, bandwidth, powers
             index = int(_unit(actions[e, n, 2 * K + 1]) * (len(choices) - 1) + 0.5)
             micro_batches[e, n] = choices[index]
             for k in range(K):
@@ -76,8 +60,7 @@ def decode_rows(
                 room[k] = memory_cap[e, n, k]
                 device_power[e, n, k] = lowest + span * _unit(actions[e, n, K + k])
             cu_power[e, n] = lowest + span * _unit(actions[e, n, 2 * K])
-            held = totals[e, n] if totals.size else limits.blocks
-            apportion_row(float(held), weight, room, handed, remainder)
+            apportion_row(float(totals[e, n]), weight, room, handed, remainder)
             for k in range(K):
                 blocks[e, n, k] = int(handed[k])
             bandwidth[e, n] = _unit(actions[e, n, 2 * K + 2])
@@ -85,7 +68,7 @@ def decode_rows(
         for n in range(N):
             share = bandwidth[e, n] / total if total > 0.0 else 1.0 / N
             bandwidth[e, n] = limits.bandwidth_floor + free * share
-    return Decoded(True, blocks, micro_batches, bandwidth, powers)
+    return True, blocks, micro_batches, bandwidth, powers
 
 
 @inlined

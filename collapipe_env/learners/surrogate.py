@@ -14,9 +14,7 @@ from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 from collapipe_env.kernels.surrogate import learn_rows
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
-from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
-from collapipe_env.learners.surrogate_progress import law_terms
-from collapipe_env.learners.surrogate_progress import progress as progress
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, law_terms, progress
 from collapipe_env.physics.loss_curve import CurveTerms, loss_at
 from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome

@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
+from collapipe_env.ground.arrays import (
+    Array,
+    Constant,
+    FloatArray,
+    at_most,
+    concatenate,
+    namespace,
+)
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.real_numbers import REAL_KINDS, real_numbers
 from collapipe_env.kernels.decode import DecodeLimits, decode_rows
@@ -22,9 +28,6 @@ from collapipe_env.simulator.action_parts import ActionPart, require_parts
 from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
 from collapipe_env.simulator.expressible import ActionBox
 from collapipe_env.simulator.memory_choices import OpenedDecoder
-
-_ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
-"""Empty stand-in for the totals of blocks, where devices always hold the whole encoder."""
 
 
 @dataclass(frozen=True)
@@ -181,34 +184,36 @@ class ActionCodec(ActionBox):
         """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
         self.check_action_shape(action.shape)
         lead, N, K = action.shape[:-1], self.clusters, self.devices
-        rows, choices, total = math.prod(lead), None, _ALL_BLOCKS
+        rows, choices = math.prod(lead), None
+        total = np.full((rows, N), self.blocks)
         entries = action.reshape(*lead, N, self.cluster_entries)
         if self._settles:
             self.check_action(action)  # the loop does not see the entries of opened decisions
             memory_bytes = self._memory(memory_bytes)
-            choices = self._decoder.choose(entries, self._micro_batches(entries, self._choices), memory_bytes)
+            chosen = self._micro_batches(entries)
+            choices = self._decoder.choose(entries, chosen, memory_cap, memory_bytes)
             memory_cap, total = choices.caps, np.ascontiguousarray(choices.total).reshape(rows, N)
             action = np.ascontiguousarray(entries[..., : self.own_entries])
         if memory_cap.shape != (*lead, N, K):
             memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
-        decoded = decode_rows(
+        finite, blocks, micro_batches, bandwidth, powers = decode_rows(
             self._limits,
-            self._choices,
+            self._choices.values,
             action.reshape(rows, N, self.own_entries),
             np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
             total,
         )
-        if not decoded.finite:
+        if not finite:
             self.check_action(action)
-        powers = np.exp(decoded.powers)
+        np.exp(powers, out=powers)
         # Rounding must not lead out of the limits.
         np.maximum(powers, self.power_min_w, out=powers)
         np.minimum(powers, self.power_max_w, out=powers)
         cus = rows * N * K  # place of the first CU
         allocation = Allocation(
-            decoded.blocks,
-            decoded.micro_batches,
-            decoded.bandwidth,
+            blocks,
+            micro_batches,
+            bandwidth,
             device_power=powers[:cus].reshape(rows, N, K),
             cu_power=powers[cus:].reshape(rows, N),
         )
@@ -230,9 +235,10 @@ class ActionCodec(ActionBox):
             )
         return memory_bytes
 
-    def _micro_batches(self, rows: Array, choices: Array) -> Array:
+    def _micro_batches(self, rows: Array) -> Array:
         """Return the numbers of micro-batches (..., N) chosen by the clusters' entries (..., N, A / N)."""
-        return choices[nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))]
+        nearest = nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))
+        return self._choices.like(nearest)[nearest]
 
     @cached_property
     def _decoder(self) -> OpenedDecoder:
@@ -245,11 +251,11 @@ class ActionCodec(ActionBox):
 
     @cached_property
     def _limits(self) -> DecodeLimits:
-        return DecodeLimits(self.blocks, self.power_min_w, self.power_max_w, self.bandwidth_floor)
+        return DecodeLimits(self.power_min_w, self.power_max_w, self.bandwidth_floor)
 
     @cached_property
-    def _choices(self) -> IntArray:
-        return np.array(self.micro_batch_choices, dtype=np.int64)
+    def _choices(self) -> Constant:
+        return Constant(np.array(self.micro_batch_choices, dtype=np.int64))
 
     def check_action(self, action: Array) -> None:
         """Refuse actions that :meth:`decode_finite` cannot read. On a GPU this waits for the numbers.
@@ -289,7 +295,6 @@ class ActionCodec(ActionBox):
         action: Array,
         memory_cap: Array,
         memory_bytes: Array | None = None,
-        choices: Array | None = None,
     ) -> Allocation:
         """Turn checked actions into allocations, on any array library.
 
@@ -297,19 +302,15 @@ class ActionCodec(ActionBox):
             action: (..., A), finite, of a real type, which is also the allocation's type.
             memory_cap: As for :meth:`decode`, of the same library.
             memory_bytes: As for :meth:`decode`, of the same library.
-            choices: The allowed numbers of micro-batches as an int64 array of that library; made here if
-                not given, which on a GPU means waiting for a copy.
         """
         xp = namespace(action)
         K = self.devices
         entries = xp.reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
-        if choices is None:
-            choices = _whole_numbers(self.micro_batch_choices, action)
-        micro_batches, total = self._micro_batches(entries, choices), self.blocks
+        micro_batches, total = self._micro_batches(entries), self.blocks
         opened = None
         if self._settles:
             memory_bytes = self._memory(memory_bytes)
-            opened = self._decoder.choose(entries, micro_batches, memory_bytes)
+            opened = self._decoder.choose(entries, micro_batches, memory_cap, memory_bytes)
             memory_cap, total = opened.caps, opened.total[..., None]
         unit = 0.5 * (xp.clip(entries[..., : self.own_entries], -1.0, 1.0) + 1.0)
         power = at_most(
@@ -374,11 +375,3 @@ class ActionCodec(ActionBox):
         action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
         return clipped.reshape(*clipped.shape[:-2], self.action_size)
-
-
-def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:
-    """Return the values as an array of another array's library, on that array's device."""
-    xp = namespace(like)
-    if xp is np:
-        return np.asarray(values, dtype=np.int64)
-    return xp.asarray(values, dtype=xp.int64, device=array_api_compat.device(like))

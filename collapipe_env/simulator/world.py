@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, BoolArray, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError
+from collapipe_env.ground.records import mapped
 from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.allocation import Allocation
@@ -32,11 +34,12 @@ from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, server_round
 from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
 from collapipe_env.simulator.round_events import as_left, events_of, moments_after
+from collapipe_env.simulator.saved_round import interruption_on
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.world_states import WorldStates
 
 Judge: TypeAlias = Callable[[SystemState, RoundCosts, SystemState], Array]
-"""What a round is worth (E,), from the system before it, its costs, and the system after it."""
+"""Worth of a round (E,), from the system before it, its costs, and the system after it."""
 
 
 class World(WorldStates):
@@ -221,7 +224,7 @@ class World(WorldStates):
         return found if self.parameters.idle_round_s is None else found.only(costs.plays)
 
     def _outcome(self, costs: RoundCosts, arrived: Arrivals, moments: Array | None) -> RoundOutcome:
-        """What the learner has to know of a round."""
+        """The parts of a round that learners read."""
         plan = costs.allocation
         recompute = None
         if plan.recompute is not None:  # -1 is the workload's own setting
@@ -273,6 +276,29 @@ class World(WorldStates):
             interruption=interruption,
             absence=absence,
         )
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Record of the round just played; ``None`` before the first.
+
+        Raises:
+            StateError: If the state was set by hand and its last round cannot have been played.
+        """
+        saved = self._saved_round
+        if self._last_round is None and saved is not None:
+            saved.check(self.parameters)
+            array, given = self.backend.array, saved.arrivals
+            state = saved.state.map(partial(array, keep=True))
+            costs, interruption = self._priced(state, saved.allocation.map(array)), saved.interruption
+            if interruption is not None:
+                interruption = interruption_on(interruption, array)
+                costs = self._interrupted(costs, state, interruption)
+            if self.backend is not NUMPY:
+                counts = array(given.counts.astype(np.float64))
+                given = Arrivals(counts, array(given.micro_batches), None, given.most)
+            learning = mapped(saved.learning, array)
+            self._last_round = self.recorded(state, costs, given, learning, interruption)
+        return self._last_round
 
     def _check(self, state: SystemState, allocation: Allocation) -> None:
         if self.backend is NUMPY:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, BoolArray
-from collapipe_env.ground.backends import NUMPY, Backend
+from collapipe_env.ground.backends import Backend
 from collapipe_env.ground.errors import NotResetError, StateError
 from collapipe_env.ground.records import mapped, tree_of
 from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.learner import (
-    Arrivals,
     CountsRounds,
     Learner,
     LearningReport,
@@ -25,8 +22,7 @@ from collapipe_env.simulator.learner import (
 )
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.round import Interruption, RoundCosts
-from collapipe_env.simulator.saved_round import SavedRound, interruption_on, report_of
+from collapipe_env.simulator.saved_round import SavedRound, report_of
 from collapipe_env.simulator.state import Parameters, SystemState
 from collapipe_env.simulator.state_checks import require_consistent, require_rounds
 
@@ -35,7 +31,7 @@ _REPLACED = ("state", "seen", "learning", "_last_round", "_saved_round", "_was_r
 
 
 class WorldStates:
-    """What a world keeps between rounds; :class:`~collapipe_env.simulator.world.World` plays them."""
+    """A world between two rounds; :class:`~collapipe_env.simulator.world.World` plays them."""
 
     scenario: Scenario
     parameters: Parameters
@@ -53,46 +49,6 @@ class WorldStates:
     _last_round: RoundRecord | None = None
     # A round played before the state was set; recomputed only on request.
     _saved_round: SavedRound | None = None
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Record of the round just played; ``None`` before the first.
-
-        Raises:
-            StateError: If the state was set by hand and its last round cannot have been played.
-        """
-        saved = self._saved_round
-        if self._last_round is None and saved is not None:
-            saved.check(self.parameters)
-            array, given = self.backend.array, saved.arrivals
-            state = saved.state.map(partial(array, keep=True))
-            costs, interruption = self._priced(state, saved.allocation.map(array)), saved.interruption
-            if interruption is not None:
-                interruption = interruption_on(interruption, array)
-                costs = self._interrupted(costs, state, interruption)
-            if self.backend is not NUMPY:
-                counts = array(given.counts.astype(np.float64))
-                given = Arrivals(counts, array(given.micro_batches), None, given.most)
-            learning = mapped(saved.learning, array)
-            self._last_round = self.recorded(state, costs, given, learning, interruption)
-        return self._last_round
-
-    @abstractmethod
-    def _priced(self, state: SystemState, allocation: Allocation) -> RoundCosts: ...
-
-    @abstractmethod
-    def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts: ...
-
-    @abstractmethod
-    def recorded(
-        self,
-        state: SystemState,
-        costs: RoundCosts,
-        arrived: Arrivals,
-        learning: LearningReport,
-        interruption: Interruption | None = None,
-    ) -> RoundRecord:
-        """Record a round, with the queues after it."""
 
     def get_state(self) -> Tree:
         """Everything that determines the next rounds, and the last round, as NumPy arrays.

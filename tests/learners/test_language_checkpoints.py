@@ -11,14 +11,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from variants_support import mostly_slow
 
 from collapipe_env.ground.errors import CheckpointError
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.simulator.learner import Arrivals, SavesModels
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome, SavesModels
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import NO_TARGET
 from collapipe_env.tasks.language_tokens import LanguageTokens, checkpoint_tokens
+from collapipe_env.training.real_learner import TorchLearner
 
 N, BLOCKS, LENGTH, SPARE = 2, 3, 12, 5
 END = "<|endoftext|>"

@@ -7,14 +7,14 @@ import pytest
 from learner_support import new_learner
 
 from collapipe_env.ground.errors import ScenarioError, StateError
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.simulator.learner import Arrivals, WritesSamples
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome, WritesSamples
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import NO_TARGET
 from collapipe_env.tasks.language_tokens import END
 from collapipe_env.tasks.partition import partition
+from collapipe_env.training.real_learner import TorchLearner
 
 N, BLOCKS, LENGTH, VOCABULARY = 3, 2, 16, 300
 

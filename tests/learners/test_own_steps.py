@@ -8,8 +8,9 @@ import pytest
 import torch
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
 
-from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
+from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.learners.surrogate_fits import fit_for
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario

@@ -13,8 +13,8 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.physics.loss_curve import loss_at
 from fitting.conditions import Condition
 from fitting.real_runs import EVALUATE_EVERY, Run
