@@ -19,7 +19,6 @@ def checked_seed(seed: object, place: str = "seed") -> int | None:
 
     Args:
         seed: A whole number of Python or NumPy; ``None`` for no seed.
-        place: Its name in the error.
 
     Raises:
         ScenarioError: For another type (also a bool), or a number below 0 or of more than
@@ -111,7 +110,6 @@ def checked_mask(mask: object, num_envs: int) -> BoolArray | None:
 
     Args:
         mask: Booleans (E,), at least one of them True; ``None`` for all environments.
-        num_envs: ``E``.
 
     Raises:
         ScenarioError: For another shape or type, or a mask without a True.

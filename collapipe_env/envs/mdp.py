@@ -55,11 +55,7 @@ class BatchMDP:
 
     Args:
         learner: ``"real"``, ``"surrogate"`` or a learner built for ``num_envs``.
-        reward: A reward's name or object.
-        num_envs: ``E``.
         max_rounds: Shortens the episode; ``None`` for the scenario's own length.
-        backend: Library of the arrays.
-        observation: ``"flat"`` or ``"graph"``.
 
     Attributes:
         ended_summaries: Summaries of each row's last episode that ended, as from :meth:`summaries`; empty
@@ -198,20 +194,16 @@ class BatchMDP:
             xp = namespace(after.loss)
             first = reached & xp.isnan(self._time_to_target)
             self._time_to_target = xp.where(first, self._sums["total_delay"], self._time_to_target)
-        return BatchStep(
-            observation=self._observe(self.world.seen),
-            reward=reward,
-            terminated=reached,
-            truncated=after.round_index >= self.rounds,
-            info={
-                "delay": costs.delay,
-                "cost": record.energy_excess,
-                "backlog": record.backlog_sum,
-                **self.learning_info(),
-                # Not for decoded actions: their stages have one device, and infos always the same names.
-                **(_left_out(record) if check and allocation.stage is not None else {}),
-            },
-        )
+        info = {
+            "delay": costs.delay,
+            "cost": record.energy_excess,
+            "backlog": record.backlog_sum,
+            **self.learning_info(),
+            # Not for decoded actions: their stages have one device, and infos always the same names.
+            **(_left_out(record) if check and allocation.stage is not None else {}),
+        }
+        truncated = after.round_index >= self.rounds
+        return BatchStep(self._observe(self.world.seen), reward, reached, truncated, info)
 
     def reset_info(self) -> dict[str, Array]:
         """Information of rows that begin an episode (E,): a step's names, with 0 for the round's costs."""

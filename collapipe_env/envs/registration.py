@@ -142,10 +142,8 @@ def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> 
     """Make the vector environment of a backend; ``gymnasium.make_vec`` calls this.
 
     Args:
-        num_envs: Number of environments.
         backend: ``"numpy"`` for :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, ``"torch"`` for
             :class:`~collapipe_env.envs.torch_vector.CollaPipeTorchVectorEnv`.
-        **arguments: For the class.
 
     Raises:
         ScenarioError: For an unknown backend, or an argument that it does not know.

@@ -226,7 +226,6 @@ def target_reached(state: SystemState, target_loss: float | None) -> Array:
     """Return whether the target loss is reached (E,), bool.
 
     Args:
-        state: The system after a round.
         target_loss: ``dynamics.target_loss`` of the scenario [nat]; ``None`` where it sets none.
     """
     if target_loss is None:
@@ -289,7 +288,6 @@ def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> 
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
         reward: A function or object ``reward(before, costs, after)``; or a class, which is called with the
             scenario and returns such an object; or ``"package.module:Name"`` of either.
-        replace: Whether to replace another reward registered under this name.
 
     Returns:
         The reward, or a decorator if none was given.

@@ -26,9 +26,6 @@ class EnvironmentRow:
     A row may be read and reset; it cannot step, as all rows step together. Attributes have the names and
     meanings of the single environment's. Those that no environment has may be set freely: each row keeps its
     own.
-
-    Args:
-        index: Number of the row.
     """
 
     def __init__(self, env: CollaPipeVectorEnv, index: int) -> None:

@@ -42,10 +42,7 @@ def require_columns(columns: Any, rows: int, dtype: Any, place: str) -> None:
     """Refuse anything but columns with their masks.
 
     Args:
-        columns: Columns of NumPy arrays, to be checked.
         rows: Length of the columns ``E``.
-        dtype: Type of real numbers.
-        place: Place of the columns in the state, for the error.
 
     Raises:
         StateError: Names the first fault.

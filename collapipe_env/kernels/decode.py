@@ -26,7 +26,6 @@ def decode_rows(
     """Decode actions (E, N, 2K + 3); the memory caps are (E, N, K).
 
     Args:
-        limits: Scalars of the codec.
         choices: Allowed numbers of micro-batches, ascending.
         actions: Clipped to [-1, 1] here.
         memory_cap: Blocks that each device can hold.

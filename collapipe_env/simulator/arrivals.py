@@ -23,7 +23,6 @@ class TensorArrivals:
     Args:
         steps: Local steps ``H``.
         most: Largest allowed ``M``.
-        backend: Backend of the tensors.
     """
 
     def __init__(self, steps: int, most: int, backend: Backend) -> None:

@@ -233,11 +233,7 @@ class WritesSamples(Protocol):
     """A learner whose trained models write text."""
 
     def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
-        """Let the model of an environment continue held-out texts; nothing of the training changes.
-
-        Args:
-            count: Number of texts.
-        """
+        """Let the model of an environment continue held-out texts; nothing of the training changes."""
         ...
 
 

@@ -149,7 +149,6 @@ class OpenedDecoder:
 
         Args:
             rows: Finite entries of clusters (..., N, A / N).
-            choices: The choices that :meth:`choose` settled.
             plan: CollaPipe's own decisions, with the blocks of each device.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """

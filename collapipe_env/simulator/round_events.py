@@ -41,8 +41,6 @@ class RoundEvents:
     """Interruptions of the rounds that are played.
 
     Args:
-        system: The moving system, whose processes interrupt.
-        backend: Library of its arrays.
         failures: What failing devices cost; ``None`` where none fails.
     """
 
@@ -54,7 +52,6 @@ class RoundEvents:
 
         Args:
             state: The system before the rounds (E, ...).
-            costs: The rounds without interruption.
         """
         together = self._system.interruption(state, costs.allocation, costs)
         if self._failures is None:
@@ -114,7 +111,6 @@ def moments_after(moments: Array | None, interruption: Interruption) -> Array | 
 
     Args:
         moments: Fates by the plan's own change; ``None`` where that changes nothing.
-        interruption: Events inside the round.
     """
     if interruption.failed is None or not interruption.failed.reset.any():
         return moments
@@ -124,12 +120,7 @@ def moments_after(moments: Array | None, interruption: Interruption) -> Array | 
 
 
 def as_left(costs: RoundCosts, interruption: Interruption, backend: Backend) -> RoundCosts:
-    """A round with the plan that its clusters end with, from which the next round starts.
-
-    Args:
-        interruption: Events inside it.
-        backend: Library of its arrays.
-    """
+    """A round with the plan that its clusters end with, from which the next round starts."""
     if interruption.failed is None:
         return costs
     failed, plan = interruption.failed, costs.allocation

@@ -50,10 +50,8 @@ class World(WorldStates):
     written to again.
 
     Args:
-        scenario: The scenario of all rows.
         learner: Supplies the loss; must have been built for ``num_envs`` environments.
         num_envs: ``E`` >= 1.
-        backend: Library of the arrays.
 
     Attributes:
         state: The system before the next round (E, ...).
