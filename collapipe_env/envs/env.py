@@ -15,12 +15,11 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.envs.autoreset import checked_seed, kept_generator
-from collapipe_env.envs.mdp import BatchMDP, BatchStep
+from collapipe_env.envs.mdp import BatchMDP, BatchStep, row_of
 from collapipe_env.envs.mdp_views import MDPViews
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
-from collapipe_env.envs.summaries import row_of
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.ground.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name
 from collapipe_env.ground.real_numbers import real_numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.observers import make_observer
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.rewards import Reward, make_reward
-from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.feasibility import warn_if_infeasible
 from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace, total
 from collapipe_env.ground.backends import NUMPY, Backend
@@ -235,7 +234,10 @@ class BatchMDP:
         for name in sums.keys() - {"total_reward"}:
             unknown = name == "time_to_target"
             require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
-        require_columns(tree["ended"], self.num_envs, sums["total_delay"].dtype, "mdp/ended")
+        nobody = self.backend.array(np.zeros(self.num_envs, dtype=np.bool_))
+        ended = {name: self.backend.host(values) for name, values in self.summaries(nobody).items()}
+        none = isinstance(tree["ended"], Mapping) and not tree["ended"]
+        require_alike(tree["ended"], {} if none else ended, "mdp/ended")
         self.world.set_state(tree["simulator"], seeded)
         self._sums = {name: array(tree["sums"][name]) for name in self._sums}
         self._time_to_target = array(tree["sums"]["time_to_target"])
@@ -284,8 +286,8 @@ class BatchMDP:
         """Summaries of some rows' episodes so far: arrays (E,) by name, each with a mask ``_name``.
 
         The names are ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max``,
-        ``final_backlog`` (sum of ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real
-        training) and ``time_to_target`` [s] (if the scenario has a target loss and it was reached).
+        ``final_backlog`` (sum of ``z``), ``return``, ``loss``, ``metric`` (masked out without real training)
+        and ``time_to_target`` [s] (masked out unless the scenario has a target loss and it was reached).
         ``energy_ratio_max`` is the worst ratio of any node or the server: time-average energy over the
         budget, or mean power over the budget's power where budgets are per second. Above 1 a budget is
         broken. Rounds that a cluster sits out, or in which a device is away, grant nothing.
@@ -313,17 +315,16 @@ class BatchMDP:
             "energy_ratio_max": used,
             "final_backlog": held,
             "return": sums["total_reward"],
-            **self.learning_info(),
+            "loss": self.world.learning.loss,
+            "metric": self.world.learning.metric,
+            "time_to_target": self._time_to_target,
         }
-        masks = dict.fromkeys(columns, rows)
-        if self.has_target:
-            known = rows & ~xp.isnan(self._time_to_target)
-            if bool(xp.any(known)):
-                columns["time_to_target"], masks["time_to_target"] = self._time_to_target, known
         summaries: dict[str, Array] = {}
         for name, values in columns.items():
-            summaries[name] = xp.where(masks[name], values, xp.zeros_like(values))
-            summaries[f"_{name}"] = xp.asarray(masks[name], copy=True)
+            maybe = name in ("metric", "time_to_target")
+            known = rows & ~xp.isnan(values) if maybe else xp.asarray(rows, copy=True)
+            summaries[name] = xp.where(known, values, xp.zeros_like(values))
+            summaries[f"_{name}"] = known
         return summaries
 
     def summary(self, row: int) -> dict[str, float]:
@@ -332,8 +333,20 @@ class BatchMDP:
 
     def keep_summaries(self, ended: Array) -> None:
         """Copy the rows whose episodes just ended (E,) into :attr:`ended_summaries`."""
+        kept, where = self.ended_summaries, namespace(ended).where
         fresh = self.summaries(ended)
-        self.ended_summaries = merge_rows(self.ended_summaries, fresh, ended, namespace(ended).where)
+        self.ended_summaries = {
+            name: where(ended, fresh[name], kept.get(name, fresh[name])) for name in fresh
+        }
+
+
+def row_of(columns: Mapping[str, Array], row: int) -> dict[str, float]:
+    """One row's plain numbers from columns with masks ``_name``, without those that the masks exclude."""
+    return {
+        name: values[row].item()
+        for name, values in columns.items()
+        if f"_{name}" in columns and columns[f"_{name}"][row]
+    }
 
 
 def _left_out(record: RoundRecord) -> dict[str, Array]:

@@ -26,12 +26,11 @@ from collapipe_env.envs.env import (
     checked_render_mode,
     refuse_unknown,
 )
-from collapipe_env.envs.mdp import BatchMDP, BatchStep
+from collapipe_env.envs.mdp import BatchMDP, BatchStep, row_of
 from collapipe_env.envs.mdp_views import MDPViews
 from collapipe_env.envs.observation_kinds import Observation, copied_row
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
-from collapipe_env.envs.summaries import row_of
 from collapipe_env.ground.arrays import BoolArray, namespace
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import ScenarioError, StateError, shown
@@ -261,7 +260,8 @@ class CollaPipeVectorEnv(
     def ended_summaries(self) -> dict[str, npt.NDArray[Any]]:
         """Summaries of each row's last ended episode: arrays (E,) by name with masks ``_name``, or empty.
 
-        A mask is False where no episode has ended, and for ``time_to_target`` where the target was missed.
+        A mask is False where no episode has ended, for ``time_to_target`` where the target was missed, and
+        for ``metric`` without real training.
         The names are those of :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`.
         """
         return dict(self._mdp.ended_summaries)
