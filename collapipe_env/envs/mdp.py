@@ -231,9 +231,10 @@ class BatchMDP:
         sums, array = self._saved_sums(), self.backend.array
         template = {"simulator": None, "sums": sums, "ended": None}
         require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
-        for name in sums.keys() - {"total_reward"}:
-            unknown = name == "time_to_target"
-            require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
+        for name in sums:
+            if name != "total_reward":
+                unknown = name == "time_to_target"
+                require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
         nobody = self.backend.array(np.zeros(self.num_envs, dtype=np.bool_))
         ended = {name: self.backend.host(values) for name, values in self.summaries(nobody).items()}
         none = isinstance(tree["ended"], Mapping) and not tree["ended"]
