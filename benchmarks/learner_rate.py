@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from measuring import Between, Checked, Figure, command, figure_table, listed, store
 
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
+from collapipe_env.training.real_learner import TorchLearner
 
 WHAT = "time of a round of the real learner over a plain loop's; range: quartiles over the turns"
 GOAL = 1.15

@@ -34,7 +34,7 @@ MUTANTS = r"""
 codec.py: test_codec.py
     self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
     (1.0 - self.clusters * self.bandwidth_floor) * share => (1.0 - self.bandwidth_floor) * share
-    "cu_power": rows[..., 2 * K], => "cu_power": rows[..., 2 * K + 1],
+    if wide else at => if wide else at + 1
     unit[..., :K], memory_cap) => unit[..., 1 : K + 1], memory_cap)
 decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
@@ -69,17 +69,17 @@ queues.py: physics/test_allowances.py envs/test_participation_queues.py
     (least - taken) => (taken - least)
     energy_ratio - per_node(granted - 1.0) => energy_ratio + per_node(granted - 1.0)
 world.py: envs/test_participation_queues.py -k 'stand_still or hold'
-    arrivals.within(costs.local_steps) => arrivals
-    arrivals.only(costs.plays) => arrivals
+    found.within(costs.local_steps) => found
+    found.only(costs.plays) => found
 world.py: dynamics/test_presence.py -k nobody_chose
-    absence = where(able, moved, absence) => absence = moved
+    absence = where(able_clusters(p, state), moved, absence) => absence = moved
 queues.py: dynamics/test_walk_loops.py -k stand_still
     if plays[e, n] and (i == 0 => if (i == 0
     (i == 0 or present[e, n, i - 1]) => (i >= 0)
 world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'
-    excess + server[1] => excess
+    excess + above => excess
 world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interrupt or afresh'
-    arrivals.only(interruption.trained) => arrivals
+    arrived.only(interruption.trained) => arrived
     rows.fill(state.backlog, 0.0) => state.backlog
 moving_system.py: dynamics/test_process_parts.py -k 'not play_the_same and not states'
     together.trained & one.trained => together.trained | one.trained
@@ -105,19 +105,19 @@ presence.py: dynamics/test_presence.py -k 'not schedul'
     carried["present"] & ~carried["graceful"] => carried["present"]
     xp.where(once, -left, carried => xp.where(once, left, carried
 mdp.py: envs/test_participation_queues.py -k stand_still
-    self._total_delay / played => self._total_delay
+    sums["total_delay"] / played => sums["total_delay"]
 mdp.py: dynamics/test_tenants.py dynamics/test_open_area.py -k summaries
-    xp.maximum(used, self._total_server_ratio => xp.minimum(used, self._total_server_ratio
-    budgets_used(used, self._total_granted) => used
+    xp.maximum(used, sums["total_server_ratio"] => xp.minimum(used, sums["total_server_ratio"]
+    sums.get("total_granted", => sums.get("total_nothing",
 observation.py: simulator/test_kernels.py -k observations
     gain[..., 0, 1:], self._d2d_scale) * present => gain[..., 0, 1:], self._d2d_scale)
 observation.py: envs/test_observation.py envs/test_physical_observation.py
     [..., 1 :: K + 2] => [..., :: K + 2]
     values = xp.where(present, values, xp.nan) => values = values
 surrogate.py: learners/test_surrogate.py learners/test_own_steps.py -k surrogate
-    namespace(taken).max(taken => namespace(taken).sum(taken
+    xp.max(taken => xp.sum(taken
     rows.fill(self._progress, 0.0) => self._progress
-    error = 1.0 - surviving / N => error = surviving / N
+    lost += 1.0 - survival[e, n] => lost += survival[e, n]
     made += active / players * step => made += step
 failed_rounds.py: simulator/test_replication.py -k credit
     steps[r, n] - failed.credited[row, n] => steps[r, n]

@@ -1,4 +1,4 @@
-"""Episodes of a vector environment: seeds of rows, ends of episodes, and restarts."""
+"""Resets of rows: seeds, masks and modes, checked, and values with the masks that Gymnasium gives them."""
 
 from __future__ import annotations
 
@@ -9,62 +9,9 @@ import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
-from collapipe_env.ground.arrays import Array, BoolArray, IntArray, namespace
+from collapipe_env.ground.arrays import Array, BoolArray, namespace
 from collapipe_env.ground.errors import LARGEST_BITS, ScenarioError, shown
-
-
-class Episodes:
-    """Counts the rounds of every environment on the host, so that no device has to be read.
-
-    Args:
-        num_envs: ``E``.
-        limit: Rounds of an episode.
-
-    Attributes:
-        done: Rows whose episode is over and that wait for a reset (E,). Replaced and never written to.
-    """
-
-    def __init__(self, num_envs: int, limit: int) -> None:
-        self._limit = limit
-        self.done: BoolArray = np.zeros(num_envs, dtype=np.bool_)
-        self._rounds = np.zeros(num_envs, dtype=np.int64)
-
-    def start(self, mask: BoolArray) -> None:
-        """Begin episodes in some rows (E,)."""
-        self._rounds = np.where(mask, 0, self._rounds)
-        self.done = self.done & ~mask
-
-    def play(self, reached: BoolArray | None) -> BoolArray:
-        """Count a round; returns the rows whose episode it ended (E,).
-
-        Args:
-            reached: Rows that have reached their target (E,); ``None`` where there is none.
-        """
-        waiting = self.done
-        self._rounds = self._rounds + 1
-        ended = self._rounds >= self._limit
-        if reached is not None:
-            ended = ended | reached
-        self.done = ended & ~waiting
-        return self.done
-
-    def set(self, done: BoolArray, rounds: IntArray) -> None:
-        """Continue from a state.
-
-        Args:
-            done: Rows that wait for a reset (E,).
-            rounds: Rounds of the rows' episodes (E,).
-        """
-        self.done, self._rounds = done.copy(), rounds
-
-    def remember(self) -> Callable[[], None]:
-        """Remember where the episodes are; returns a function that puts it back."""
-        kept = self.done, self._rounds
-
-        def put_back() -> None:
-            self.done, self._rounds = kept
-
-        return put_back
+from collapipe_env.ground.state_trees import children_of, rewound
 
 
 def checked_seed(seed: object, place: str = "seed") -> int | None:
@@ -72,7 +19,6 @@ def checked_seed(seed: object, place: str = "seed") -> int | None:
 
     Args:
         seed: A whole number of Python or NumPy; ``None`` for no seed.
-        place: Its name in the error.
 
     Raises:
         ScenarioError: For another type (also a bool), or a number below 0 or of more than
@@ -119,6 +65,17 @@ def seed_rows(
             rngs[row] = seeding.np_random(one)[0]
 
 
+def kept_generator(rng: np.random.Generator | None) -> Callable[[], np.random.Generator | None]:
+    """Remember a generator; returns a function that returns it as it is now.
+
+    A reset takes a child of the seed sequence, which cannot be given back to it.
+    """
+    if rng is None:
+        return lambda: None
+    children = children_of(rng)
+    return lambda: rng if children_of(rng) == children else rewound(rng, children)
+
+
 def copied(array: Array) -> Array:
     """A copy of an array of any library."""
     return namespace(array).asarray(array, copy=True)
@@ -142,7 +99,7 @@ def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
         ScenarioError: For any other name.
     """
     try:
-        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+        return AutoresetMode(mode)
     except ValueError:
         names = ", ".join(repr(m.value) for m in AutoresetMode)
         raise ScenarioError(f"autoreset_mode = {mode!r} is not known: use one of {names}") from None
@@ -153,7 +110,6 @@ def checked_mask(mask: object, num_envs: int) -> BoolArray | None:
 
     Args:
         mask: Booleans (E,), at least one of them True; ``None`` for all environments.
-        num_envs: ``E``.
 
     Raises:
         ScenarioError: For another shape or type, or a mask without a True.

@@ -38,9 +38,6 @@ def require_cluster_credit(mdp: BatchMDP) -> ClusterReward:
 def cluster_rewards(mdp: BatchMDP) -> npt.NDArray[np.float32]:
     """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
 
-    Args:
-        mdp: The MDP, on NumPy arrays.
-
     Raises:
         ScenarioError: Before the first round, or if the reward cannot be split by cluster.
     """

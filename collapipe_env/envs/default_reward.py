@@ -28,9 +28,6 @@ def default_reward(scenario: Scenario) -> str:
 def with_target(scenario: Scenario, reward: object) -> Scenario:
     """Return the scenario, with a target loss added if its reward and its open decisions need one.
 
-    Args:
-        reward: Name of the reward, or the reward itself.
-
     Raises:
         ScenarioError: If there is no fit of the task to take a target from.
     """

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import signature
+from operator import itemgetter
 from os import PathLike
 from typing import Any
 
@@ -11,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.envs.autoreset import checked_seed
-from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.autoreset import checked_seed, kept_generator
+from collapipe_env.envs.mdp import BatchMDP, BatchStep, row_of
+from collapipe_env.envs.mdp_views import MDPViews
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
-from collapipe_env.envs.summaries import row_of
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.ground.errors import (
     LARGEST_BITS,
@@ -31,12 +34,10 @@ from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.ground.state_trees import (
     REMEDY,
     Tree,
-    children_of,
     generator_of,
     generator_tree,
     require_array,
     require_names,
-    rewound,
 )
 from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.scenario import Scenario, load_scenario
@@ -139,15 +140,16 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         observation: str = "flat",
         **unknown: Any,
     ) -> None:
-        refuse_unknown(unknown, ("scenario", "learner", "reward", "render_mode", "observation"))
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
+        refuse_unknown(unknown, arguments_of(CollaPipeEnv))
         # Gymnasium 1.2's SyncVectorEnv writes into the metadata of wrapped environments: protect the class's.
         self.metadata = dict(self.metadata)
-        self.render_mode = render_mode
+        self.render_mode = checked_render_mode(render_mode)
         self._mdp = BatchMDP(load_scenario(scenario), learner, reward, 1, observation=observation)
         self.action_space: spaces.Box = self._mdp.action_space()
         self.observation_space: spaces.Space[Any] = self._mdp.observer.space()
+        # Observation of the only row.
+        flat = isinstance(self.observation_space, spaces.Box)
+        self._first = itemgetter(0) if flat else partial(row_of_observation, row=0)
         self._delays: list[float] = []
         self._losses: list[float] = []
 
@@ -169,20 +171,17 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             ScenarioError: For another seed, or an option; the environment is left as it was.
         """
         refuse_unknown(options or {}, ())
-        seed, rng, kept = checked_seed(seed), self._np_random, self._np_random_seed
-        children = 0 if rng is None else children_of(rng)
+        seed, put_back = checked_seed(seed), self._remember()
         try:
             super().reset(seed=seed)
             observation = self._mdp.reset([self.np_random])
         except BaseException:
-            # The episode that did not begin has taken a child of the seed sequence.
-            self._np_random = rng if rng is None or children_of(rng) == children else rewound(rng, children)
-            self._np_random_seed = kept
+            put_back()
             raise
         self._delays.clear()
         self._losses.clear()
         info = {name: values[0] for name, values in self._mdp.reset_info().items()}
-        return row_of_observation(observation, 0), info
+        return self._first(observation), info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round with an action of the box.
@@ -226,15 +225,13 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         info: dict[str, Any] = {name: values[0] for name, values in step.info.items()}
-        terminated = step.terminated is not None and bool(step.terminated[0])
-        truncated = bool(self._mdp.truncated()[0])
+        terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         if terminated or truncated:
             self._mdp.keep_summaries(np.ones(1, dtype=np.bool_))
         if self.render_mode is not None:
             self._delays.append(info["delay"])
             self._losses.append(info["loss"])
-        observation = row_of_observation(step.observation, 0)
-        return observation, float(step.reward[0]), terminated, truncated, info
+        return self._first(step.observation), float(step.reward[0]), terminated, truncated, info
 
     def summary(self) -> dict[str, float]:
         """Summary of the episode so far; see :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`."""
@@ -272,9 +269,11 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         return np.array([rng is not None]), apply
 
     def _remember(self) -> Callable[[], None]:
+        rng, seed = kept_generator(self._np_random), self._np_random_seed
         delays, losses = self._delays.copy(), self._losses.copy()
 
         def put_back() -> None:
+            self._np_random, self._np_random_seed = rng(), seed
             self._delays, self._losses = delays, losses
 
         return put_back
@@ -292,6 +291,22 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             0
         ]
         return picture
+
+
+def checked_render_mode(mode: str | None) -> str | None:
+    """Return a mode of :meth:`CollaPipeEnv.render`.
+
+    Raises:
+        ScenarioError: If there is no such mode.
+    """
+    if mode is not None and mode not in CollaPipeEnv.metadata["render_modes"]:
+        raise ScenarioError(f"render_mode = {mode!r} is not known: use 'rgb_array' or None")
+    return mode
+
+
+def arguments_of(kind: type) -> tuple[str, ...]:
+    """Names of the arguments that a class knows."""
+    return tuple(p.name for p in signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD)
 
 
 def refuse_unknown(given: Mapping[str, Any], valid: tuple[str, ...]) -> None:

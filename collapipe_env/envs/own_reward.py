@@ -58,41 +58,31 @@ class OwnReward:
             ) from error
         if on_numpy:
             return self._numbers(rewards, costs.delay.shape)
-        self.check_shape(rewards, costs.delay)
-        return rewards
+        return self._tensor(rewards, costs.delay)
 
     @property
     def name(self) -> str:
         """The name given by its author."""
-        return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
+        function = inspect.unwrap(self.function)
+        return str(getattr(function, "__qualname__", type(function).__qualname__))
 
-    def unchecked(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-        """Return the callable's result for records that are :func:`guarded`; this can be compiled."""
-        return self.function(before, costs, after)
+    def _tensor(self, rewards: Array, like: Array) -> Array:
+        """The callable's result, if it is a tensor of one real number for each environment, as ``like`` is.
 
-    def check_shape(self, rewards: Array, like: Array) -> None:
-        """Refuse anything but a tensor of one real number for each environment; does not wait for a device.
-
-        Args:
-            rewards: The callable's result.
-            like: A tensor (E,).
-
-        Raises:
-            RewardError: Names the reward, the type and the shape.
+        Whether the numbers are finite is not asked: that would mean waiting for the device.
         """
-        if type(rewards) is not type(like) or rewards.shape != like.shape:
-            raise self._refusal(rewards, tuple(like.shape))
-        if not namespace(like).isdtype(rewards.dtype, ("integral", "real floating")):
-            raise self._refusal(rewards, tuple(like.shape))
+        alike = type(rewards) is type(like) and rewards.shape == like.shape
+        if alike and namespace(like).isdtype(rewards.dtype, ("integral", "real floating")):
+            return rewards
+        raise self._refusal(rewards, tuple(like.shape))
 
     def _numbers(self, rewards: Array, shape: tuple[int, ...]) -> Array:
         try:
             numbers = np.asarray(rewards)
         except Exception:  # ragged lists, tensors elsewhere, and whatever an object's own __array__ raises
             raise self._refusal(rewards, shape) from None
-        if isinstance(rewards, np.ma.MaskedArray):
-            raise self._refusal(rewards, shape)
-        if numbers.shape != shape or numbers.dtype.kind not in "fiu":
+        masked = isinstance(rewards, np.ma.MaskedArray)
+        if masked or numbers.shape != shape or numbers.dtype.kind not in "fiu":
             raise self._refusal(rewards, shape)
         if not np.isfinite(numbers).all():
             row = int(np.argmin(np.isfinite(numbers)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from inspect import currentframe, signature
+from inspect import currentframe
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec, make, make_vec, registry
@@ -17,7 +18,11 @@ VECTOR_ENTRY_POINT = "collapipe_env.envs.registration:make_vector"
 OBJECTIVES = "collapipe_env.envs.views.objectives"
 """Module of the environments with vector rewards."""
 
-BACKENDS = ("numpy", "torch")
+BACKENDS = {
+    "numpy": "collapipe_env.envs.vector:CollaPipeVectorEnv",
+    "torch": "collapipe_env.envs.torch_vector:CollaPipeTorchVectorEnv",
+}
+"""Vector environments by backend; PyTorch is slow to import."""
 TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 """Arguments that only the torch backend has."""
 
@@ -137,10 +142,8 @@ def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> 
     """Make the vector environment of a backend; ``gymnasium.make_vec`` calls this.
 
     Args:
-        num_envs: Number of environments.
         backend: ``"numpy"`` for :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, ``"torch"`` for
             :class:`~collapipe_env.envs.torch_vector.CollaPipeTorchVectorEnv`.
-        **arguments: For the class.
 
     Raises:
         ScenarioError: For an unknown backend, or an argument that it does not know.
@@ -154,22 +157,10 @@ def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> 
                 "leave it out"
             )
     # Imported late, so that `import collapipe_env` stays quick.
-    from collapipe_env.envs.env import refuse_unknown
+    from collapipe_env.envs.env import arguments_of, refuse_unknown
 
-    kind = _vector_class(backend)
+    kind = resolve_name(BACKENDS[backend])
     # The class refuses unknown names, too, but does not know of the backend.
-    valid = [p.name for p in signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    refuse_unknown(arguments, (*valid, "backend"))
+    refuse_unknown(arguments, (*arguments_of(kind), "backend"))
     env: VectorEnv[Any, Any, Any] = kind(num_envs, **arguments)
     return env
-
-
-def _vector_class(backend: str) -> Any:
-    """Import the class of a backend; late, since PyTorch is slow to import."""
-    if backend == "torch":
-        from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
-
-        return CollaPipeTorchVectorEnv
-    from collapipe_env.envs.vector import CollaPipeVectorEnv
-
-    return CollaPipeVectorEnv

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.ground.arrays import Array, at_most, concatenate, namespace, where
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import FORMS, Registry
-from collapipe_env.physics.queues import lyapunov, moved_backlog, per_node, queue_drift, update_backlog
+from collapipe_env.physics.queues import lyapunov, per_node, update_backlog
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
@@ -63,79 +65,16 @@ class ClusterReward(Protocol):
 
 
 @dataclass(frozen=True)
-class LyapunovReward:
-    """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
+class DriftReward:
+    """``-(V T + drift) / (V T_ref)``, with the drift of all queues: of the nodes, the server and absence.
 
-    Summed over an episode it gives the weighted total delay plus the final ``L``, so it is not myopic. Where
-    clusters may sit out, ``L`` also includes their participation queues: ``1/2 sum y^2``.
-    """
+    A kind says how much a change of a queue weighs. Queues of clusters that sit out and of absent devices
+    stay as they are.
 
-    tradeoff_v: float
-    reference_delay: float
-
-    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-        """Return the rewards (E,)."""
-        drift = lyapunov(after.backlog, after.absence) - lyapunov(before.backlog, before.absence)
-        if after.server_backlog is not None:
-            drift = drift + queue_drift(before.server_backlog, costs.server_ratio, costs.allowance)
-        reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
-        return reward
-
-    def by_cluster(self, record: RoundRecord) -> Array:
-        """Return difference rewards (E, N), see :class:`ClusterReward`."""
-        before, after = record.state.backlog, record.backlog
-        drift = 0.5 * namespace(after).sum(after * after - before * before, axis=-1)
-        missed = record.state.absence
-        if missed is not None and record.absence is not None:
-            drift = drift + 0.5 * (record.absence * record.absence - missed * missed)
-        marginal = marginal_delay(record.costs.cluster_delay)
-        drift = drift + _server_drift(record)
-        penalty = self.tradeoff_v * marginal - _relief(record, marginal)
-        reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
-        return reward
-
-
-def _server_drift(record: RoundRecord) -> Array:
-    """Rise of the server's ``L`` due to each cluster's blocks on it (E, N); 0 without a server budget."""
-    z, costs = record.state.server_backlog, record.costs
-    if z is None:
-        return 0.0 * costs.cluster_delay
-    used, own = costs.server_ratio[..., None], costs.terms.server_j / costs.server_budget_j
-    granted = costs.allowance[..., None]
-    return queue_drift(z[..., None], used, granted) - queue_drift(z[..., None], used - own, granted)
-
-
-def _relief(record: RoundRecord, marginal: Array) -> Array:
-    """Fall of the other clusters' ``L`` due to a cluster's own delay (E, N); 0 with budgets per round.
-
-    Args:
-        marginal: Delay that each cluster alone causes (E, N) [s].
-    """
-    period = record.costs.budget_period_s
-    if period is None:
-        return 0.0 * marginal
-    xp, costs = namespace(marginal), record.costs
-    # Without the slowest cluster the round would end when the second slowest is done.
-    granted = (costs.delay - xp.max(marginal, axis=-1)) / period
-    live = record.state.live_backlog
-    without = moved_backlog(live, costs.energy_ratio, per_node(granted), costs.plays)
-    with_it = moved_backlog(live, costs.energy_ratio, per_node(costs.allowance), costs.plays)
-    fall = 0.5 * xp.sum(without * without - with_it * with_it, axis=-1)
-    others = xp.sum(fall, axis=-1)[..., None] - fall
-    z = record.state.server_backlog
-    if z is not None:
-        now = queue_drift(z, costs.server_ratio, costs.allowance)
-        others = others + (queue_drift(z, costs.server_ratio, granted) - now)[..., None]
-    return xp.where(marginal > 0.0, others, xp.zeros_like(others))
-
-
-@dataclass(frozen=True)
-class DriftPlusPenaltyReward:
-    """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn.
-
-    With budgets per second ``max(e - a, -z)`` replaces ``e - 1``: no queue falls by more than it holds,
-    however long the round, and endless rounds earn nothing [X]. Where clusters may sit out, the queues of
-    absent clusters stay constant, and ``min(y, z_cap)`` weights the change of their participation queue [X].
+    Attributes:
+        tradeoff_v: ``V`` [1/s], > 0.
+        reference_delay: ``T_ref`` [s].
+        backlog_cap: ``z_cap``, for kinds that cap the weight of a queue.
     """
 
     tradeoff_v: float
@@ -144,57 +83,104 @@ class DriftPlusPenaltyReward:
 
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,)."""
-        pressure = at_most(before.live_backlog, self.backlog_cap)
-        drift = namespace(pressure).sum(pressure * _change(before, costs), axis=(-2, -1))
-        if before.server_backlog is not None:
-            drift = drift + at_most(before.server_backlog, self.backlog_cap) * _server_change(before, costs)
+        drift = self._of_nodes(before, costs, after)
+        if math.isfinite(costs.server_budget_j):
+            drift = drift + self._of_queue(
+                before.server_backlog, costs.server_ratio, costs.allowance, costs.budget_period_s
+            )
         if before.absence is not None:
-            missed = at_most(before.absence, self.backlog_cap) * (after.absence - before.absence)
+            missed = self._weighed(before.absence, after.absence - before.absence)
             drift = drift + namespace(missed).sum(missed, axis=-1)
-        reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
-        return reward
+        return self._reward(costs.delay, drift)
 
     def by_cluster(self, record: RoundRecord) -> Array:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
-        pressure = at_most(record.state.live_backlog, self.backlog_cap)
-        xp, marginal = namespace(pressure), marginal_delay(record.costs.cluster_delay)
-        drift = own = xp.sum(pressure * _change(record.state, record.costs), axis=-1)
-        missed = record.state.absence
-        if missed is not None and record.absence is not None:
-            own = own + at_most(missed, self.backlog_cap) * (record.absence - missed)
-        penalty = self.tradeoff_v * marginal
-        server = record.state.server_backlog
-        if server is not None:
-            server = at_most(server, self.backlog_cap)
-            used = record.costs.terms.server_j / record.costs.server_budget_j
-            penalty = penalty + server[..., None] * used
-        if record.costs.budget_period_s is not None:
-            # Reduction of the others' queues by the slowest cluster's own delay, weighted by their pressure.
-            shorter = replace(record.costs, delay=record.costs.delay - xp.max(marginal, axis=-1))
-            relief = xp.sum(pressure * _change(record.state, shorter), axis=-1) - drift
-            others = xp.sum(relief, axis=-1)[..., None] - relief
-            if server is not None:
-                now = _server_change(record.state, record.costs)
-                others = others + (server * (_server_change(record.state, shorter) - now))[..., None]
-            penalty = penalty - xp.where(marginal > 0.0, others, xp.zeros_like(others))
-        reward: Array = -(penalty + own) / (self.tradeoff_v * self.reference_delay)
-        return reward
+        state, costs, period = record.state, record.costs, record.costs.budget_period_s
+        z, granted = state.server_backlog, costs.allowance
+        marginal = marginal_delay(costs.cluster_delay)
+        own = self._of_clusters(state, costs, granted)
+        drift = own
+        if state.absence is not None and record.absence is not None:
+            drift = drift + self._weighed(state.absence, record.absence - state.absence)
+        if z is not None:  # the rise of its queue due to each cluster's blocks on the server
+            used, spent = costs.server_ratio[..., None], costs.terms.server_j / costs.server_budget_j
+            without = self._of_queue(z[..., None], used - spent, granted[..., None], period)
+            drift = drift + self._of_queue(z[..., None], used, granted[..., None], period) - without
+        if period is not None:
+            # Without the slowest cluster the round would end when the second slowest is done, and would grant
+            # the others less.
+            xp = namespace(marginal)
+            less = (costs.delay - xp.max(marginal, axis=-1)) / period
+            lost = self._of_clusters(state, costs, less) - own
+            others = xp.sum(lost, axis=-1)[..., None] - lost
+            if z is not None:
+                now = self._of_queue(z, costs.server_ratio, granted, period)
+                others = others + (self._of_queue(z, costs.server_ratio, less, period) - now)[..., None]
+            drift = drift - xp.where(marginal > 0.0, others, xp.zeros_like(others))
+        return self._reward(marginal, drift)
+
+    def _reward(self, delay: Array, drift: Array) -> Array:
+        return -(self.tradeoff_v * delay + drift) / (self.tradeoff_v * self.reference_delay)
+
+    def _of_nodes(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
+        """Drift of the nodes' queues (E,)."""
+        found = self._of_clusters(before, costs, costs.allowance)
+        return namespace(found).sum(found, axis=-1)
+
+    def _of_clusters(self, before: SystemState, costs: RoundCosts, granted: Array) -> Array:
+        """Drift of the nodes' queues, by cluster (E, N), in a round that grants so much (E,)."""
+        each = self._of_queue(
+            before.live_backlog, costs.energy_ratio, per_node(granted), costs.budget_period_s
+        )
+        return namespace(each).sum(where(costs.plays[..., None], each, 0.0 * each), axis=-1)
+
+    def _of_queue(self, queue: Array, used: Array, granted: Array, period_s: float | None) -> Array:  # noqa: ARG002
+        """Weight of a queue's change by a round.
+
+        Args:
+            queue: ``z`` before the round (...).
+            used: ``e`` (...).
+            granted: ``a``, broadcastable to the others.
+            period_s: Period of a budget [s]; ``None`` where budgets are per round.
+        """
+        return self._weighed(queue, update_backlog(queue, used, granted) - queue)
+
+    def _weighed(self, queue: Array, change: Array) -> Array:
+        """Weight of a queue's change (...)."""
+        raise NotImplementedError
 
 
-def _change(before: SystemState, costs: RoundCosts) -> Array:
-    """Change of the queues, as the per-round form counts it (E, N, K+1): ``e - 1`` or ``max(e - a, -z)``."""
-    plays = costs.plays
-    if costs.budget_period_s is None:
-        return where(plays[..., None], costs.energy_ratio - 1.0, 0.0)
-    granted = per_node(costs.allowance)
-    return moved_backlog(before.backlog, costs.energy_ratio, granted, plays) - before.backlog
+@dataclass(frozen=True)
+class LyapunovReward(DriftReward):
+    """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
+
+    Summed over an episode it gives the weighted total delay plus the final ``L``, so it is not myopic. Where
+    clusters may sit out, ``L`` also includes their participation queues: ``1/2 sum y^2``.
+    """
+
+    def _of_nodes(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
+        return lyapunov(after.backlog) - lyapunov(before.backlog)
+
+    def _weighed(self, queue: Array, change: Array) -> Array:
+        return change * (queue + 0.5 * change)
 
 
-def _server_change(before: SystemState, costs: RoundCosts) -> Array:
-    """Change of the server's queue, as the per-round form counts it (E,)."""
-    if costs.budget_period_s is None:
-        return costs.server_ratio - 1.0
-    return update_backlog(before.server_backlog, costs.server_ratio, costs.allowance) - before.server_backlog
+@dataclass(frozen=True)
+class DriftPlusPenaltyReward(DriftReward):
+    """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn.
+
+    With budgets per second ``max(e - a, -z)`` replaces ``e - 1``: no queue falls by more than it holds,
+    however long the round, and endless rounds earn nothing [X]. Where clusters may sit out, the queues of
+    absent clusters stay constant, and ``min(y, z_cap)`` weights the change of their participation queue [X].
+    """
+
+    def _of_queue(self, queue: Array, used: Array, granted: Array, period_s: float | None) -> Array:
+        if period_s is None:
+            return self._weighed(queue, used - 1.0)
+        return super()._of_queue(queue, used, granted, period_s)
+
+    def _weighed(self, queue: Array, change: Array) -> Array:
+        return at_most(queue, self.backlog_cap) * change
 
 
 @dataclass(frozen=True)
@@ -240,7 +226,6 @@ def target_reached(state: SystemState, target_loss: float | None) -> Array:
     """Return whether the target loss is reached (E,), bool.
 
     Args:
-        state: The system after a round.
         target_loss: ``dynamics.target_loss`` of the scenario [nat]; ``None`` where it sets none.
     """
     if target_loss is None:
@@ -249,13 +234,13 @@ def target_reached(state: SystemState, target_loss: float | None) -> Array:
     return reached
 
 
-def _lyapunov(scenario: Scenario, reference_delay: float) -> Reward:
-    return LyapunovReward(_positive_v(scenario, "lyapunov"), reference_delay)
-
-
-def _drift_plus_penalty(scenario: Scenario, reference_delay: float) -> Reward:
-    v = _positive_v(scenario, "drift_plus_penalty")
-    return DriftPlusPenaltyReward(v, reference_delay, scenario.budgets.backlog_cap)
+def _drift_reward(kind: type[DriftReward], name: str, scenario: Scenario, reference_delay: float) -> Reward:
+    v = scenario.budgets.tradeoff_v
+    if v <= 0.0:
+        raise ScenarioError(
+            f"reward {name!r} is scaled by budgets.tradeoff_v, which is {v:g}: use a value above 0"
+        )
+    return kind(v, reference_delay, scenario.budgets.backlog_cap)
 
 
 def _delay(scenario: Scenario, reference_delay: float) -> Reward:  # noqa: ARG001 - one signature for all
@@ -272,20 +257,11 @@ def _time_to_target(scenario: Scenario, reference_delay: float) -> Reward:
     return DelayReward(reference_delay)
 
 
-def _positive_v(scenario: Scenario, name: str) -> float:
-    v = scenario.budgets.tradeoff_v
-    if v <= 0.0:
-        raise ScenarioError(
-            f"reward {name!r} is scaled by budgets.tradeoff_v, which is {v:g}: use a value above 0"
-        )
-    return v
-
-
 REWARDS: Registry[Any] = Registry(
     "reward",
     {
-        "lyapunov": _lyapunov,
-        "drift_plus_penalty": _drift_plus_penalty,
+        "lyapunov": partial(_drift_reward, LyapunovReward, "lyapunov"),
+        "drift_plus_penalty": partial(_drift_reward, DriftPlusPenaltyReward, "drift_plus_penalty"),
         "delay": _delay,
         "time_to_target": _time_to_target,
     },
@@ -312,7 +288,6 @@ def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> 
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
         reward: A function or object ``reward(before, costs, after)``; or a class, which is called with the
             scenario and returns such an object; or ``"package.module:Name"`` of either.
-        replace: Whether to replace another reward registered under this name.
 
     Returns:
         The reward, or a decorator if none was given.

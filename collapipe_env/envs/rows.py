@@ -26,9 +26,6 @@ class EnvironmentRow:
     A row may be read and reset; it cannot step, as all rows step together. Attributes have the names and
     meanings of the single environment's. Those that no environment has may be set freely: each row keeps its
     own.
-
-    Args:
-        index: Number of the row.
     """
 
     def __init__(self, env: CollaPipeVectorEnv, index: int) -> None:
@@ -70,26 +67,17 @@ class EnvironmentRow:
         return row, rows_of_info(info, np.array([self._index]))[0]
 
     def step(self, *_: Any, **__: Any) -> None:
-        """Refused.
+        """Refused, as is ``step_allocation``.
 
         Raises:
             ScenarioError: Always; it names what to call instead.
         """
-        self._refuse("step", "actions", "action a row")
-
-    def step_allocation(self, *_: Any, **__: Any) -> None:
-        """Refused.
-
-        Raises:
-            ScenarioError: Always; it names what to call instead.
-        """
-        self._refuse("step_allocation", "allocation", "allocation a row (E, ...)")
-
-    def _refuse(self, method: str, argument: str, one: str) -> None:
         raise ScenarioError(
-            f"{method}() of row {self._index} alone: the rows step together; call {method}({argument}) of "
-            f"the whole, with one {one}"
+            f"row {self._index} alone cannot step: the rows step together; call step(actions) or "
+            "step_allocation(allocation) of the whole, with one action or allocation a row (E, ...)"
         )
+
+    step_allocation = step
 
     def close(self) -> None:
         """Do nothing: the vector environment closes all rows at once."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from collapipe_env.envs.env import ScenarioLike, refuse_unknown
+from collapipe_env.envs.env import ScenarioLike, arguments_of, refuse_unknown
+from collapipe_env.envs.mdp import BatchStep
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.rewards import Reward
-from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv, StepResult
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.ground.backends.torch_backend import TorchBackend
 from collapipe_env.ground.errors import AllocationError, ScenarioError
@@ -20,8 +21,6 @@ from collapipe_env.ground.forking import one_thread_after_fork
 from collapipe_env.ground.real_numbers import not_real, real_numbers
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.round import RoundCosts
-
-StepResult = tuple[Observation, Tensor, Tensor, Tensor, dict[str, Any]]
 
 
 class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
@@ -40,28 +39,26 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     seeds of the new episodes are copied to the device. A target loss costs one copy of E booleans per step.
     Layouts that change with every episode are drawn on the host.
 
+    The arguments are those of the NumPy environment, and:
+
     Args:
-        num_envs: Number of environments, >= 1.
-        scenario: As for the single environment; the same for all rows.
         learner: ``"surrogate"``; real training is for the other environments.
         reward: A reward's name, or a callable that computes with tensors.
         render_mode: ``None``; pictures are for the other environments.
-        autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
-        max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
-            length.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...
         dtype: ``"float64"`` or ``"float32"``.
         check_actions: Refuse actions that are not finite, which waits for the device in every step. Without
             the check NaN makes the rewards of its row NaN, and infinity counts as the nearest bound.
         compiled: Compile the parts of a round with ``torch.compile``. This needs a C++ compiler on a CPU,
             adds seconds to a minute to the first step, and makes the other steps a good deal faster.
-        observation: ``"flat"`` or ``"graph"``.
         **unknown: Refused, with the nearest valid name.
 
     Raises:
         ScenarioError: For an unknown or misspelt argument or scenario field, a learner other than the
             surrogate, or a device that does not exist.
     """
+
+    _place: TorchBackend
 
     def __init__(
         self,
@@ -79,9 +76,7 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         observation: str = "flat",
         **unknown: Any,
     ) -> None:
-        valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
-        others = ("max_episode_steps", "device", "dtype", "check_actions", "compiled", "observation")
-        refuse_unknown(unknown, (*valid, *others))
+        refuse_unknown(unknown, arguments_of(CollaPipeTorchVectorEnv))
         if render_mode is not None:
             raise ScenarioError(
                 f"render_mode = {render_mode!r}: the torch backend draws no pictures; use None, or "
@@ -90,11 +85,10 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         one_thread_after_fork()
         self._place = TorchBackend(device, dtype, compiled=compiled)
         self._check_actions = check_actions
-        self.metadata: dict[str, Any] = {"render_modes": []}
-        self.render_mode: str | None = None
         limit = max_episode_steps
         with torch.no_grad():
-            self._build(num_envs, scenario, learner, reward, autoreset_mode, limit, observation, self._place)
+            super().__init__(num_envs, scenario, learner, reward, None, autoreset_mode, limit, observation)
+        self.metadata["render_modes"] = []
 
     @property
     def device(self) -> torch.device:
@@ -117,27 +111,15 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
             options = {**(options or {}), "reset_mask": mask.cpu().numpy()}
         return super().reset(seed=seed, options=options)
 
-    @torch.no_grad()
-    def step(self, actions: Any) -> StepResult:
-        """Play one round in every row.
-
-        Args:
-            actions: (E, N (2K + 3)), a tensor on any device or a NumPy array.
-
-        Raises:
-            AllocationError: If the actions have the wrong shape or type or, where they are checked, a number
-                that is not finite.
-            ScenarioError: Before the first reset, or with autoreset disabled for rows that are done.
-        """
-        observation, reward, terminated, truncated, info = super().step(actions)
-        return observation, reward.to(torch.float32), terminated, truncated, info
-
-    @torch.no_grad()
     def step_allocation(self, allocation: Allocation) -> StepResult:
         """Play one round with allocations (E, ...), tensors or NumPy arrays, checked on the host."""
         if isinstance(allocation, Allocation):
             allocation = allocation.map(lambda a: a.detach().cpu() if isinstance(a, Tensor) else a)
-        observation, reward, terminated, truncated, info = super().step_allocation(allocation)
+        return super().step_allocation(allocation)
+
+    @torch.no_grad()
+    def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
+        observation, reward, terminated, truncated, info = super()._finish(play)
         return observation, reward.to(torch.float32), terminated, truncated, info
 
     def _read(self, actions: Any) -> Tensor:

@@ -12,30 +12,34 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from collapipe_env.envs.autoreset import (
-    Episodes,
     autoreset_mode_of,
     checked_mask,
     copied,
+    kept_generator,
     masked,
     seed_rows,
 )
-from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
-from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.env import (
+    CollaPipeEnv,
+    ScenarioLike,
+    arguments_of,
+    checked_render_mode,
+    refuse_unknown,
+)
+from collapipe_env.envs.mdp import BatchMDP, BatchStep, row_of
+from collapipe_env.envs.mdp_views import MDPViews
 from collapipe_env.envs.observation_kinds import Observation, copied_row
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
-from collapipe_env.envs.summaries import row_of
 from collapipe_env.ground.arrays import BoolArray, namespace
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import ScenarioError, StateError, shown
 from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.ground.state_trees import (
     Tree,
-    children_of,
     generator_of,
     generator_tree,
     require_alike,
-    rewound,
 )
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
@@ -73,6 +77,7 @@ class CollaPipeVectorEnv(
     """
 
     _check_actions = True
+    _place: Backend = NUMPY
 
     def __init__(
         self,
@@ -86,27 +91,9 @@ class CollaPipeVectorEnv(
         observation: str = "flat",
         **unknown: Any,
     ) -> None:
-        valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
-        refuse_unknown(unknown, (*valid, "max_episode_steps", "observation"))
-        if render_mode not in (None, "rgb_array"):
-            raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
+        refuse_unknown(unknown, arguments_of(CollaPipeVectorEnv))
         self.metadata: dict[str, Any] = dict(CollaPipeEnv.metadata)
-        self.render_mode = render_mode
-        limit = max_episode_steps
-        self._build(num_envs, scenario, learner, reward, autoreset_mode, limit, observation, NUMPY)
-
-    def _build(
-        self,
-        num_envs: int,
-        scenario: ScenarioLike,
-        learner: str | Learner,
-        reward: str | Reward | None,
-        autoreset_mode: str | AutoresetMode,
-        max_episode_steps: int | None,
-        observation: str,
-        backend: Backend,
-    ) -> None:
-        """Build the parts that every backend shares; the arguments are those of the class."""
+        self.render_mode = checked_render_mode(render_mode)
         for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
             if value is None and name == "max_episode_steps":
                 continue
@@ -116,14 +103,17 @@ class CollaPipeVectorEnv(
         self.metadata["autoreset_mode"] = self.autoreset_mode
         self.num_envs = num_envs
         self._mdp = BatchMDP(
-            load_scenario(scenario), learner, reward, num_envs, max_episode_steps, backend, observation
+            load_scenario(scenario), learner, reward, num_envs, max_episode_steps, self._place, observation
         )
         self.single_action_space: Space[Any] = self._mdp.action_space()
         self.single_observation_space: Space[Any] = self._mdp.observer.space()
         self.action_space: Space[Any] = batch_space(self.single_action_space, num_envs)
         self.observation_space: Space[Any] = batch_space(self.single_observation_space, num_envs)
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
-        self._episodes = Episodes(num_envs, self._mdp.rounds)
+        # Counted on the host, so that no device has to be read. Replaced and never written to.
+        self._played = np.zeros(num_envs, dtype=np.int64)
+        # Rows whose episode is over and that wait for a reset.
+        self._done: BoolArray = np.zeros(num_envs, dtype=np.bool_)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -154,7 +144,7 @@ class CollaPipeVectorEnv(
     def _start(self, mask: BoolArray) -> Any:
         """Begin episodes in some rows (E,); returns all rows' observations."""
         observation = self._mdp.reset(self._generators(), mask)
-        self._episodes.start(mask)
+        self._played, self._done = np.where(mask, 0, self._played), self._done & ~mask
         return observation
 
     def step(self, actions: Any) -> StepResult:
@@ -170,9 +160,9 @@ class CollaPipeVectorEnv(
         """
         actions = self._read(actions)
         self._mdp.check_shape(actions)
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._episodes.done.any():
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
             # Rows that are about to be reset ignore their action, whatever it holds.
-            actions = self._mdp.backend.rows(self._episodes.done).fill(actions, 0.0)
+            actions = self._mdp.backend.rows(self._done).fill(actions, 0.0)
         return self._finish(lambda: self._mdp.step(actions, check=self._check_actions))
 
     def _read(self, actions: Any) -> Any:
@@ -189,7 +179,7 @@ class CollaPipeVectorEnv(
 
     def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
         """Play a round and begin the episodes that are due; if one cannot begin, nothing has changed."""
-        begins = self.autoreset_mode is AutoresetMode.SAME_STEP or self._episodes.done.any()
+        begins = self.autoreset_mode is AutoresetMode.SAME_STEP or self._done.any()
         if not (begins and self._mdp.may_fail_to_begin):
             return self._finished(play)
         undo = self._mdp.remember(), self._remember()
@@ -202,42 +192,42 @@ class CollaPipeVectorEnv(
 
     def _finished(self, play: Callable[[], BatchStep]) -> StepResult:
         """Play a round and begin the episodes that are due, according to the autoreset mode."""
-        mode, backend, waiting = self.autoreset_mode, self._mdp.backend, self._episodes.done
+        mode, backend, waiting = self.autoreset_mode, self._mdp.backend, self._done
         if mode is AutoresetMode.DISABLED and waiting.any():
             raise ScenarioError(
                 f"environments {np.flatnonzero(waiting).tolist()} are done: with autoreset disabled, reset "
                 "them first with reset(options={'reset_mask': mask})"
             )
         step = play()
-        observation, reward, truncated = step.observation, step.reward, self._mdp.truncated()
-        reached = step.terminated
-        terminated = truncated & ~truncated if reached is None else reached
-        ended = self._episodes.play(None if reached is None else backend.host(reached))
-        live = begun = None
-        info: dict[str, Any] = {}
-        if waiting.any():
-            begun = backend.rows(waiting)
-            live = ~begun.here
-            observation = self._start(waiting)
-            reward = begun.fill(reward, 0.0)
-            terminated, truncated = terminated & live, truncated & live
+        observation, reward = step.observation, step.reward
+        terminated, truncated = step.terminated, step.truncated
+        self._played = self._played + 1
+        ended = self._played >= self._mdp.rounds
+        if self._mdp.has_target:
+            ended = ended | backend.host(terminated)
+        self._done = ended = ended & ~waiting
         if ended.any():
-            rows = backend.rows(ended)
-            self._mdp.keep_summaries(rows.here, reached=reached is not None)
-            if mode is AutoresetMode.SAME_STEP:
-                info["final_obs"] = self._final_observations(observation, ended)
-                info["_final_obs"] = copied(rows.here)
-                info["final_info"] = masked(step.info, rows.here)
-                info["_final_info"] = copied(rows.here)
-                observation = self._start(ended)
-                begun, live = rows, ~rows.here
-        info.update(masked(step.info, truncated | ~truncated if live is None else live))
-        if begun is not None:
-            # Rows that begin an episode show the reset's information, as Gymnasium's vector environments do.
-            where = namespace(begun.here).where
-            for name, values in self._mdp.reset_info().items():
-                info[name] = where(begun.here, values, info.get(name, values))
-                info[f"_{name}"] = info.get(f"_{name}", False) | begun.here
+            self._mdp.keep_summaries(backend.rows(ended).here)
+        begins = ended if mode is AutoresetMode.SAME_STEP else waiting
+        if not begins.any():
+            return observation, reward, terminated, truncated, masked(step.info, truncated | ~truncated)
+        rows = backend.rows(begins)
+        here = rows.here
+        info: dict[str, Any] = {}
+        if mode is AutoresetMode.SAME_STEP:
+            info["final_obs"] = self._final_observations(observation, ended)
+            info["_final_obs"] = copied(here)
+            info["final_info"] = masked(step.info, here)
+            info["_final_info"] = copied(here)
+        else:
+            reward = rows.fill(reward, 0.0)
+            terminated, truncated = terminated & ~here, truncated & ~here
+        observation = self._start(begins)
+        info.update(masked(step.info, ~here))
+        # Rows that begin an episode show the reset's information, as Gymnasium's vector environments do.
+        for name, values in self._mdp.reset_info().items():
+            info[name] = namespace(here).where(here, values, info.get(name, values))
+            info[f"_{name}"] = info.get(f"_{name}", False) | here
         return observation, reward, terminated, truncated, info
 
     def _final_observations(self, observation: Observation, ended: BoolArray) -> Any:
@@ -270,7 +260,8 @@ class CollaPipeVectorEnv(
     def ended_summaries(self) -> dict[str, npt.NDArray[Any]]:
         """Summaries of each row's last ended episode: arrays (E,) by name with masks ``_name``, or empty.
 
-        A mask is False where no episode has ended, and for ``time_to_target`` where the target was missed.
+        A mask is False where no episode has ended, for ``time_to_target`` where the target was missed, and
+        for ``metric`` without real training.
         The names are those of :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`.
         """
         return dict(self._mdp.ended_summaries)
@@ -279,12 +270,12 @@ class CollaPipeVectorEnv(
         return {
             "autoreset_mode": str(self.autoreset_mode.value),
             "rngs": {str(row): generator_tree(rng) for row, rng in enumerate(self._rngs)},
-            "done": self._episodes.done.copy(),
+            "done": self._done.copy(),
         }
 
     def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
         rows = range(self.num_envs)
-        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._episodes.done}
+        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._done}
         require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
         if tree["autoreset_mode"] != self.autoreset_mode.value:
             raise StateError(
@@ -295,21 +286,17 @@ class CollaPipeVectorEnv(
 
         def apply() -> None:
             self._rngs = rngs
-            self._episodes.set(tree["done"], self._mdp.backend.host(self._mdp.world.state.round_index))
+            self._done = tree["done"].copy()
+            self._played = self._mdp.backend.host(self._mdp.world.state.round_index)
 
         return np.array([rng is not None for rng in rngs]), apply
 
     def _remember(self) -> Callable[[], None]:
-        rngs, episodes = self._rngs.copy(), self._episodes.remember()
-        children = [None if rng is None else children_of(rng) for rng in rngs]
+        rngs, episodes = [kept_generator(rng) for rng in self._rngs], (self._played, self._done)
 
         def put_back() -> None:
-            episodes()
-            # A reset takes a child of the seed sequence, which cannot be given back to it.
-            self._rngs = [
-                rng if rng is None or count is None or children_of(rng) == count else rewound(rng, count)
-                for rng, count in zip(rngs, children, strict=True)
-            ]
+            self._rngs = [as_it_was() for as_it_was in rngs]
+            self._played, self._done = episodes
 
         return put_back
 

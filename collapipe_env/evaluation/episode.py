@@ -26,7 +26,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler, scheduler_seed
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.decision import opened_rows
-from collapipe_env.simulator.learner import Learner, SavesModels, WritesSamples
+from collapipe_env.simulator.learner import Learner
 from collapipe_env.simulator.record import RoundRecord
 
 OTHERS = "others."
@@ -134,7 +134,7 @@ def play_episode(
     record = env.last_round
     assert record is not None
     if model is not None:
-        _save(env.learner, model)
+        _ability(env.learner, "save_checkpoint", "saves no models")(model)
     result = EpisodeResult(
         scheduler=name,
         title=title_of(scheduler, scenario),
@@ -150,24 +150,18 @@ def play_episode(
             0 if a.server_blocks is None else int(np.max(a.server_blocks)) for a in allocations
         ),
         server_energy_ratio=on_server / granted_server,
-        samples=_written(env.learner, samples) if samples else [],
+        samples=_ability(env.learner, "written_samples", "writes no samples")(samples) if samples else [],
         **columns,
     )
     return PlayedEpisode(result, allocations)
 
 
-def _written(learner: Learner, count: int) -> list[dict[str, str]]:
-    """Samples of the trained model's text."""
-    if not isinstance(learner, WritesSamples):
-        raise ScenarioError(f"the learner {type(learner).__name__} writes no samples: use 'real'")
-    return learner.written_samples(count)
-
-
-def _save(learner: Learner, folder: Path) -> None:
-    """Write the model that a learner has trained."""
-    if not isinstance(learner, SavesModels):
-        raise ScenarioError(f"the learner {type(learner).__name__} saves no models: use 'real'")
-    learner.save_checkpoint(folder)
+def _ability(learner: Learner, method: str, lacking: str) -> Callable[..., Any]:
+    """Method of a learner that not all learners have."""
+    found: Callable[..., Any] | None = getattr(learner, method, None)
+    if found is None:
+        raise ScenarioError(f"the learner {type(learner).__name__} {lacking}: use 'real'")
+    return found
 
 
 def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> tuple[Observation, float]:

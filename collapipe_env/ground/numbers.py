@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, FloatArray, WordArray, cos_sin_of_turns, sqrt
+from collapipe_env.ground.arrays import Array, FloatArray, cos_sin_of_turns, sqrt
 from collapipe_env.ground.compiled import compiled, inlined, jitable
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -34,31 +34,6 @@ def number_at(z: np.uint64) -> float:
     z = z ^ (z >> np.uint64(31))
     # 52 bits and a half: no number is rounded to 1.
     return (float(z >> np.uint64(12)) + 0.5) * 2.220446049250313e-16
-
-
-@compiled
-def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out: FloatArray) -> None:
-    """Write products of uniform numbers; their negative logarithms are Erlang distributed.
-
-    Args:
-        seeds: The rows' seeds (R,).
-        rounds: Rounds of the streams that were used before (R,).
-        stride: Numbers that a round uses, at least ``factors`` times the columns of ``out``.
-        factors: Numbers in a product, 1 for the uniform numbers themselves.
-        out: (R, C), written.
-    """
-    R, C = out.shape
-    for r in range(R):
-        # A sum leads from state to state: it takes less time than a product.
-        state = (seeds[r] + rounds[r] * np.uint64(stride)) * STEP
-        for i in range(C):
-            out[r, i] = number_at(state)
-            state += STEP
-        # Neighbouring columns in the inner loop: the processor computes several at once.
-        for _ in range(1, factors):
-            for i in range(C):
-                out[r, i] *= number_at(state)
-                state += STEP
 
 
 @jitable

@@ -13,13 +13,8 @@ from collapipe_env.ground.numbers import number
 
 @compiled
 def arrivals(
-    seeds: WordArray,
-    rounds: WordArray,
-    survival: FloatArray,
-    micro_batches: IntArray,
-    arrived: IntArray,
-    pick: WordArray,
-) -> None:
+    seeds: WordArray, rounds: WordArray, survival: FloatArray, micro_batches: IntArray, steps: int
+) -> tuple[IntArray, WordArray]:
     """Count the arrivals: the inverse of the binomial distribution function at a uniform number.
 
     Args:
@@ -27,16 +22,19 @@ def arrivals(
         rounds: Rounds of the streams that were used before (E,).
         survival: Probability that a micro-batch survives (E, N).
         micro_batches: ``M`` (E, N).
-        arrived: (E, N, H), written.
-        pick: (E, N, H), written: seeds for :func:`survivors`.
+        steps: Local steps ``H``.
+
+    Returns:
+        Micro-batches that arrive (E, N, H), and seeds for :func:`survivors` (E, N, H).
     """
-    E, N, H = arrived.shape
+    E, N = survival.shape
+    arrived, pick = np.empty((E, N, steps), dtype=np.int64), np.empty((E, N, steps), dtype=np.uint64)
     for e in range(E):
-        word = seeds[e] + rounds[e] * np.uint64(2 * N * H)
+        word = seeds[e] + rounds[e] * np.uint64(2 * N * steps)
         for n in range(N):
             p = survival[e, n]
             M = micro_batches[e, n]
-            for h in range(H):
+            for h in range(steps):
                 u = number(word)
                 pick[e, n, h] = np.uint64(number(word + np.uint64(1)) * 4503599627370496.0) << np.uint64(11)
                 word += np.uint64(2)
@@ -45,6 +43,7 @@ def arrivals(
                     arrived[e, n, h] = M - _binomial(u, M, 1.0 - p)
                 else:
                     arrived[e, n, h] = _binomial(1.0 - u, M, p)
+    return arrived, pick
 
 
 @inlined

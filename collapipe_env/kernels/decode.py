@@ -10,14 +10,10 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
 
-ALL_FINITE = -1
-"""Result of :func:`decode_rows` if all actions are finite."""
-
 
 class DecodeLimits(NamedTuple):
     """The scalars of an action codec, as :class:`~collapipe_env.simulator.codec.ActionCodec` names them."""
 
-    blocks: int
     power_min_w: float
     power_max_w: float
     bandwidth_floor: float
@@ -25,38 +21,26 @@ class DecodeLimits(NamedTuple):
 
 @compiled
 def decode_rows(
-    limits: DecodeLimits,
-    choices: IntArray,
-    actions: FloatArray,
-    memory_cap: IntArray,
-    totals: IntArray,
-    blocks: IntArray,
-    micro_batches: IntArray,
-    bandwidth: FloatArray,
-    device_power: FloatArray,
-    cu_power: FloatArray,
-) -> int:
-    """Decode actions (E, N, 2K + 3) into the last five arrays; the memory caps are (E, N, K).
+    limits: DecodeLimits, choices: IntArray, actions: FloatArray, memory_cap: IntArray, totals: IntArray
+) -> tuple[bool, IntArray, IntArray, FloatArray, FloatArray]:
+    """Decode actions (E, N, 2K + 3); the memory caps are (E, N, K).
 
     Args:
-        limits: Scalars of the codec.
         choices: Allowed numbers of micro-batches, ascending.
         actions: Clipped to [-1, 1] here.
         memory_cap: Blocks that each device can hold.
-        totals: Blocks that the devices of each cluster hold together (E, N), or an empty array (0, 0) where
-            that is ``L`` everywhere.
-        blocks: (E, N, K), written.
-        micro_batches: (E, N), written.
-        bandwidth: (E, N), written.
-        device_power: (E, N, K), written: logarithms of the powers in W; the caller takes the exponential of
-            all at once.
-        cu_power: (E, N), written: logarithms too.
+        totals: Blocks that the devices of each cluster hold together (E, N).
 
     Returns:
-        ``ALL_FINITE``, or the flat index of the first action that is not a finite number; the arrays are then
-        useless.
+        Whether all actions are finite numbers, as the arrays are useless otherwise; blocks (E, N, K);
+        micro-batches (E, N); bandwidth (E, N); logarithms of the powers in W, whose exponential the caller
+        takes at once (E N (K + 1),): those of all devices (E, N, K), then those of the CUs (E, N).
     """
-    E, N, K = blocks.shape
+    E, N, K = memory_cap.shape
+    blocks, micro_batches = np.empty((E, N, K), dtype=np.int64), np.empty((E, N), dtype=np.int64)
+    bandwidth, powers = np.empty((E, N)), np.empty(E * N * (K + 1))
+    device_power = powers[: E * N * K].reshape(E, N, K)
+    cu_power = powers[E * N * K :].reshape(E, N)
     width = 2 * K + 3
     lowest = math.log(limits.power_min_w)
     span = math.log(limits.power_max_w / limits.power_min_w)
@@ -67,7 +51,7 @@ def decode_rows(
         for n in range(N):
             for i in range(width):
                 if not math.isfinite(actions[e, n, i]):
-                    return int((e * N + n) * width + i)
+                    return False, blocks, micro_batches, bandwidth, powers
             index = int(_unit(actions[e, n, 2 * K + 1]) * (len(choices) - 1) + 0.5)
             micro_batches[e, n] = choices[index]
             for k in range(K):
@@ -75,8 +59,7 @@ def decode_rows(
                 room[k] = memory_cap[e, n, k]
                 device_power[e, n, k] = lowest + span * _unit(actions[e, n, K + k])
             cu_power[e, n] = lowest + span * _unit(actions[e, n, 2 * K])
-            held = totals[e, n] if totals.size else limits.blocks
-            apportion_row(float(held), weight, room, handed, remainder)
+            apportion_row(float(totals[e, n]), weight, room, handed, remainder)
             for k in range(K):
                 blocks[e, n, k] = int(handed[k])
             bandwidth[e, n] = _unit(actions[e, n, 2 * K + 2])
@@ -84,7 +67,7 @@ def decode_rows(
         for n in range(N):
             share = bandwidth[e, n] / total if total > 0.0 else 1.0 / N
             bandwidth[e, n] = limits.bandwidth_floor + free * share
-    return -1
+    return True, blocks, micro_batches, bandwidth, powers
 
 
 @inlined

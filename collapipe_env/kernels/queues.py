@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, at_least, namespace, total
 from collapipe_env.ground.compiled import compiled
-from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
 
 
-@compiled
-def queue_rows(
-    backlog: FloatArray,
-    energy_ratio: FloatArray,
-    granted: FloatArray,
-    plays: BoolArray,
-    present: BoolArray,
-    following: FloatArray,
-    excess: FloatArray,
-    held: FloatArray,
-) -> None:
+def queue_round(
+    backlog: Array, energy_ratio: Array, granted: Array, plays: Array, present: Array
+) -> tuple[Array, Array, Array]:
     """Move the queues on and sum up; those of absent devices and of clusters that sit out stay as they are.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
-        energy_ratio: ``e(t)`` (E, N, K+1).
-        granted: Allowance of the round, ``a(t)`` (E,).
-        plays: Clusters that take part (E, N).
-        present: Present devices (E, N, K).
-        following: ``z(t+1)`` (E, N, K+1), written.
-        excess: Sum over the nodes of the energy above the allowance, in budgets (E,), written.
-        held: Sum over the nodes of ``z(t+1)`` (E,), written.
+        energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
+        granted: Allowance of the round ``a(t)`` (E,).
+        plays: Clusters that take part (E, N), bool.
+        present: Present devices (E, N, K), bool; absence earns no credit.
+
+    Returns:
+        ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
+        sum of ``z(t+1)`` (E,).
     """
+    if type(backlog) is np.ndarray:
+        ratio, plays = np.ascontiguousarray(energy_ratio), np.ascontiguousarray(plays)
+        return queue_rows(backlog, ratio, granted, plays, np.ascontiguousarray(present))
+    each, xp = per_node(granted), namespace(backlog)
+    following = moved_backlog(backlog, energy_ratio, each, plays)
+    devices = xp.where(present, following[..., 1:], backlog[..., 1:])
+    following = xp.concat((following[..., :1], devices), axis=-1)
+    return following, total(at_least(energy_ratio - each, 0.0)), total(following)
+
+
+@compiled
+def queue_rows(
+    backlog: FloatArray, energy_ratio: FloatArray, granted: FloatArray, plays: BoolArray, present: BoolArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """:func:`queue_round` of NumPy arrays."""
     E, N, nodes = backlog.shape
+    following, excess, held = np.empty_like(backlog), np.empty(E), np.empty(E)
     for e in range(E):
         above = together = 0.0
         allowed = granted[e]
@@ -47,3 +58,4 @@ def queue_rows(
                 above += max(ratio - allowed, 0.0)
         excess[e] = above
         held[e] = together
+    return following, excess, held

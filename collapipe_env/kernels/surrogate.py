@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
@@ -21,66 +21,6 @@ from collapipe_env.physics.loss_curve import (
 
 @compiled
 def learn_rows(
-    terms: StepTerms,
-    curve: CurveTerms,
-    batch_size: float,
-    arrived: IntArray,
-    micro_batches: IntArray,
-    survival: FloatArray,
-    factors: FloatArray,
-    round_index: IntArray,
-    progress: FloatArray,
-    reached: FloatArray,
-    loss: FloatArray,
-) -> None:
-    """Make one round's progress.
-
-    Args:
-        terms: Constants of a local step.
-        curve: Constants of the loss curve.
-        batch_size: Samples ``B`` of a cluster's mini-batch.
-        arrived: Micro-batches whose gradients arrived (E, N, H).
-        micro_batches: ``M`` (E, N).
-        survival: Probability that a micro-batch survives a local step (E, N).
-        factors: Share of the full step size in each local step of each round (rounds, H).
-        round_index: Rounds played before this one (E,).
-        progress: Progress before it (E,).
-        reached: Progress after it (E,), written.
-        loss: Loss after it (E,), written.
-    """
-    E, N, H = arrived.shape
-    for e in range(E):
-        surviving = 0.0
-        for n in range(N):
-            surviving += survival[e, n]
-        error = 1.0 - surviving / N
-        made = 0.0
-        for h in range(H):
-            samples = squares = 0.0
-            for n in range(N):
-                own = arrived[e, n, h] * (batch_size / micro_batches[e, n])
-                samples += own
-                squares += own * own
-            step = step_progress(terms, samples, imbalance_of(N, samples, squares), error)
-            made += step * factors[round_index[e], h]
-        reached[e] = progress[e] + made
-        loss[e] = loss_at(curve, reached[e])
-
-
-class OwnSteps(NamedTuple):
-    """Local steps of clusters that may take different numbers of them, or none.
-
-    Attributes:
-        taken: ``H_n`` (E, N), 0 for clusters that sit out.
-        before: Local steps of the rounds before (E,).
-    """
-
-    taken: IntArray
-    before: IntArray
-
-
-@compiled
-def learn_own_rows(
     base: StepTerms,
     plan: PlanTerms,
     curve: CurveTerms,
@@ -89,11 +29,10 @@ def learn_own_rows(
     micro_batches: IntArray,
     survival: FloatArray,
     factors: FloatArray,
-    steps: OwnSteps,
+    taken: IntArray,
+    before: IntArray,
     progress: FloatArray,
-    reached: FloatArray,
-    loss: FloatArray,
-) -> None:
+) -> tuple[FloatArray, FloatArray]:
     """Make the progress of a round in which clusters may sit out and take different numbers of local steps.
 
     Args:
@@ -105,19 +44,22 @@ def learn_own_rows(
         micro_batches: ``M`` (E, N).
         survival: Probability that a micro-batch survives a local step (E, N).
         factors: Share of the full step size in each local step of all rounds (steps,).
-        steps: Local steps.
+        taken: ``H_n`` (E, N), 0 for clusters that sit out.
+        before: Local steps of the rounds before (E,).
         progress: Progress before the round (E,).
-        reached: Progress after it (E,), written.
-        loss: Loss after it (E,), written.
+
+    Returns:
+        Progress and loss after it (E,).
     """
     E, N, H = arrived.shape
+    reached, loss = np.empty(E), np.empty(E)
     for e in range(E):
         players = squares_of_steps = lost = 0.0
         for n in range(N):
-            taken = steps.taken[e, n]
-            if taken > 0:
+            own_steps = taken[e, n]
+            if own_steps > 0:
                 players += 1.0
-                squares_of_steps += float(taken * taken)
+                squares_of_steps += float(own_steps * own_steps)
                 lost += 1.0 - survival[e, n]
         made = 0.0
         if players > 0.0:
@@ -125,13 +67,14 @@ def learn_own_rows(
             for h in range(H):
                 samples = squares = active = 0.0
                 for n in range(N):
-                    if steps.taken[e, n] > h:
+                    if taken[e, n] > h:
                         active += 1.0
                         own = arrived[e, n, h] * (batch_size / micro_batches[e, n])
                         samples += own
                         squares += own * own
                 if active > 0.0:
                     step = step_progress(terms, samples, imbalance_of(N, samples, squares), lost / players)
-                    made += active / players * step * factors[steps.before[e] + h]
+                    made += active / players * step * factors[before[e] + h]
         reached[e] = progress[e] + made
         loss[e] = loss_at(curve, reached[e])
+    return reached, loss

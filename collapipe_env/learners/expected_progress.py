@@ -67,11 +67,7 @@ class ExpectedProgress:
         return np.asarray(progress(self.constants, outcome, self.heterogeneity))
 
     def of_costs(self, costs: RoundCosts) -> FloatArray:
-        """Return the progress of a round from what it costs (E,), >= 0.
-
-        Args:
-            costs: The round's costs (E, ...).
-        """
+        """Return the progress of a round from what it costs (E,), >= 0."""
         survival = np.asarray(costs.survival)
         steps = costs.local_steps
         taken = np.full(survival.shape, self.local_steps) if steps is None else np.asarray(steps)

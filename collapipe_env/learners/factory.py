@@ -45,7 +45,6 @@ def register_learner(name: str, factory: Any = None, *, replace: bool = False) -
         factory: Class or function that is called with the scenario and the number of environments ``E`` and
             returns a :class:`~collapipe_env.simulator.learner.Learner`; or a class with such a method
             ``from_scenario``; or ``"package.module:Name"`` of one.
-        replace: Whether to replace another learner registered under this name.
 
     Returns:
         The factory, or a decorator if none was given.

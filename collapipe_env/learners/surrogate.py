@@ -12,12 +12,10 @@ from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, IntArray, 
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
-from collapipe_env.kernels.surrogate import OwnSteps, learn_own_rows, learn_rows
+from collapipe_env.kernels.surrogate import learn_rows
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
-from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
-from collapipe_env.learners.surrogate_progress import plan_terms, step_terms
-from collapipe_env.learners.surrogate_progress import progress as progress
-from collapipe_env.physics.loss_curve import CurveTerms, PlanTerms, StepTerms, loss_at
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, law_terms, progress
+from collapipe_env.physics.loss_curve import CurveTerms, loss_at
 from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
@@ -93,15 +91,16 @@ class SurrogateLearner:
         c = constants
         self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.shape, c.head_share, c.head_speed)
         self._backend = backend
-        self._factors = np.ones((0, 1))
+        self._own_steps = own_steps
         self._progress = backend.array(np.zeros(num_envs))
         self._round = backend.array(np.zeros(num_envs, dtype=np.int64))
-        # Local steps of all rounds, where rounds may differ in them.
-        self._steps: Array | None = backend.array(np.zeros(num_envs, dtype=np.int64)) if own_steps else None
-        # No environment has played more rounds, or such local steps, than this since its reset.
+        # Local steps of all rounds.
+        self._steps = self._round
+        # No environment has taken more local steps than this since its reset.
         self._longest = 0
-        # Terms of the bound, the same in every round.
-        self._terms: dict[tuple[int, int], tuple[StepTerms, PlanTerms]] = {}
+        self._factors = backend.array(np.ones(0))
+        # Shape of the arrivals (E, N, H), known from the first round on.
+        self._shape: tuple[int, ...] = ()
         self._no_metric = backend.array(np.full(num_envs, np.nan))
         if backend is NUMPY:
             self._no_metric.setflags(write=False)
@@ -135,8 +134,7 @@ class SurrogateLearner:
         rows = self._backend.rows(np.ones(len(self._round), dtype=np.bool_) if mask is None else mask)
         self._progress = rows.fill(self._progress, 0.0)
         self._round = rows.fill(self._round, 0)
-        if self._steps is not None:
-            self._steps = rows.fill(self._steps, 0)
+        self._steps = rows.fill(self._steps, 0)
         if rows.all:
             self._longest = 0
         loss = loss_at(self.constants, self._progress)
@@ -144,44 +142,41 @@ class SurrogateLearner:
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
         """Move the loss one round on."""
-        counts = outcome.arrivals.counts
-        _, clusters, most = counts.shape
-        before, taken, lasts = self._round, None, 1
-        if self._steps is not None:
-            before, lasts = self._steps, most
-            taken = namespace(before).astype(outcome.real_steps, before.dtype)
-        factors = self._next_factors(lasts, most)
+        shape = outcome.arrivals.counts.shape
+        if shape != self._shape:
+            self._prepare(shape)
+        before, taken, lasts = self._steps, self._every_step, shape[-1]
+        if self._own_steps:
+            xp = namespace(before)
+            taken = xp.astype(outcome.real_steps, before.dtype)
+            lasts = xp.max(taken, axis=-1)
+        if self._longest + shape[-1] > len(self._factors):
+            self._grow(shape[-1])
+        given = outcome.arrivals.counts, outcome.micro_batches, outcome.survival
         if self._backend is NUMPY:
-            reached, loss = np.empty(len(counts)), np.empty(len(counts))
-            given = (
+            reached, loss = learn_rows(
+                *self._law,
                 self._curve,
                 float(self._batch_size),
-                np.ascontiguousarray(counts, dtype=np.int64),
-                np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
-                np.ascontiguousarray(outcome.survival, dtype=np.float64),
-                factors,
+                np.ascontiguousarray(given[0], dtype=np.int64),
+                np.ascontiguousarray(given[1], dtype=np.int64),
+                np.ascontiguousarray(given[2], dtype=np.float64),
+                self._factors,
+                taken,
+                before,
+                self._progress,
             )
-            key = clusters, most if taken is None else 0
-            if key not in self._terms:
-                self._terms[key] = (
-                    step_terms(self.constants, *key, self.heterogeneity),
-                    plan_terms(self.constants, clusters, self.heterogeneity),
-                )
-            terms, plan = self._terms[key]
-            if taken is None:
-                learn_rows(terms, *given, before, self._progress, reached, loss)
-            else:
-                steps = OwnSteps(np.ascontiguousarray(taken), np.ascontiguousarray(before))
-                learn_own_rows(terms, plan, *given, steps, self._progress, reached, loss)
         else:
-            reached, loss = self._learn(
-                counts, outcome.micro_batches, outcome.survival, factors, before, taken, self._progress
-            )
-        self._progress, self._round = reached, self._round + 1
-        if taken is not None:
-            self._steps = before + namespace(taken).max(taken, axis=-1)
-        self._longest += lasts
+            reached, loss = self._learn(*given, self._factors, before, taken, self._progress)
+        self._progress, self._round, self._steps = reached, self._round + 1, before + lasts
+        self._longest += shape[-1]
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
+
+    def _prepare(self, shape: tuple[int, ...]) -> None:
+        """Work out what all rounds with arrivals of one shape (E, N, H) share."""
+        self._shape = shape
+        self._law = law_terms(self.constants, shape[1], self.heterogeneity)
+        self._every_step = self._backend.array(np.full(shape[:2], shape[2]))
 
     def _learned(
         self,
@@ -190,27 +185,22 @@ class SurrogateLearner:
         survival: Array,
         factors: Array,
         before: Array,
-        taken: Array | None,
+        taken: Array,
         progress_made: Array,
     ) -> tuple[Array, Array]:
         """Progress and loss after a round; the loops of :mod:`collapipe_env.kernels.surrogate` on tensors."""
         xp = namespace(progress_made)
         outcome = SurrogateOutcome.of_arrays(arrived, micro_batches, survival, taken, self._batch_size)
-        scaled = None if self._step_factor is None else factors
-        if taken is not None:
-            # Counted on the arrays' own device.
-            place = xp.cumulative_sum(xp.ones_like(arrived[:, 0], dtype=before.dtype), axis=-1) - 1
-            before = before[:, None] + place
-        if scaled is not None:
-            scaled = scaled[before]
+        # Counted on the arrays' own device.
+        place = xp.cumulative_sum(xp.ones_like(arrived[:, 0], dtype=before.dtype), axis=-1) - 1
+        scaled = None if self._step_factor is None else factors[before[:, None] + place]
         reached = progress_made + progress(self.constants, outcome, self.heterogeneity, scaled)
         return reached, loss_at(self.constants, reached)
 
     def get_state(self) -> Tree:
         """Return progress and rounds of every environment; see :mod:`collapipe_env.ground.state_trees`."""
         host = self._backend.host
-        state = {"progress": host(self._progress), "round": host(self._round)}
-        return state if self._steps is None else {**state, "step": host(self._steps)}
+        return {"progress": host(self._progress), "round": host(self._round), "step": host(self._steps)}
 
     def set_state(self, tree: Tree) -> None:
         """Continue from a state of :meth:`get_state`.
@@ -220,15 +210,10 @@ class SurrogateLearner:
         """
         require_alike(tree, self.get_state(), "learner")
         for name, most in (("round", np.inf), ("progress", LARGEST_NUMBER), ("step", MOST_STEPS)):
-            if name in tree:
-                require_within(tree[name], 0, most, f"learner/{name}")
-        arrays = {name: self._backend.array(values) for name, values in tree.items()}
-        self._progress, self._round, self._steps = arrays["progress"], arrays["round"], arrays.get("step")
-        self._longest = self._longest_run()
-
-    def _longest_run(self) -> int:
-        """Return the most rounds of an environment since its reset; local steps where these differ."""
-        return int((self._round if self._steps is None else self._steps).max())
+            require_within(tree[name], 0, most, f"learner/{name}")
+        arrays = [self._backend.array(tree[name]) for name in ("progress", "round", "step")]
+        self._progress, self._round, self._steps = arrays
+        self._longest = int(self._steps.max())
 
     def remember(self) -> Callable[[], None]:
         """Remember progress and rounds, and return a function that restores them."""
@@ -245,36 +230,21 @@ class SurrogateLearner:
         if (tree["round"] != np.maximum(rounds, 0)).any():
             raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
 
-    def _next_factors(self, lasts: int, local_steps: int) -> Array:
-        """Return the step-size factors, in a table that grows if it is too short for a round.
-
-        Args:
-            lasts: Rows of the table that a round takes: 1, or its local steps where rounds differ in them.
-
-        Returns:
-            The factors (rounds, H); (steps,) where rounds differ in their local steps.
-        """
-        if self._longest + lasts > len(self._factors):
-            self._longest = self._longest_run()
-        if self._longest + lasts > len(self._factors):
-            rows = max(2 * (self._longest + lasts), 64 * lasts)
-            if self._steps is None:
-                table = factor_table(self._step_factor, rows, local_steps)
-            else:
-                table = factor_table(self._step_factor, rows, 1)[:, 0]
-            self._factors = self._backend.array(table)
-        return self._factors
+    def _grow(self, local_steps: int) -> None:
+        """Make the table of step sizes long enough for another round of so many local steps."""
+        self._longest = int(self._steps.max())
+        if self._longest + local_steps > len(self._factors):
+            steps = max(2 * (self._longest + local_steps), 64 * local_steps)
+            self._factors = self._backend.array(factor_table(self._step_factor, steps))
 
 
-def factor_table(step_factor: Callable[[int], float] | None, rounds: int, local_steps: int) -> FloatArray:
-    """Return the share of the full step size in each local step of each round (rounds, H).
+def factor_table(step_factor: Callable[[int], float] | None, steps: int) -> FloatArray:
+    """Return the share of the full step size in each local step (steps,).
 
     Args:
         step_factor: The share as a function of the local step, counted over all rounds; None for 1 in all.
     """
-    if step_factor is None:
-        return np.ones((rounds, local_steps))
-    return np.array([step_factor(t) for t in range(rounds * local_steps)]).reshape(rounds, local_steps)
+    return np.ones(steps) if step_factor is None else np.array([step_factor(t) for t in range(steps)])
 
 
 def step_factors(scenario: Scenario) -> Callable[[int], float] | None:

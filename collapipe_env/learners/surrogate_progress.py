@@ -18,12 +18,12 @@ class SurrogateOutcome:
         surviving_samples: ``b M_eff`` of each cluster and local step: samples whose gradients arrived,
             (E, N, H).
         error_probability: ``eps``, mean over the clusters that take part (E,), in [0, 1].
-        own_steps: ``H_n`` (E, N), real numbers, 0 for clusters that sit out; ``None`` if all take ``H``.
+        own_steps: ``H_n`` (E, N), real numbers, 0 for clusters that sit out.
     """
 
     surviving_samples: Array
     error_probability: Array
-    own_steps: Array | None = None
+    own_steps: Array
 
     @property
     def clusters(self) -> int:
@@ -48,20 +48,16 @@ class SurrogateOutcome:
     @classmethod
     def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
         """Reduce a simulated round with mini-batches of ``B`` samples to these numbers."""
-        alike = outcome.participates is None and outcome.local_steps is None
-        steps = None if alike else outcome.real_steps
         counts, sizes = outcome.arrivals.counts, outcome.micro_batches
-        return cls.of_arrays(counts, sizes, outcome.survival, steps, batch_size)
+        return cls.of_arrays(counts, sizes, outcome.survival, outcome.real_steps, batch_size)
 
     @classmethod
     def of_arrays(
-        cls, arrived: Array, micro_batches: Array, survival: Array, steps: Array | None, batch_size: int
+        cls, arrived: Array, micro_batches: Array, survival: Array, steps: Array, batch_size: int
     ) -> SurrogateOutcome:
         """Reduce the arrived micro-batches (E, N, H) and the other arrays of a round to these numbers."""
         xp = namespace(survival)
         samples = arrived * (batch_size / xp.astype(micro_batches, survival.dtype))[..., None]
-        if steps is None:
-            return cls(samples, 1.0 - xp.mean(survival, axis=-1))
         steps = xp.astype(steps, survival.dtype)
         return cls(samples, mean_loss_of_packets(survival, steps), steps)
 
@@ -80,24 +76,17 @@ def mean_loss_of_packets(survival: Array, steps: Array) -> Array:
     return lost / xp.where(players > 0.0, players, xp.ones_like(players))
 
 
-def step_terms(
-    constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
-) -> StepTerms:
-    """Return the terms of :func:`progress` that are the same in every round of ``N`` clusters."""
-    return StepTerms(
-        rate=constants.rate,
-        noise=constants.noise * (1.0 + local_steps**2 * constants.drift * clusters),
-        constant=1.0 + local_steps**2 * heterogeneity,
-        error=constants.error,
-        imbalance=constants.participation * heterogeneity,
-    )
+def law_terms(
+    constants: SurrogateConstants, clusters: int, heterogeneity: float
+) -> tuple[StepTerms, PlanTerms]:
+    """Return the terms of :func:`progress` that are the same in every round of ``N`` clusters.
 
-
-def plan_terms(constants: SurrogateConstants, clusters: int, heterogeneity: float) -> PlanTerms:
-    """Return the further constants for clusters that may sit out or differ in their local steps."""
-    return PlanTerms(
-        float(constants.drift), float(heterogeneity), float(constants.sitting_out), float(clusters)
-    )
+    Args:
+        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
+    """
+    c, zeta = constants, float(heterogeneity)
+    base = StepTerms(float(c.rate), float(c.noise), 1.0, float(c.error), float(c.participation) * zeta)
+    return base, PlanTerms(float(c.drift), zeta, float(c.sitting_out), float(clusters))
 
 
 def progress(
@@ -129,29 +118,15 @@ def progress(
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
         factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.
     """
-    if outcome.own_steps is not None:
-        made = _progress_of_own_steps(constants, outcome, outcome.own_steps, heterogeneity)
-        return (made if factors is None else made * factors).sum(axis=-1)
-    terms = step_terms(constants, outcome.clusters, outcome.local_steps, heterogeneity)
-    samples = outcome.surviving_samples.sum(axis=1)
-    made = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
-    return (made if factors is None else made * factors).sum(axis=-1)
-
-
-def _progress_of_own_steps(
-    constants: SurrogateConstants, outcome: SurrogateOutcome, steps: Array, heterogeneity: float
-) -> Array:
-    """Return the progress of each local step (E, H), which only some clusters may still take."""
+    steps = outcome.own_steps
     xp = namespace(steps)
-    plays = xp.astype(steps > 0.0, steps.dtype)
-    players = xp.sum(plays, axis=-1, keepdims=True)
+    players = xp.sum(xp.astype(steps > 0.0, steps.dtype), axis=-1, keepdims=True)
     several = xp.where(players > 0.0, players, xp.ones_like(players))
     squares = xp.sum(steps * steps, axis=-1, keepdims=True) / several
-    base = step_terms(constants, outcome.clusters, 0, heterogeneity)
-    terms = terms_of_steps(base, plan_terms(constants, outcome.clusters, heterogeneity), several, squares)
+    terms = terms_of_steps(*law_terms(constants, outcome.clusters, heterogeneity), several, squares)
     samples = outcome.surviving_samples.sum(axis=1)
     each = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
     numbers = xp.cumulative_sum(xp.ones_like(outcome.surviving_samples), axis=-1)
     active = xp.sum(xp.astype(steps[..., None] >= numbers, steps.dtype), axis=1)
-    made: Array = each * (active / several)
-    return made
+    made = each * (active / several)
+    return (made if factors is None else made * factors).sum(axis=-1)

@@ -261,4 +261,4 @@ def preview(world: World) -> RoundRecord:
     M = allocation.micro_batches
     counts = np.where(np.arange(shape[-1]) < work.local_steps, M[..., None], 0)
     arrivals = Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1])
-    return world.recorded(state, allocation, costs, arrivals, replace(world.learning))
+    return world.recorded(state, costs, arrivals, replace(world.learning))

@@ -25,7 +25,6 @@ def require_parts(parts: Mapping[str, Array], layout: Mapping[str, ActionPart]) 
     """Refuse parts that do not make up whole actions.
 
     Args:
-        parts: Arrays by name.
         layout: All parts of an action, among them ``cu_power``.
 
     Returns:

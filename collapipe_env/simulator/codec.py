@@ -7,14 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
+from collapipe_env.ground.arrays import (
+    Array,
+    Constant,
+    FloatArray,
+    at_most,
+    concatenate,
+    namespace,
+)
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.ground.real_numbers import real_numbers
-from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
+from collapipe_env.ground.real_numbers import REAL_KINDS, real_numbers
+from collapipe_env.kernels.decode import DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
 from collapipe_env.physics.participation import players
@@ -22,9 +28,6 @@ from collapipe_env.simulator.action_parts import ActionPart, require_parts
 from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
 from collapipe_env.simulator.expressible import ActionBox
 from collapipe_env.simulator.memory_choices import OpenedDecoder
-
-_ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
-"""Empty stand-in for the totals of blocks, where devices always hold the whole encoder."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,12 @@ class ActionCodec(ActionBox):
     replaces it. If none fits, the cluster sits out, where participation is open.
     """
 
-    @property
+    @cached_property
     def own_entries(self) -> int:
         """Entries of a cluster for CollaPipe's own decisions, ``2K + 3``."""
         return 2 * self.devices + 3
 
-    @property
+    @cached_property
     def cluster_entries(self) -> int:
         """Entries of a cluster: ``2K + 3`` plus the entries of opened decisions."""
         return self.own_entries + self._width
@@ -81,7 +84,7 @@ class ActionCodec(ActionBox):
             at += self.devices if wide else 1
         return found
 
-    @property
+    @cached_property
     def action_size(self) -> int:
         """Length ``A`` of an action: ``N (2K + 3)`` plus the entries of opened decisions."""
         return self.clusters * self.cluster_entries
@@ -169,7 +172,8 @@ class ActionCodec(ActionBox):
                 or the memory is missing.
         """
         if type(memory_cap) is np.ndarray:
-            action = real_numbers("action", action)
+            if type(action) is not np.ndarray or action.dtype.kind not in REAL_KINDS:
+                action = real_numbers("action", action)
             return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap, memory_bytes)
         xp = namespace(memory_cap)
         a = xp.astype(action, xp.float64)
@@ -180,39 +184,39 @@ class ActionCodec(ActionBox):
         """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
         self.check_action_shape(action.shape)
         lead, N, K = action.shape[:-1], self.clusters, self.devices
-        rows, choices, total = math.prod(lead), None, _ALL_BLOCKS
+        rows, choices = math.prod(lead), None
+        total = np.full((rows, N), self.blocks)
         entries = action.reshape(*lead, N, self.cluster_entries)
         if self._settles:
             self.check_action(action)  # the loop does not see the entries of opened decisions
             memory_bytes = self._memory(memory_bytes)
-            choices = self._decoder.choose(entries, self._micro_batches(entries, self._choices), memory_bytes)
+            chosen = self._micro_batches(entries)
+            choices = self._decoder.choose(entries, chosen, memory_cap, memory_bytes)
             memory_cap, total = choices.caps, np.ascontiguousarray(choices.total).reshape(rows, N)
             action = np.ascontiguousarray(entries[..., : self.own_entries])
         if memory_cap.shape != (*lead, N, K):
             memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
-        blocks, micro_batches = np.empty((rows, N, K), dtype=np.int64), np.empty((rows, N), dtype=np.int64)
-        bandwidth, powers = np.empty((rows, N)), np.empty(rows * N * (K + 1))
-        device_power = powers[: rows * N * K].reshape(rows, N, K)
-        cu_power = powers[rows * N * K :].reshape(rows, N)
-        fault = decode_rows(
+        finite, blocks, micro_batches, bandwidth, powers = decode_rows(
             self._limits,
-            self._choices,
+            self._choices.values,
             action.reshape(rows, N, self.own_entries),
             np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
             total,
-            blocks,
-            micro_batches,
-            bandwidth,
-            device_power,
-            cu_power,
         )
-        if fault != ALL_FINITE:
+        if not finite:
             self.check_action(action)
         np.exp(powers, out=powers)
         # Rounding must not lead out of the limits.
         np.maximum(powers, self.power_min_w, out=powers)
         np.minimum(powers, self.power_max_w, out=powers)
-        allocation = Allocation(blocks, micro_batches, bandwidth, device_power, cu_power)
+        cus = rows * N * K  # place of the first CU
+        allocation = Allocation(
+            blocks,
+            micro_batches,
+            bandwidth,
+            device_power=powers[:cus].reshape(rows, N, K),
+            cu_power=powers[cus:].reshape(rows, N),
+        )
         if len(lead) != 1:
             allocation = allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
         if choices is None:
@@ -231,9 +235,10 @@ class ActionCodec(ActionBox):
             )
         return memory_bytes
 
-    def _micro_batches(self, rows: Array, choices: Array) -> Array:
+    def _micro_batches(self, rows: Array) -> Array:
         """Return the numbers of micro-batches (..., N) chosen by the clusters' entries (..., N, A / N)."""
-        return choices[nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))]
+        nearest = nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))
+        return self._choices.like(nearest)[nearest]
 
     @cached_property
     def _decoder(self) -> OpenedDecoder:
@@ -246,11 +251,11 @@ class ActionCodec(ActionBox):
 
     @cached_property
     def _limits(self) -> DecodeLimits:
-        return DecodeLimits(self.blocks, self.power_min_w, self.power_max_w, self.bandwidth_floor)
+        return DecodeLimits(self.power_min_w, self.power_max_w, self.bandwidth_floor)
 
     @cached_property
-    def _choices(self) -> IntArray:
-        return np.array(self.micro_batch_choices, dtype=np.int64)
+    def _choices(self) -> Constant:
+        return Constant(np.array(self.micro_batch_choices, dtype=np.int64))
 
     def check_action(self, action: Array) -> None:
         """Refuse actions that :meth:`decode_finite` cannot read. On a GPU this waits for the numbers.
@@ -290,7 +295,6 @@ class ActionCodec(ActionBox):
         action: Array,
         memory_cap: Array,
         memory_bytes: Array | None = None,
-        choices: Array | None = None,
     ) -> Allocation:
         """Turn checked actions into allocations, on any array library.
 
@@ -298,19 +302,15 @@ class ActionCodec(ActionBox):
             action: (..., A), finite, of a real type, which is also the allocation's type.
             memory_cap: As for :meth:`decode`, of the same library.
             memory_bytes: As for :meth:`decode`, of the same library.
-            choices: The allowed numbers of micro-batches as an int64 array of that library; made here if
-                not given, which on a GPU means waiting for a copy.
         """
         xp = namespace(action)
         K = self.devices
         entries = xp.reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
-        if choices is None:
-            choices = _whole_numbers(self.micro_batch_choices, action)
-        micro_batches, total = self._micro_batches(entries, choices), self.blocks
+        micro_batches, total = self._micro_batches(entries), self.blocks
         opened = None
         if self._settles:
             memory_bytes = self._memory(memory_bytes)
-            opened = self._decoder.choose(entries, micro_batches, memory_bytes)
+            opened = self._decoder.choose(entries, micro_batches, memory_cap, memory_bytes)
             memory_cap, total = opened.caps, opened.total[..., None]
         unit = 0.5 * (xp.clip(entries[..., : self.own_entries], -1.0, 1.0) + 1.0)
         power = at_most(
@@ -375,11 +375,3 @@ class ActionCodec(ActionBox):
         action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
         return clipped.reshape(*clipped.shape[:-2], self.action_size)
-
-
-def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:
-    """Return the values as an array of another array's library, on that array's device."""
-    xp = namespace(like)
-    if xp is np:
-        return np.asarray(values, dtype=np.int64)
-    return xp.asarray(values, dtype=xp.int64, device=array_api_compat.device(like))

@@ -104,7 +104,6 @@ class Decision:
 
         Args:
             plan: The plan (E, ...), its values of the declared shapes and kinds.
-            slack: Relative slack for rounding.
 
         Raises:
             AllocationError: Names field, place and what is allowed.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Protocol, runtime_checkable
 
 import numpy as np
@@ -227,35 +226,6 @@ class QuickLearner(Protocol):
 
     def remember(self) -> Callable[[], None]:
         """Remember the training so far, and return a function that restores it."""
-        ...
-
-
-@runtime_checkable
-class WritesSamples(Protocol):
-    """A learner whose trained models write text."""
-
-    def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
-        """Let the model of an environment continue held-out texts; nothing of the training changes.
-
-        Args:
-            count: Number of texts.
-        """
-        ...
-
-
-@runtime_checkable
-class SavesModels(Protocol):
-    """A learner whose trained models can be written as folders in Hugging Face format."""
-
-    def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
-        """Write the model of an environment; nothing of the training changes.
-
-        Args:
-            folder: Folder to create; it must be new or empty.
-
-        Raises:
-            CheckpointError: If a model of this kind cannot be saved, or the folder cannot be written.
-        """
         ...
 
 

@@ -77,7 +77,9 @@ class OpenedDecoder:
     parameters: Parameters
     sits_out: bool = False
 
-    def choose(self, rows: Array, micro_batches: Array, memory_bytes: Array) -> ClusterChoices:
+    def choose(
+        self, rows: Array, micro_batches: Array, memory_cap: Array, memory_bytes: Array
+    ) -> ClusterChoices:
         """Settle the choices that come before the segments.
 
         If a cluster's devices cannot hold their blocks under its chosen settings, these are replaced: the
@@ -94,6 +96,7 @@ class OpenedDecoder:
         Args:
             rows: Finite entries of clusters (..., N, A / N).
             micro_batches: ``M`` (..., N), int.
+            memory_cap: Blocks that each device can hold under the workload's own settings (..., N, K), int.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """
         xp, opened, blocks = namespace(memory_bytes), self.parameters.opened, self.parameters.costs.blocks
@@ -111,7 +114,9 @@ class OpenedDecoder:
         schedule = nothing + GPIPE
         if "schedule" in opened:
             schedule = nearest_of(SCHEDULE_CHOICES, self._entries("schedule", rows))
-        caps = self._caps(recompute, schedule, micro_batches, memory_bytes)
+        caps = memory_cap
+        if "recompute" in opened or "schedule" in opened:
+            caps = self._caps(recompute, schedule, micro_batches, memory_bytes)
         holds = xp.sum(caps, axis=-1) >= total
         asked = recompute, schedule
         for other_recompute, other_schedule in self._fallbacks(recompute, schedule):
@@ -144,7 +149,6 @@ class OpenedDecoder:
 
         Args:
             rows: Finite entries of clusters (..., N, A / N).
-            choices: The choices that :meth:`choose` settled.
             plan: CollaPipe's own decisions, with the blocks of each device.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """

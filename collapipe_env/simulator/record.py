@@ -1,12 +1,10 @@
-"""The full record of one round, and the energy queues after it."""
+"""The full record of one round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
-
-import numpy as np
 
 from collapipe_env.ground.arrays import (
     Array,
@@ -15,13 +13,11 @@ from collapipe_env.ground.arrays import (
     at_least,
     concatenate,
     namespace,
-    total,
     where,
 )
 from collapipe_env.ground.records import Declared, Record
-from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
+from collapipe_env.physics.queues import update_backlog
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.round import Interruption, RoundCosts
@@ -90,8 +86,7 @@ class RoundRecord(Record):
     @property
     def server_backlog(self) -> Array | None:
         """The server's queue after the round ``z_BS`` (E,); ``None`` where it has no energy budget."""
-        moved = server_round(self.state, self.costs)
-        return None if moved is None else moved[0]
+        return None if self.state.server_backlog is None else server_round(self.state, self.costs)[0]
 
     def surviving_fraction(self) -> FloatArray:
         """Share of each cluster's micro-batches that survived (E, N); 0 for a cluster that sat out."""
@@ -101,53 +96,14 @@ class RoundRecord(Record):
         return fraction
 
 
-def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] | None:
-    """Update the server's queue after a round.
+def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array]:
+    """Update the server's queue after a round, where the server has an energy budget.
 
     Args:
         state: The system before the round (E, ...).
 
     Returns:
-        ``z_BS(t+1)`` (E,), and the server's energy above the allowance, in budgets (E,); ``None`` where it
-        has no budget.
+        ``z_BS(t+1)`` (E,), and the server's energy above the allowance, in budgets (E,).
     """
-    backlog = state.server_backlog
-    if backlog is None:
-        return None
-    ratio = costs.server_ratio
-    return update_backlog(backlog, ratio, costs.allowance), at_least(ratio - costs.allowance, 0.0)
-
-
-def queue_round(
-    backlog: Array,
-    energy_ratio: Array,
-    granted: Array,
-    plays: Array,
-    present: Array,
-) -> tuple[Array, Array, Array]:
-    """Update the queues after a round, in a compiled loop for NumPy arrays.
-
-    Args:
-        backlog: ``z(t)`` (E, N, K+1).
-        energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
-        granted: Allowance of the round ``a(t)`` (E,), :attr:`RoundCosts.allowance`.
-        plays: Clusters that take part (E, N), bool; the queues of the others stay constant.
-        present: Present devices (E, N, K), bool; the queues of the others stay constant: absence earns no
-            credit.
-
-    Returns:
-        ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
-        sum of ``z(t+1)`` (E,).
-    """
-    if type(backlog) is not np.ndarray:
-        each, xp = per_node(granted), namespace(backlog)
-        following = moved_backlog(backlog, energy_ratio, each, plays)
-        devices = xp.where(present, following[..., 1:], backlog[..., 1:])
-        following = xp.concat((following[..., :1], devices), axis=-1)
-        return following, total(at_least(energy_ratio - each, 0.0)), total(following)
-    following = np.empty_like(backlog)
-    excess, held = np.empty(len(backlog)), np.empty(len(backlog))
-    plays, present = np.ascontiguousarray(plays), np.ascontiguousarray(present)
-    ratio = np.ascontiguousarray(energy_ratio)
-    queue_rows(backlog, ratio, granted, plays, present, following, excess, held)
-    return following, excess, held
+    ratio, granted = costs.server_ratio, costs.allowance
+    return update_backlog(state.server_backlog, ratio, granted), at_least(ratio - granted, 0.0)

@@ -19,31 +19,39 @@ from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import Parameters, SystemState
 
 
+def events_of(parameters: Parameters, system: MovingSystem, backend: Backend) -> RoundEvents | None:
+    """Return the events of a system's rounds; ``None`` where no process interrupts and no device fails.
+
+    Raises:
+        ScenarioError: If devices fail and no process says how their clusters recover, or not soundly.
+    """
+    terms = [_sound(p.name, found) for p in system.processes if (found := p.recovery) is not None]
+    failing = [p.name for p in system.processes if p.defines("failures")]
+    if failing and not terms:
+        raise ScenarioError(
+            f"the process {failing[0]!r} says when devices fail, but no process says how their clusters "
+            "recover: give it a property recovery that returns RecoveryTerms(...)"
+        )
+    if not terms and not any(p.defines("interrupt") for p in system.processes):
+        return None
+    return RoundEvents(system, backend, Failures(parameters, terms[0]) if terms else None)
+
+
 class RoundEvents:
     """Interruptions of the rounds that are played.
 
     Args:
-        system: The moving system, whose processes interrupt.
-        backend: Library of its arrays.
+        failures: What failing devices cost; ``None`` where none fails.
     """
 
-    def __init__(self, parameters: Parameters, system: MovingSystem, backend: Backend) -> None:
-        self._system, self._backend = system, backend
-        terms = [_sound(p.name, found) for p in system.processes if (found := p.recovery) is not None]
-        failing = [p.name for p in system.processes if p.defines("failures")]
-        if failing and not terms:
-            raise ScenarioError(
-                f"the process {failing[0]!r} says when devices fail, but no process says how their clusters "
-                "recover: give it a property recovery that returns RecoveryTerms(...)"
-            )
-        self._failures = Failures(parameters, terms[0]) if terms else None
+    def __init__(self, system: MovingSystem, backend: Backend, failures: Failures | None) -> None:
+        self._system, self._backend, self._failures = system, backend, failures
 
     def inside(self, state: SystemState, costs: RoundCosts) -> Interruption | None:
         """Combined events inside the rounds; ``None`` where there are none.
 
         Args:
             state: The system before the rounds (E, ...).
-            costs: The rounds without interruption.
         """
         together = self._system.interruption(state, costs.allocation, costs)
         if self._failures is None:
@@ -98,28 +106,22 @@ def _sound(name: str, terms: object) -> RecoveryTerms:
     )
 
 
-def moments_after(moments: Array | None, interruption: Interruption | None) -> Array | None:
+def moments_after(moments: Array | None, interruption: Interruption) -> Array | None:
     """Fates of all blocks' moments in a round (E, N, L), int, including those lost to failures.
 
     Args:
         moments: Fates by the plan's own change; ``None`` where that changes nothing.
-        interruption: Events inside the round.
     """
-    if interruption is None or interruption.failed is None or not interruption.failed.reset.any():
+    if interruption.failed is None or not interruption.failed.reset.any():
         return moments
     reset = interruption.failed.reset
     before = np.full(reset.shape, STAY) if moments is None else np.asarray(moments)
     return np.where(reset, LOST, before)
 
 
-def as_left(costs: RoundCosts, interruption: Interruption | None, backend: Backend) -> RoundCosts:
-    """A round with the plan that its clusters end with, from which the next round starts.
-
-    Args:
-        interruption: Events inside it.
-        backend: Library of its arrays.
-    """
-    if interruption is None or interruption.failed is None:
+def as_left(costs: RoundCosts, interruption: Interruption, backend: Backend) -> RoundCosts:
+    """A round with the plan that its clusters end with, from which the next round starts."""
+    if interruption.failed is None:
         return costs
     failed, plan = interruption.failed, costs.allocation
     changed = {"blocks": failed.blocks}

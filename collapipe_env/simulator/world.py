@@ -2,66 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, BoolArray, where
 from collapipe_env.ground.backends import NUMPY, Backend
-from collapipe_env.ground.errors import AllocationError, NotResetError, StateError
-from collapipe_env.ground.records import mapped, record_of, sizes_of, tree_of
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_within
+from collapipe_env.ground.errors import AllocationError, NotResetError
+from collapipe_env.ground.records import mapped
+from collapipe_env.kernels.arrivals import arrivals
+from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
-from collapipe_env.simulator.arrivals import MicroBatchArrivals
+from collapipe_env.simulator.arrivals import TensorArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.idle_fields import warn_of_idle_fields
-from collapipe_env.simulator.learner import (
-    Arrivals,
-    CountsRounds,
-    Learner,
-    LearningReport,
-    QuickLearner,
-    RoundOutcome,
-    require_snapshots,
-)
+from collapipe_env.simulator.learner import Arrivals, Learner, LearningReport, QuickLearner, RoundOutcome
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
-from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
+from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.own_results import own_result
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
-from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
+from collapipe_env.simulator.record import RoundRecord, server_round
 from collapipe_env.simulator.round import Interruption, Price, RoundCosts, Terms, with_terms
-from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
-from collapipe_env.simulator.saved_round import SavedRound
-from collapipe_env.simulator.state import MOST_ROUNDS, SystemState, able_clusters
+from collapipe_env.simulator.round_events import as_left, events_of, moments_after
+from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.world_states import WorldStates
+
+Judge: TypeAlias = Callable[[SystemState, RoundCosts, SystemState], Array]
+"""Worth of a round (E,), from the system before it, its costs, and the system after it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Played:
-    """A round that has been computed but not taken yet.
-
-    Attributes:
-        record: Full record of the round.
-        following: The system before the next round (E, ...).
-        seen: The next system as schedulers see it.
-        carried: Arrays that the processes carry in the next round.
-    """
-
-    record: RoundRecord
-    following: SystemState
-    seen: SystemState
-    carried: AllCarried
-
-
-class World:
+class World(WorldStates):
     """One whole system per row: processes, virtual queues and training.
 
     A row depends on its own seeds alone: it evolves bit for bit as it would in a batch of one. The learner
@@ -69,10 +49,8 @@ class World:
     written to again.
 
     Args:
-        scenario: The scenario of all rows.
         learner: Supplies the loss; must have been built for ``num_envs`` environments.
         num_envs: ``E`` >= 1.
-        backend: Library of the arrays.
 
     Attributes:
         state: The system before the next round (E, ...).
@@ -88,52 +66,38 @@ class World:
         self, scenario: Scenario, learner: Learner, num_envs: int = 1, backend: Backend = NUMPY
     ) -> None:
         self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        self.parameters = p = system_parameters(scenario)
         warn_of_idle_fields(scenario)
-        self.num_envs = num_envs
+        self.num_envs = E = num_envs
         self.learner = learner
         # Checked once, because checking an object for a protocol is slow.
         self.quick = learner if isinstance(learner, QuickLearner) else None
         self.backend = backend
-        self.system = MovingSystem(scenario, self.parameters.costs, num_envs, backend)
-        work, E = scenario.workload, num_envs
-        self._arrivals = MicroBatchArrivals(
-            scenario.clusters,
-            self.parameters.most_local_steps,
-            work.micro_batch_choices[-1],
-            backend,
-            lossy=self.parameters.lossy,
-        )
+        self.system = MovingSystem(scenario, p.costs, E, backend)
+        self._steps, self._most = p.most_local_steps, p.micro_batch_choices[-1]
+        self._counts = backend.fuse(TensorArrivals(self._steps, self._most, backend).draw)
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
         # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.
         self._schedules = opens(scenario, "schedule")
-        self._cost = self._costs if self._schedules else backend.fuse(self._costs)
-        self._events = RoundEvents(self.parameters, self.system, backend)
-        self._pricing = tuple(p for p in self.system.processes if p.defines("price"))
+        self._pricing = tuple(process for process in self.system.processes if process.defines("price"))
+        self._price = self._priced if self._schedules else backend.fuse(self._priced)
+        self._events = events_of(p, self.system, backend)
         nodes = (E, scenario.clusters, scenario.max_devices + 1)
         zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
+        chosen = "participation" in p.opened
         self.state = self.system.state(
             self.system.carried,
             budget=backend.array(np.broadcast_to(energy_budgets(scenario), nodes)),
             backlog=backend.array(np.zeros(nodes)),
             round_index=backend.array(np.zeros(E, dtype=np.int64)),
             loss=zeros,
-            absence=self._nobody_missing(E),
+            absence=backend.array(np.zeros((E, scenario.clusters))) if chosen else None,
         )
         self.seen = self.system.estimate(self.state, self.system.carried)
         self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
-        self._last_round: RoundRecord | None = None
-        # A round played before the state was set; recomputed only on request.
-        self._saved_round: SavedRound | None = None
         self._was_reset = np.zeros(E, dtype=np.bool_)
-        # Rows in which a reset, or a round that cannot be undone, has begun and not ended.
-        self._broken = np.zeros(E, dtype=np.bool_)
-
-    def _nobody_missing(self, num_envs: int) -> Array | None:
-        """Empty participation queues (E, N); ``None`` where all clusters have to take part."""
-        if "participation" not in self.parameters.opened:
-            return None
-        return self.backend.array(np.zeros((num_envs, self.scenario.clusters)))
+        # Rows never reset, and those in which a reset, or a round that cannot be undone, has not ended.
+        self._unready = np.ones(E, dtype=np.bool_)
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> SystemState:
         """Start new episodes.
@@ -150,9 +114,9 @@ class World:
         rows = self.backend.rows(mask)
         seeds = episode_seeds(rows.host, rngs, self.system.streams)
         self.system.begin(rows, seeds)  # on an error nothing has changed
-        self._broken = self._broken | mask
-        self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
+        self._unready = self._unready | mask
         self._was_reset = self._was_reset | mask
+        self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
         self.learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
         state = self.state
         self.state = self.system.state(
@@ -164,98 +128,177 @@ class World:
             absence=None if state.absence is None else rows.fill(state.absence, 0.0),
         )
         self.seen = self.system.estimate(self.state, self.system.carried)
-        self._broken = self._broken & ~mask
+        self._unready = self._unready & ~mask
         return self.seen
 
     def step(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
-        """Play one round in every row and move on: :meth:`try_round` and :meth:`take`."""
-        played = self.try_round(allocation, check=check)
-        self.take(played)
-        return played.record
+        """Play one round in every row and move on, for a world whose rounds nobody judges."""
+        return self.play(allocation, lambda *_: None, check=check)[0]
 
-    def try_round(self, allocation: Allocation, *, check: bool = True) -> Played:
-        """Compute one round in every row. Only the learner changes, by training; :meth:`take` does the rest.
+    def play(self, allocation: Allocation, judge: Judge, *, check: bool = True) -> tuple[RoundRecord, Array]:
+        """Play one round in every row and move on.
+
+        After an error nothing has changed, unless the learner has begun to train and cannot go back: then
+        the rows go on only after a reset.
 
         Args:
             allocation: Decisions of all rows (E, ...).
+            judge: Called before the round is taken, so its errors count.
             check: Refuse infeasible allocations; decoded actions are feasible by construction and
                 need no check.
+
+        Returns:
+            The round, and what ``judge`` returned.
 
         Raises:
             AllocationError: If an allocation is infeasible.
             NotResetError: If a row was never reset, or its last round or reset broke off.
         """
-        if not self._was_reset.all():
-            row = int(np.argmin(self._was_reset))
-            raise NotResetError(f"environment {row} was stepped before its first reset: call reset() first")
-        self._require_whole()
+        if self._unready.any():
+            self._refuse_unready()
         state = self.state
         if check:
             self._check(state, allocation)
-        costs = self._cost(state, allocation)
+        costs = self._price(state, allocation)
         if check:
             self._check_costs(costs)
-        arrivals = self._arrivals.draw(
-            self._seeds, state.round_index, costs.survival, allocation.micro_batches
-        )
-        arrivals = _of_the_plan(arrivals, costs)
-        interruption = self._events.inside(state, costs)
+        arrived = self._arrived(state, costs)
+        left, moments, interruption = costs, costs.terms.notes.get("moments"), None
+        if self._events is not None:
+            interruption = self._events.inside(state, costs)
         if interruption is not None:
             costs = self._interrupted(costs, state, interruption)
-            arrivals = arrivals.only(interruption.trained)
-        if self.quick is None:
-            self._broken = np.ones_like(self._broken)
-        learning = self.learner.train_round(
-            RoundOutcome(
-                blocks=allocation.blocks if allocation.chunks is None else pipeline_blocks(allocation),
-                micro_batches=allocation.micro_batches,
-                arrivals=arrivals,
-                survival=costs.survival,
-                server_blocks=allocation.server_blocks,
-                server_mode=allocation.server_mode,
-                staleness=None if allocation.schedule is None else version_gaps(allocation),
-                moments=moments_after(costs.terms.notes.get("moments"), interruption),
-                recompute=None if allocation.recompute is None else self._recomputes(allocation.recompute),
-                participates=costs.plays,
-                local_steps=costs.local_steps,
+            arrived = arrived.only(interruption.trained)
+            moments = moments_after(moments, interruption)
+            left = as_left(costs, interruption, self.backend)
+        outcome = self._outcome(costs, arrived, moments)
+        undo = self._break if self.quick is None else self.quick.remember()
+        try:
+            learning = self.learner.train_round(outcome)
+            record = self.recorded(state, costs, arrived, learning, interruption)
+            loss, carried = record.smoothed_loss, self.system.advanced(state, left)
+            following = self.system.state(
+                carried, state.budget, record.backlog, state.round_index + 1, loss, record.absence
             )
+            seen = self.system.estimate(following, carried)
+            worth = judge(state, costs, following)
+        except BaseException:  # users' own learners, processes and rewards may raise anything
+            undo()
+            raise
+        self.learning, self._last_round = learning, record
+        self.system.carried, self.state, self.seen = carried, following, seen
+        return record, worth
+
+    def _priced(self, state: SystemState, allocation: Allocation) -> RoundCosts:
+        """Costs of a round, with the prices of processes."""
+        costs = round_costs(self.parameters, state, allocation)
+        for process in self._pricing:
+            price = process.price(state, allocation)
+            if process.name in self.system.checked:
+                price = own_result(process, "price", price, Price, state)
+            own = Terms({process.name: price.cluster_delay}, energy=price.energy)
+            costs = with_terms(costs, self.parameters, state, [own])
+        return costs
+
+    def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts:
+        """Costs of a round with the events inside it."""
+        terms = Terms(delay=found.cluster_delay, energy=found.energy)
+        return with_terms(costs, self.parameters, state, [terms])
+
+    def _arrived(self, state: SystemState, costs: RoundCosts) -> Arrivals:
+        """Micro-batches that arrive from the clusters that take part, in the local steps that they take."""
+        seeds, rounds, micro_batches = self._seeds, state.round_index, costs.allocation.micro_batches
+        pick = None
+        if self.backend is NUMPY:
+            micro_batches = np.ascontiguousarray(micro_batches, dtype=np.int64)
+            survival = np.ascontiguousarray(costs.survival)
+            counts, pick = arrivals(seeds, rounds.view(np.uint64), survival, micro_batches, self._steps)
+        else:
+            counts = self._counts(seeds, rounds, costs.survival, micro_batches)
+        found = Arrivals(counts, micro_batches, pick, self._most)
+        if costs.local_steps is not None:
+            found = found.within(costs.local_steps)
+        return found if self.parameters.idle_round_s is None else found.only(costs.plays)
+
+    def _outcome(self, costs: RoundCosts, arrived: Arrivals, moments: Array | None) -> RoundOutcome:
+        """The parts of a round that learners read."""
+        plan = costs.allocation
+        recompute = None
+        if plan.recompute is not None:  # -1 is the workload's own setting
+            own = self.parameters.costs.training_memory.recompute
+            recompute = (plan.recompute != 0) if own else (plan.recompute > 0)
+        return RoundOutcome(
+            blocks=plan.blocks if plan.chunks is None else pipeline_blocks(plan),
+            micro_batches=plan.micro_batches,
+            arrivals=arrived,
+            survival=costs.survival,
+            server_blocks=plan.server_blocks,
+            server_mode=plan.server_mode,
+            staleness=None if plan.schedule is None else version_gaps(plan),
+            moments=moments,
+            recompute=recompute,
+            participates=costs.plays,
+            local_steps=costs.local_steps,
         )
-        record = self.recorded(state, allocation, costs, arrivals, learning, interruption)
-        carried = self.system.advanced(state, as_left(costs, interruption, self.backend))
-        following = self.system.state(
-            carried,
-            state.budget,
-            record.backlog,
-            state.round_index + 1,
-            record.smoothed_loss,
-            record.absence,
+
+    def recorded(
+        self,
+        state: SystemState,
+        costs: RoundCosts,
+        arrived: Arrivals,
+        learning: LearningReport,
+        interruption: Interruption | None = None,
+    ) -> RoundRecord:
+        """Record a round, with the queues after it."""
+        p, plays, absence = self.parameters, costs.plays, state.absence
+        backlog, excess, held = queue_round(
+            state.backlog, costs.energy_ratio, costs.allowance, plays, state.present
         )
-        return Played(record, following, self.system.estimate(following, carried), carried)
+        if absence is not None:
+            moved = participation_queue(absence, plays, p.participation_min)
+            absence = where(able_clusters(p, state), moved, absence)
+        if math.isfinite(costs.server_budget_j):
+            queue, above = server_round(state, costs)
+            held, excess = held + queue, excess + above
+        return RoundRecord(
+            state=state,
+            allocation=costs.allocation,
+            costs=costs,
+            arrivals=arrived,
+            backlog=backlog,
+            backlog_sum=held,
+            energy_excess=excess,
+            learning=learning,
+            half_duplex=p.half_duplex,
+            interruption=interruption,
+            absence=absence,
+        )
 
-    def _recomputes(self, chosen: Array) -> Array:
-        """Clusters that recompute activations (E, N), bool; -1 in a plan is the workload's setting."""
-        own = self.parameters.costs.training_memory.recompute
-        return (chosen != 0) if own else (chosen > 0)
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Record of the round just played; ``None`` before the first.
 
-    def take(self, played: Played) -> None:
-        """Move to the next round.
-
-        Args:
-            played: Result of the last :meth:`try_round`.
+        Raises:
+            StateError: If the state was set by hand and its last round cannot have been played.
         """
-        self.learning, self._last_round = played.record.learning, played.record
-        self.system.carried, self.state = played.carried, played.following
-        self.seen = played.seen
-        self._broken = np.zeros_like(self._broken)
-
-    def _require_whole(self) -> None:
-        """Refuse to go on, or to take a state, where a round or a reset has broken off."""
-        if self._broken.any():
-            raise NotResetError(
-                f"environments {np.flatnonzero(self._broken).tolist()}: an error broke off the last round or "
-                "reset, so the learner may have trained on a part of it; call reset(), or set a state that "
-                "was taken before"
-            )
+        saved = self._saved_round
+        if self._last_round is None and saved is not None:
+            saved.check(self.parameters)
+            array, plan = self.backend.array, saved.allocation
+            state = saved.state.map(partial(array, keep=True))
+            costs, interruption = self._priced(state, plan.map(array)), saved.interruption
+            if interruption is not None:
+                # Records of failures stay on the host.
+                on_device = mapped(interruption._replace(failed=None), array)
+                interruption = on_device._replace(failed=interruption.failed)
+                costs = self._interrupted(costs, state, interruption)
+            given = Arrivals(saved.counts, plan.micro_batches, saved.pick, self._most)
+            if self.backend is not NUMPY:
+                counts = array(given.counts.astype(np.float64))
+                given = Arrivals(counts, array(given.micro_batches), None, given.most)
+            learning = mapped(saved.learning, array)
+            self._last_round = self.recorded(state, costs, given, learning, interruption)
+        return self._last_round
 
     def _check(self, state: SystemState, allocation: Allocation) -> None:
         if self.backend is NUMPY:
@@ -277,213 +320,12 @@ class World:
             costs = replace(costs, delay=host(costs.delay), energy_ratio=host(costs.energy_ratio))
         check_costs(costs)
 
-    def _costs(self, state: SystemState, allocation: Allocation) -> RoundCosts:
-        """Costs of a round, with the prices of processes."""
-        costs = round_costs(self.parameters, state, allocation)
-        for process in self._pricing:
-            price = process.price(state, allocation)
-            if process.name in self.system.checked:
-                price = own_result(process, "price", price, Price, state)
-            own = Terms({process.name: price.cluster_delay}, energy=price.energy)
-            costs = with_terms(costs, self.parameters, state, [own])
-        return costs
+    def _break(self) -> None:
+        """Stop all rows until they are reset: the learner has trained on a part of a round."""
+        self._unready = np.ones_like(self._unready)
 
-    def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts:
-        """Costs of a round with the events inside it."""
-        terms = Terms(delay=found.cluster_delay, energy=found.energy)
-        return with_terms(costs, self.parameters, state, [terms])
-
-    def recorded(
-        self,
-        state: SystemState,
-        allocation: Allocation,
-        costs: RoundCosts,
-        arrivals: Arrivals,
-        learning: LearningReport,
-        interruption: Interruption | None = None,
-    ) -> RoundRecord:
-        """Record a round, with the queues after it."""
-        plays, absence = costs.plays, state.absence
-        backlog, excess, held = queue_round(
-            state.backlog,
-            costs.energy_ratio,
-            costs.allowance,
-            plays,
-            state.present,
-        )
-        if absence is not None:
-            able = able_clusters(self.parameters, state)
-            moved = participation_queue(absence, plays, self.parameters.participation_min)
-            absence = where(able, moved, absence)
-        server = server_round(state, costs)
-        if server is not None:
-            held, excess = held + server[0], excess + server[1]
-        return RoundRecord(
-            state=state,
-            allocation=allocation,
-            costs=costs,
-            arrivals=arrivals,
-            backlog=backlog,
-            backlog_sum=held,
-            energy_excess=excess,
-            learning=learning,
-            half_duplex=self.parameters.half_duplex,
-            interruption=interruption,
-            absence=absence,
-        )
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Record of the round just played; ``None`` before the first.
-
-        Raises:
-            StateError: If the state was set by hand and its last round cannot have been played.
-        """
-        saved = self._saved_round
-        if self._last_round is None and saved is not None:
-            saved.check(self.parameters)
-            array = self.backend.array
-            state = saved.state.map(partial(array, keep=True))
-            allocation = saved.allocation.map(array)
-            costs, interruption = self._costs(state, allocation), saved.interruption
-            if interruption is not None:
-                # Records of failures stay on the host.
-                on_device = mapped(interruption._replace(failed=None), array)
-                interruption = on_device._replace(failed=interruption.failed)
-                costs = self._interrupted(costs, state, interruption)
-            learning = mapped(saved.learning, array)
-            most = self.parameters.micro_batch_choices[-1]
-            arrivals = self._arrivals.restored(
-                Arrivals(saved.counts, saved.allocation.micro_batches, saved.pick, most)
-            )
-            self._last_round = self.recorded(state, allocation, costs, arrivals, learning, interruption)
-        return self._last_round
-
-    def get_state(self) -> Tree:
-        """Everything that determines the next rounds, and the last round, as NumPy arrays.
-
-        Raises:
-            StateError: If the learner cannot save its state.
-            NotResetError: If the last round or reset broke off.
-        """
+    def _refuse_unready(self) -> None:
+        if not self._was_reset.all():
+            row = int(np.argmin(self._was_reset))
+            raise NotResetError(f"environment {row} was stepped before its first reset: call reset() first")
         self._require_whole()
-        record, saved = self._last_round, self._saved_round
-        if record is not None:
-            saved = SavedRound.of(record)
-        return {
-            **self._own_state(),
-            "learning": tree_of(mapped(self.learning, self.backend.host)),
-            "learner": require_snapshots(self.learner).get_state(),
-            "last_round": None if saved is None else tree_of(saved),
-        }
-
-    def _own_state(self) -> Tree:
-        """The arrays of the state, without the learner; layout and processes decide the other fields."""
-        host, state = self.backend.host, self.state
-        own = self.system.get_state()
-        own["seeds"]["arrivals"] = host(self._seeds).view(np.uint64)
-        kept = {name: getattr(state, name) for name in ("backlog", "round_index", "loss", "absence")}
-        return {"system": tree_of(mapped(kept, host)), **own, "was_reset": self._was_reset.copy()}
-
-    def set_state(self, tree: Tree, seeded: BoolArray | None = None) -> None:
-        """Continue from a state of :meth:`get_state`; an error leaves everything unchanged.
-
-        Args:
-            seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
-
-        Raises:
-            StateError: If the state is damaged, or of another number of environments or another scenario.
-        """
-        learner, own = require_snapshots(self.learner), self._own_state()
-        free = ("simulator/learning", "simulator/learner", "simulator/last_round")
-        template = {**own, "learning": None, "learner": None, "last_round": None}
-        require_alike(tree, template, "simulator", frozenset(free))
-        was_reset, kept = tree["was_reset"], tree["system"]
-        most = max(self.scenario.dynamics.rounds, MOST_ROUNDS)
-        require_within(kept["round_index"], 0, most, "simulator/system/round_index")
-        if seeded is not None and (was_reset & ~seeded).any():
-            raise StateError(f"a row that was reset has no generator: {REMEDY}")
-        steps, blocks = self.parameters.most_local_steps, self.parameters.costs.blocks
-        sizes = {**sizes_of(self.state), "H": (steps,), "L": (blocks,)}
-        learning, saved = record_of(LearningReport, tree["learning"], sizes, free[0]), None
-        host, array = self.backend.host, partial(self.backend.array, keep=True)
-        if tree["last_round"] is not None:
-            like = tree_of(self.state.map(host))
-            saved = SavedRound.from_tree(tree["last_round"], sizes, like, free[2])
-        if isinstance(learner, CountsRounds):
-            learner.require_rounds(tree["learner"], np.where(was_reset, kept["round_index"], -1))
-        seeds = dict(tree["seeds"])
-        own_seeds = array(seeds.pop("arrivals"))
-        before = self.system.snapshot()
-        try:
-            with np.errstate(all="ignore"):  # results of damaged arrays are refused below
-                self.system.set_state({**tree, "seeds": seeds})
-                state = self.system.state(self.system.carried, self.state.budget, **mapped(kept, array))
-            found = record_of(SystemState, tree_of(state.map(host)), sizes, "simulator/system")
-            able = able_clusters(self.parameters, found)[was_reset]
-            if self.parameters.idle_round_s is None and not able.all():
-                raise StateError(f"simulator/layout: no plan exists, a cluster lacks memory: {REMEDY}")
-            if found.memory_cap[~found.present].any():
-                raise StateError(f"simulator/layout: a device that is away has memory: {REMEDY}")
-            seen = self.system.estimate(state, self.system.carried)
-            learner.set_state(tree["learner"])
-        except BaseException:
-            self.system.put_back(before)
-            raise
-        # Nothing below can fail.
-        self._seeds, self.state, self.seen = own_seeds, state, seen
-        self.learning = mapped(learning, array)
-        self._was_reset, self._broken = was_reset.copy(), np.zeros_like(was_reset)
-        self._last_round, self._saved_round = None, saved
-
-    def remember(self) -> Callable[[], None]:
-        """Remember everything that a step or a reset changes; returns a function that puts it back.
-
-        Same as getting and setting the state, but faster, and restores the very same objects.
-
-        Raises:
-            StateError, NotResetError: As for :meth:`get_state`.
-        """
-        self._require_whole()
-        system = self.system.snapshot()
-        untrained = _untrained(self.learner)
-        # These attributes are replaced, never written to.
-        names = (
-            "state",
-            "seen",
-            "learning",
-            "_last_round",
-            "_saved_round",
-            "_was_reset",
-            "_seeds",
-            "_broken",
-        )
-        kept: dict[str, Any] = {name: getattr(self, name) for name in names}
-
-        def put_back() -> None:
-            untrained()
-            self.system.put_back(system)
-            for name, value in kept.items():
-                setattr(self, name, value)
-
-        return put_back
-
-
-def _of_the_plan(arrivals: Arrivals, costs: RoundCosts) -> Arrivals:
-    """Arrivals of the clusters that take part, in the local steps that they take."""
-    if costs.local_steps is not None:
-        arrivals = arrivals.within(costs.local_steps)
-    return arrivals.only(costs.plays)
-
-
-def _untrained(learner: Learner) -> Callable[[], None]:
-    """A function that undoes all training after this call.
-
-    Raises:
-        StateError: If the learner cannot save its state.
-    """
-    if isinstance(learner, QuickLearner):
-        return learner.remember()
-    able = require_snapshots(learner)
-    trained = able.get_state()
-    return lambda: able.set_state(trained)

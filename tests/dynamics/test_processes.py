@@ -7,10 +7,11 @@ from scipy.stats import binom
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
 from collapipe_env.ground.backends import NUMPY
+from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.simulator.system import laid_out
 from collapipe_env.simulator.world import World
 
@@ -169,10 +170,11 @@ def test_survival_has_the_probability_of_the_round(radio):
     assert abs(hits - expected) < 4.0 * np.sqrt(variance)
 
 
-def draw(survival, micro_batches, most, steps, words, t=0, **kwargs):
+def draw(survival, micro_batches, most, steps, words, t=0):
     """Arrivals of rows (E, N) in a round."""
-    lossy = MicroBatchArrivals(survival.shape[1], steps, most, NUMPY, **{"lossy": True, **kwargs})
-    return lossy.draw(words, np.full(len(words), t), survival, micro_batches)
+    rounds = np.full(len(words), t, dtype=np.uint64)
+    counts, pick = arrivals(words, rounds, survival, micro_batches, steps)
+    return Arrivals(counts, micro_batches, pick, most)
 
 
 def lost(survival, micro_batches, rows=200, clusters=5, steps=4):
@@ -210,7 +212,7 @@ def test_many_micro_batches(survival, M):
 def test_certain_outcomes():
     assert (lost(1.0, 8).counts == 8).all()
     assert (lost(0.0, 8).counts == 0).all()
-    assert draw(np.zeros((2, 3)), np.full((2, 3), 8), 8, 2, seeds(2), lossy=False).survived.all()
+    assert lost(1.0, 8).survived.all()
 
 
 def test_luck_does_not_depend_on_the_allocation():

@@ -123,7 +123,7 @@ def test_episodes_go_on_from_a_saved_state_and_summaries_count_the_server() -> N
     np.testing.assert_array_equal(two.last_round.costs.server_ratio, used)
     summary = two._mdp.summary(0)
     # Every round was the same plan.
-    nodes = two._mdp._total_energy_ratio[0].max() / 6
+    nodes = two._mdp._sums["total_energy_ratio"][0].max() / 6
     assert summary["energy_ratio_max"] == pytest.approx(max(nodes, float(used[0])), rel=1e-12)
     held = two.state.server_backlog[0] + two.state.backlog[0].sum()
     assert summary["final_backlog"] == pytest.approx(held, rel=1e-12)

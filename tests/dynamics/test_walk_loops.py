@@ -12,12 +12,12 @@ from collapipe_env.ground.arrays import cos_sin_of_turns
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.ground.records import mapped
+from collapipe_env.kernels.queues import queue_round
 from collapipe_env.kernels.walking import shadow_rows
 from collapipe_env.physics.motion import correlated, forgotten
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.moving_system import staying
 from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.record import queue_round
 from collapipe_env.simulator.system import laid_out
 
 SIDE = 40.0

@@ -123,7 +123,7 @@ def test_writing_to_what_a_reward_sees_is_a_clear_error(field):
     expected = untouched.simulate(action)
     with pytest.raises(RewardError, match=r"writes failed with ValueError.*read-only"):
         env.step(action)
-    env._mdp.reward = untouched._mdp.reward
+    env._mdp._judge = untouched._mdp._judge
     assert env.simulate(action)[4]["backlog"] == expected[4]["backlog"]
 
 

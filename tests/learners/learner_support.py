@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.tasks import TaskSpec, get_task
+from collapipe_env.training.real_learner import TorchLearner
 from collapipe_env.training.training_setup import Training
 
 BLOCKS, N, B = 4, 3, 6

@@ -49,7 +49,7 @@ def actions_of(env):
 def break_off(env, point, monkeypatch, play, action):
     """Run into an error while a round is played."""
     place, number, error = POINTS[point]
-    calls, (owner, name) = count(1), place or (env._mdp, "reward")
+    calls, (owner, name) = count(1), place or (env._mdp, "_judge")
     original = getattr(owner, name)
 
     def failing(*args, **kwargs):

@@ -8,15 +8,15 @@ import pytest
 import torch
 from variants_support import mostly_slow
 
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import NO_TARGET, task_spec, trained_architecture
 from collapipe_env.tasks.heads import TokenLinear
 from collapipe_env.tasks.language_tokens import END
+from collapipe_env.training.real_learner import TorchLearner
 
 N, BLOCKS, ROUNDS, VOCABULARY, LENGTH = 2, 2, 60, 300, 16
 STYLES = {

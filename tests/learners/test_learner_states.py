@@ -271,6 +271,13 @@ def test_state_of_training_that_diverged_is_one_too():
     assert np.isnan(learner.train_round(outcome).train_loss).all()
 
 
+def numbers_of(tree):
+    """The same tree with the type, shape and bytes of every array."""
+    if isinstance(tree, dict):
+        return [(name, numbers_of(part)) for name, part in tree.items()]
+    return (tree.dtype.str, tree.shape, tree.tobytes()) if isinstance(tree, np.ndarray) else tree
+
+
 @pytest.mark.parametrize("count", [30, pytest.param(150, marks=pytest.mark.slow)])
 def test_random_damages_are_refused_or_harmless(count):
     env = CollaPipeEnv(learning_env(evaluation="background"))
@@ -281,7 +288,7 @@ def test_random_damages_are_refused_or_harmless(count):
     env.step(actions[0])
     good = env.get_state()
     twin.set_state(good)
-    expected = pickle.dumps(twin.get_state())
+    expected = numbers_of(twin.get_state())
     rng = np.random.default_rng(count)
     refused = 0
     for _ in range(count):
@@ -292,7 +299,7 @@ def test_random_damages_are_refused_or_harmless(count):
             refused += 1
             size = len(str(error))
             assert size < 1500, what
-            assert pickle.dumps(env.get_state()) == expected, what
+            assert numbers_of(env.get_state()) == expected, what
         else:
             start = time.perf_counter()
             with np.errstate(all="ignore"):

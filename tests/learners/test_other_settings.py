@@ -13,9 +13,9 @@ from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.ground.torch_settings import own_settings
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
+from collapipe_env.training.real_learner import TorchLearner
 
 N, BLOCKS, STEPS = 2, 2, 2
 SMALL = {

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.learners import RoundOutcome
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.training_memory import FULL_PRECISION
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.training.outcome_checks import trained_round
 
 BLOCKS, N, H, B = 4, 3, 2, 8

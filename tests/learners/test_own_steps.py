@@ -8,8 +8,9 @@ import pytest
 import torch
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
 
-from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
+from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.learners.surrogate_fits import fit_for
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
@@ -181,27 +182,6 @@ def test_the_surrogate_follows_both_from_round_to_round():
             assert whole[e] == pytest.approx(expected, rel=1e-10)
     assert idle > 0
     assert (steps > 8).any()
-
-
-def test_equal_steps_of_all_are_the_closed_surrogate():
-    rng = np.random.default_rng(4)
-    for H in (1, 4):
-        opened, closed = (
-            SurrogateLearner(CONSTANTS, 3, 16, ZETA, own_steps=flexible) for flexible in (True, False)
-        )
-        for learner in (opened, closed):
-            learner.reset([None] * 3)
-        for _ in range(3):
-            outcome = surrogate_round(rng)
-            outcome = replace(
-                outcome,
-                participates=None,
-                local_steps=np.full((3, 4), H),
-                arrivals=replace(outcome.arrivals, counts=rng.integers(0, 2, (3, 4, H))),
-            )
-            one = opened.train_round(outcome)
-            two = closed.train_round(replace(outcome, local_steps=None))
-            np.testing.assert_allclose(one.loss, two.loss, rtol=1e-12)
 
 
 def test_states_of_the_surrogate_hold_its_local_steps():

@@ -10,9 +10,8 @@ import pytest
 from learner_support import BLOCKS, B, N, PlainTraining, single_outcome, small_learner
 from variants_support import mostly_slow
 
-from collapipe_env.learners import RoundOutcome
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 
 H = 2
 NONE = (0,) * N

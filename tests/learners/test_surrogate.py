@@ -5,13 +5,9 @@ import pytest
 
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.learners import surrogate_fits
-from collapipe_env.learners.surrogate import (
-    SurrogateLearner,
-    SurrogateOutcome,
-    skew,
-    step_factors,
-)
+from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, read_fits
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome

@@ -8,13 +8,13 @@ import torch
 from learner_support import BLOCKS, B, N, new_learner, single_outcome, small_learner
 
 from collapipe_env.ground.errors import AllocationError, DataError, ScenarioError
-from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.learner import Arrivals
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.training.cluster_samples import SampleStream
+from collapipe_env.training.real_learner import TorchLearner
 
 H = 2
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.queues import (
     allowance,
     drift_plus_penalty,
@@ -13,7 +14,6 @@ from collapipe_env.physics.queues import (
     per_node,
     update_backlog,
 )
-from collapipe_env.simulator.record import queue_round
 
 SECONDS = st.floats(0.0, 1e4)
 USES = st.lists(st.tuples(SECONDS, st.floats(0.0, 50.0)), min_size=1, max_size=20)

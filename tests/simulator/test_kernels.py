@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
+from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.learners.surrogate_fits import fit_for
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.codec import ActionCodec

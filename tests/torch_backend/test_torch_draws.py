@@ -12,8 +12,9 @@ from collapipe_env.dynamics.load import Load
 from collapipe_env.dynamics.shadowing import Shadowing
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.backends.torch_backend import TorchBackend, numbers
+from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.arrivals import MicroBatchArrivals
+from collapipe_env.simulator.arrivals import TensorArrivals
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import laid_out
 
@@ -135,19 +136,12 @@ def test_processes_of_every_scenario_are_those_in_numpy(process, dtype):
     assert_same_course(process, dtype, 6)
 
 
-def arrivals_of(scenario, backend, lossy=True):
-    work = scenario.workload
-    return MicroBatchArrivals(
-        scenario.clusters, work.local_steps, work.micro_batch_choices[-1], backend, lossy=lossy
-    )
-
-
 @pytest.mark.parametrize("steps", [1, 3])
 def test_arrivals(steps):
     scenario = load_scenario({"base": "small", "workload": {"local_steps": steps}})
     choices = scenario.workload.micro_batch_choices
     place = TorchBackend()
-    one, two = arrivals_of(scenario, NUMPY), arrivals_of(scenario, place)
+    tensors = TensorArrivals(steps, choices[-1], place)
     rng = np.random.default_rng(0)
     shape = (E, scenario.clusters)
     # Certain, nearly certain and any outcomes.
@@ -156,21 +150,20 @@ def test_arrivals(steps):
         [*edges, *rng.random((40, *shape)), *(1.0 - 0.01 * rng.random((20, *shape)))]
     ):
         given = WORDS, np.full(E, t), survival, rng.choice(choices, shape)
-        expected, found = one.draw(*given), two.draw(*map(place.array, given))
-        assert found.counts.dtype == torch.float64
-        assert found.most == expected.most
-        np.testing.assert_array_equal(found.counts, expected.counts)
+        found = tensors.draw(*map(place.array, given))
+        words, rounds, *others = given
+        expected, _ = arrivals(words, rounds.astype(np.uint64), *others, steps)
+        assert found.dtype == torch.float64
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_everything_arrives_where_links_do_not_drop():
     place = TorchBackend("cpu", "float32")
-    scenario = load_scenario({"base": "small", "workload": {"local_steps": 2}})
-    M = place.array(np.array([[4, 8]] * E))
-    survival = place.array(np.zeros((E, 2)))
+    M, survival = place.array(np.array([[4, 8]] * E)), place.array(np.ones((E, 2)))
     rounds = place.array(np.zeros(E, dtype=np.int64))
-    arrived = arrivals_of(scenario, place, lossy=False).draw(place.array(WORDS), rounds, survival, M)
-    assert arrived.counts.dtype == torch.float32
-    assert arrived.counts.tolist() == [[[4.0, 4.0], [8.0, 8.0]]] * E
+    arrived = TensorArrivals(2, 8, place).draw(place.array(WORDS), rounds, survival, M)
+    assert arrived.dtype == torch.float32
+    assert arrived.tolist() == [[[4.0, 4.0], [8.0, 8.0]]] * E
 
 
 def test_channels_and_loads_do_not_depend_on_actions():

@@ -37,10 +37,10 @@ def test_make_vec_chooses_the_backend():
 def test_pytorch_is_imported_only_for_this_backend():
     code = (
         "import sys\n"
-        "from collapipe_env.envs.registration import _vector_class\n"
-        "_vector_class('numpy')\n"
+        "from collapipe_env.envs.registration import make_vector\n"
+        "make_vector(scenario='small', learner='surrogate')\n"
         "assert 'torch' not in sys.modules\n"
-        "_vector_class('torch')\n"
+        "make_vector(scenario='small', backend='torch')\n"
         "assert 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

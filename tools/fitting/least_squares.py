@@ -13,8 +13,8 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.physics.loss_curve import loss_at
 from fitting.conditions import Condition
 from fitting.real_runs import EVALUATE_EVERY, Run
@@ -55,14 +55,13 @@ class _Batch:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> _Batch:
         first = runs[0]
-        steps = [run.outcome.own_steps for run in runs if run.outcome.own_steps is not None]
         return cls(
             first.condition.partition,
             first.skew,
             SurrogateOutcome(
                 np.concatenate([run.outcome.surviving_samples for run in runs]),
                 np.concatenate([run.outcome.error_probability for run in runs]),
-                np.concatenate(steps) if steps else None,
+                np.concatenate([run.outcome.own_steps for run in runs]),
             ),
             np.stack([run.factors for run in runs]),
             np.stack([run.losses for run in runs]),
@@ -84,9 +83,8 @@ def _batches(runs: Sequence[Run]) -> list[_Batch]:
     groups: defaultdict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         outcome = run.outcome
-        own = outcome.own_steps is not None
         shape = outcome.surviving_samples.shape
-        groups[run.condition.partition, run.skew, shape, own, len(run.losses)].append(run)
+        groups[run.condition.partition, run.skew, shape, len(run.losses)].append(run)
     return [_Batch.of(group) for group in groups.values()]
 
 

@@ -15,7 +15,8 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.ground.version import __version__
-from collapipe_env.learners.surrogate import SurrogateOutcome, factor_table, skew, step_factors
+from collapipe_env.learners.surrogate import factor_table, skew, step_factors
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from fitting.conditions import Condition
@@ -113,7 +114,7 @@ def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, los
         outcome=SurrogateOutcome.of(
             outcomes_of(trained, condition, seed, rounds), trained.workload.batch_size
         ),
-        factors=factor_table(step_factors(trained), rounds, steps),
+        factors=factor_table(step_factors(trained), rounds * steps).reshape(rounds, steps),
         skew=skew(trained.learning, trained.clusters),
         losses=np.asarray(losses, dtype=np.float64),
     )

@@ -107,7 +107,7 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
         self.batched_reward_space = batch_space(self.reward_space, num_envs)
 
     def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
-        waiting = self._episodes.done.copy()  # these rows begin an episode in this step, with reward 0
+        waiting = self._done.copy()  # these rows begin an episode in this step, with reward 0
         observation, _, terminated, truncated, info = super()._finish(play)
         rewards = _last_objectives(self._mdp)
         rewards[waiting] = 0.0

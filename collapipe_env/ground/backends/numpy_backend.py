@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import Array, BoolArray, FloatArray
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, WordArray
 from collapipe_env.ground.backends.base import F, Rows
-from collapipe_env.ground.numbers import products
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.numbers import STEP, number_at
 
 
 class NumpyBackend:
@@ -36,9 +37,7 @@ class NumpyBackend:
 
     def uniform(self, seeds: Array, rounds: Array, count: int, factors: int = 1) -> FloatArray:
         """Return uniform numbers, from a compiled loop."""
-        out = np.empty((len(seeds), count // factors))
-        products(seeds, rounds.view(np.uint64), count, factors, out)
-        return out
+        return products(seeds, rounds.view(np.uint64), count, factors)
 
     def fuse(self, function: F) -> F:
         """Return the function as it is: the slow parts are compiled already."""
@@ -47,3 +46,32 @@ class NumpyBackend:
 
 NUMPY = NumpyBackend()
 """The backend of the compiled loops."""
+
+
+@compiled
+def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int) -> FloatArray:
+    """Return products of uniform numbers; their negative logarithms are Erlang distributed.
+
+    Args:
+        seeds: The rows' seeds (R,).
+        rounds: Rounds of the streams that were used before (R,).
+        stride: Numbers that a round uses.
+        factors: Numbers in a product, 1 for the uniform numbers themselves.
+
+    Returns:
+        (R, C), with C the whole part of ``stride / factors``.
+    """
+    R, C = len(seeds), stride // factors
+    out = np.empty((R, C))
+    for r in range(R):
+        # A sum leads from state to state: it takes less time than a product.
+        state = (seeds[r] + rounds[r] * np.uint64(stride)) * STEP
+        for i in range(C):
+            out[r, i] = number_at(state)
+            state += STEP
+        # Neighbouring columns in the inner loop: the processor computes several at once.
+        for _ in range(1, factors):
+            for i in range(C):
+                out[r, i] *= number_at(state)
+                state += STEP
+    return out
