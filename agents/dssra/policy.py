@@ -23,7 +23,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit
+from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -176,7 +176,7 @@ class DSSRA(StateScheduler):
             plan: The plan without caps (E, ...).
             start: The plan that the search began with; the result is at least as good.
         """
-        best = with_explicit(plan, "clock_cap")
+        best = replace(plan, clock_cap=plan.said("clock_cap"))
         value = self.objective(state, best)
         if start is not None and start.clock_cap is not None:
             best, value = self._better(state, best, value, start)

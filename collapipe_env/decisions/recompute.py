@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
-from collapipe_env.physics.allocation import Allocation, said
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState, other_memory_caps
 
-_FIELDS = plan_fields("recompute")
-
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
-    given = said(plan, "recompute", _FIELDS["recompute"])
+    given = plan.said("recompute")
     chosen = np.where(given < 0, parameters.costs.training_memory.recompute, given)
     return np.asarray(2.0 * chosen - 1.0, dtype=np.float64)
 
@@ -31,7 +29,7 @@ def _other_capacity(parameters: Parameters, state: SystemState) -> Array:
 
 RECOMPUTE = Decision(
     name="recompute",
-    fields=_FIELDS,
+    fields=plan_fields("recompute"),
     parts=(
         Part(
             "recompute",

@@ -118,8 +118,7 @@ def holders_of(plan: Allocation, blocks: int) -> Array:
         blocks: Encoder depth ``L``.
     """
     own = plan.blocks
-    plain = plan.stage is None and plan.chunks is None and plan.server_blocks is None
-    if not plain or type(own) is not np.ndarray or own.ndim != 3:
+    if not plan.is_plain or type(own) is not np.ndarray or own.ndim != 3:
         return block_holders(plan, blocks)
     holders = np.empty((*own.shape[:2], blocks, own.shape[2] + 1), dtype=np.bool_)
     holder_rows(loop_array(own, np.int64), holders)

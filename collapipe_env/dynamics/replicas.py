@@ -66,9 +66,6 @@ def kinds_of(parameters: Parameters, allocation: Allocation) -> Array:
     xp = namespace(allocation.micro_batches)
     none = xp.zeros_like(allocation.micro_batches)
     kind = none + terms.kind
-    if allocation.schedule is not None:
-        stopped = (allocation.schedule == ASYNC) | (allocation.schedule == INTERLEAVED)
-        kind = xp.where(stopped, none, kind)
-    if allocation.server_mode is not None:
-        kind = xp.where((allocation.server_mode == SEQUENTIAL)[..., None], none, kind)
-    return xp.where(players(allocation), kind, none)
+    schedule, sequential = allocation.schedules.schedule, allocation.server.server_mode == SEQUENTIAL
+    stopped = (schedule == ASYNC) | (schedule == INTERLEAVED) | sequential[..., None]
+    return xp.where(players(allocation) & ~stopped, kind, none)

@@ -79,26 +79,26 @@ def plan_graph(allocation: Allocation) -> PlanGraph:
     # Rank 1..S of each occupied slot among the occupied ones; the CU is rank 0 and rank S + 1.
     rank = cumulative(xp.astype(occupied, xp.int64), axis=-1)
     stages = rank[..., -1:]
-    if allocation.stage is None:
-        active, device_rank = occupied, rank
-    else:
-        slot = xp.where(allocation.stage < 0, 0, allocation.stage)
-        active = (allocation.stage >= 0) & xp.take_along_axis(occupied, slot, axis=-1)
+    active, device_rank = occupied, rank
+    if allocation.is_grouped:
+        stage, share = allocation.groups
+        slot = xp.where(stage < 0, 0, stage)
+        active = (stage >= 0) & xp.take_along_axis(occupied, slot, axis=-1)
         device_rank = xp.take_along_axis(rank, slot, axis=-1)
     device_rank = xp.where(active, device_rank, -2)
     concatenate = np.concatenate if xp is np else xp.concat
     receiver = concatenate((stages + 1, device_rank), axis=-1)
     sender = concatenate((xp.zeros_like(stages), device_rank), axis=-1)
     successor = receiver[..., None, :] == sender[..., :, None] + 1
-    if allocation.stage is None or allocation.sample_share is None:
+    if not allocation.is_grouped:
         return PlanGraph(active, successor, None, active, None)
     same = (device_rank[..., :, None] == device_rank[..., None, :]) & active[..., :, None]
     # A device leads its stage when no member of the stage comes before it.
     device = getattr(active, "device", None)
     places = xp.arange(active.shape[-1], device=device)
     leader = active & (xp.argmax(xp.astype(same, xp.int8), axis=-1) == places)
-    ones = xp.ones(stages.shape, dtype=allocation.sample_share.dtype, device=device)
-    return PlanGraph(active, successor, same, leader, concatenate((ones, allocation.sample_share), axis=-1))
+    ones = xp.ones(stages.shape, dtype=share.dtype, device=device)
+    return PlanGraph(active, successor, same, leader, concatenate((ones, share), axis=-1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,10 +77,11 @@ def block_holders(allocation: Allocation, blocks: int) -> Array:
     if held.shape[-1] > width:  # chunks: slot after slot, once for each chunk
         chunks = held.shape[-1] // width
         held = xp.any(xp.reshape(held, (*held.shape[:-1], chunks, width)), axis=-2)
-    if allocation.stage is not None:
-        slot = xp.where(allocation.stage < 0, 0, allocation.stage)[..., None, :]
+    if allocation.is_grouped:
+        stage = allocation.groups.stage[..., None, :]
+        slot = xp.where(stage < 0, 0, stage)
         here = xp.take_along_axis(held, xp.broadcast_to(slot, (*held.shape[:-1], slot.shape[-1])), axis=-1)
-        held = here & (allocation.stage >= 0)[..., None, :]
+        held = here & (stage >= 0)
     # Blocks after those of the devices are the server's; a plan without split training has none.
     server = index >= ends[..., None, -1:]
     return concatenate((server, held))

@@ -100,9 +100,7 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
 
     ``PUE e_flop 3 H_n B s_n Phi_F``, and nothing for a cluster that sits the round out.
     """
-    if allocation.server_blocks is None:
-        return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
-    kept = namespace(allocation.bandwidth).astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    kept = namespace(allocation.bandwidth).astype(allocation.server.server_blocks, allocation.bandwidth.dtype)
     steps = real_steps(allocation, costs.local_steps)
     each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops, steps)
     return _of_players(allocation, kept * each)
@@ -150,13 +148,11 @@ def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
     GPipe. A sequential server has one model and the activations of the one cluster that it serves. Clusters
     that sit the round out need none.
 
-    Args:
-        allocation: A plan with ``server_blocks`` and ``server_mode``.
     """
-    xp = namespace(allocation.bandwidth)
-    kept = _of_players(allocation, xp.astype(allocation.server_blocks, allocation.bandwidth.dtype))
+    xp, server = namespace(allocation.bandwidth), allocation.server
+    kept = _of_players(allocation, xp.astype(server.server_blocks, allocation.bandwidth.dtype))
     each = terms.block_state_bytes + terms.block_activation_bytes
-    sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)
+    sequential = xp.asarray(server.server_mode == SEQUENTIAL)
     blocks = xp.where(sequential, xp.max(kept, axis=-1), xp.sum(kept, axis=-1))
     return blocks * each
 

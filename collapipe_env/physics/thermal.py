@@ -119,9 +119,7 @@ def computing_seconds(parameters: Parameters, allocation: Allocation, speed: Arr
     blocks = xp.astype(allocation.device_blocks, speed.dtype)
     samples = (costs.batch_size / micro_batches)[..., None]
     maths = stage_time(samples, blocks, costs.block_forward_flops, speed)
-    if allocation.sample_share is not None:
-        maths = maths * allocation.sample_share
-    work = maths + launch_time(blocks, extra.block_cycles, clock)
+    work = allocation.of_share(maths) + launch_time(blocks, extra.block_cycles, clock)
     steps = real_steps(allocation, costs.local_steps)
     ratio = recomputation_terms(parameters, allocation).backward_over_forward
     updates = update_time(blocks, extra.update_cycles, clock)

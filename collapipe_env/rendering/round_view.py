@@ -45,17 +45,17 @@ def cluster_round_timeline(
     if costs.local_steps is not None:
         local_steps = int(costs.local_steps[at])
     leaders = np.flatnonzero(costs.graph.leader[at])
-    stage = np.arange(costs.graph.leader.shape[-1]) if allocation.stage is None else allocation.stage[at]
+    stage = allocation.groups.stage[at]
     leaders = leaders[np.argsort(stage[leaders])]
     names = [_group_name(np.flatnonzero(stage == stage[k])) for k in leaders]
     e = costs.elements
     wrap_s = None
-    if allocation.chunks is not None and int(allocation.chunks[at]) > 1:
+    if int(allocation.schedules.chunks[at]) > 1:
         assert e.wrap_forward is not None
         assert e.wrap_backward is not None
         wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
     scheduled = _scheduled_events(costs, record, row, cluster, local_steps)
-    whole_round = allocation.schedule is not None and int(allocation.schedule[at]) == ASYNC
+    whole_round = int(allocation.schedules.schedule[at]) == ASYNC
     ends = local_steps if whole_round else 1
     before, step_ends, after = costs.phases
     return cluster_timeline(
@@ -71,7 +71,7 @@ def cluster_round_timeline(
             downlink_s=float(e.downlink[at]),
             server_forward_s=float(e.server_forward[at]),
             server_backward_s=float(e.server_backward[at]),
-            server_blocks=_server_blocks(allocation, at),
+            server_blocks=int(allocation.server.server_blocks[at]),
             stage_names=names,
             wrap_s=wrap_s,
             latency_s=e.hop_latency,
@@ -121,14 +121,12 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
     Args:
         allocation: The plan (E, ...).
     """
-    return not _takes_turns(allocation, row) and (
-        allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
-    )
+    return not _takes_turns(allocation, row) and int(allocation.schedules.schedule[row, cluster]) == GPIPE
 
 
 def _takes_turns(allocation: Allocation, row: int) -> bool:
     """Whether the server runs one cluster after the other."""
-    return allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL
+    return int(allocation.server.server_mode[row]) == SEQUENTIAL
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -137,10 +135,6 @@ def _group_name(members: npt.NDArray[np.intp]) -> str:
     if len(members) == 2:
         return f"{first}+d{members[1]}"
     return first if len(members) == 1 else f"{first}+{len(members) - 1}"
-
-
-def _server_blocks(allocation: Allocation, at: tuple[int, int]) -> int:
-    return 0 if allocation.server_blocks is None else int(allocation.server_blocks[at])
 
 
 def _scheduled_events(
@@ -185,8 +179,9 @@ def round_view(
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
     plays = costs.plays[row]
-    if (stage := allocation.stage) is not None:  # in the order of their stages, idle ones last
-        passed = np.argsort(np.where(stage[row] < 0, stage.shape[-1], stage[row]), kind="stable")
+    stage, schedules = allocation.groups.stage[row], allocation.schedules.schedule
+    # In the order of their stages, idle ones last.
+    passed = np.argsort(np.where(stage < 0, stage.shape[-1], stage), kind="stable")
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
@@ -199,9 +194,9 @@ def round_view(
             delay_s=float(costs.cluster_delay[row, n]),
             arrivals=float(arrivals[n]),
             recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
-            schedule=None if allocation.schedule is None else SCHEDULES[int(allocation.schedule[row, n])],
-            order=None if allocation.stage is None else passed[n],
-            server_blocks=_server_blocks(allocation, (row, n)),
+            schedule=SCHEDULES[int(schedules[row, n])] if allocation.is_scheduled else None,
+            order=passed[n] if allocation.is_grouped else None,
+            server_blocks=int(allocation.server.server_blocks[row, n]),
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
             site=None if side_m is None else _site(record, (row, n), side_m, reach_m),

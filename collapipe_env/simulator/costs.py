@@ -179,8 +179,7 @@ def general_round_costs(
     samples = costs.batch_size / micro_batches
     traffic = _traffic(parameters, allocation, graph, links, samples)
     maths = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
-    if allocation.sample_share is not None:
-        maths = maths * allocation.sample_share
+    maths = allocation.of_share(maths)
     launch = overheads.launch_time(device_blocks, parameters.overheads.block_cycles, state.clock)
     work = maths + launch
     server, server_weight = split.server_times(parameters, allocation, samples, state.server_share)
@@ -189,7 +188,7 @@ def general_round_costs(
     elements = _elements(parameters, graph, links, traffic.hops, samples, (work, ratio * work), server)
 
     local_step = gpipe_makespan(elements, micro_batches)
-    if allocation.schedule is not None:
+    if allocation.is_scheduled:
         # Imported here: plans with GPipe need not load the compiled schedules.
         from collapipe_env.physics.schedules import chains
 
@@ -214,7 +213,7 @@ def general_round_costs(
     updates = overheads.update_time(device_blocks, parameters.overheads.update_cycles, state.clock)
     update = xp.max(updates, axis=-1)
     local_step = local_step + update
-    if allocation.server_mode is not None:
+    if allocation.is_split:
         local_step = split.split_steps(parameters, allocation, elements, allreduce + update, local_step)
 
     collect = xp.max(collection, axis=-1)
@@ -354,7 +353,7 @@ def _links(
 def _traffic(
     parameters: Parameters, allocation: Allocation, graph: PlanGraph, links: _Links, samples: Array
 ) -> _Traffic:
-    costs, chunks = parameters.costs, allocation.chunks
+    costs, chunks = parameters.costs, allocation.schedules.chunks
 
     def times(chain: PlanGraph, often: Array | None = None) -> HopTimes:
         return hop_times(
@@ -370,7 +369,7 @@ def _traffic(
             crossings_between_devices=often,
         )
 
-    if chunks is not None and namespace(samples).any(chunks > 1):
+    if allocation.is_scheduled and namespace(samples).any(chunks > 1):
         hops = times(graph, chunks)
         crossings = interleaved_crossings(graph, hops, times(graph.wrap_around()), chunks)
         return _Traffic(hops, crossings, crossings.airtime, crossings.received, crossings.loss_exponent)

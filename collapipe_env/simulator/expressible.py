@@ -71,9 +71,7 @@ class ActionBox:
         lead = np.ndim(allocation.blocks) - 2
         allocation = allocation.map(lambda array: np.reshape(array, (-1, *np.shape(array)[lead:])))
         _check_opened(self, allocation)
-        sums = np.sum(allocation.blocks, axis=-1)
-        if allocation.server_blocks is not None:
-            sums = sums + np.asarray(allocation.server_blocks)
+        sums = np.sum(allocation.blocks, axis=-1) + np.asarray(allocation.server.server_blocks)
         plays = players(allocation)
         if np.any(np.asarray(allocation.blocks) < 0) or np.any(plays & (sums != self.blocks)):
             raise AllocationError(
@@ -95,7 +93,7 @@ class ActionBox:
 
 def _check_opened(box: ActionBox, allocation: Allocation) -> None:
     """Refuse values that need a decision that is not open, or that the decision's entries cannot express."""
-    if allocation.stage is not None:
+    if allocation.is_grouped:
         raise AllocationError(
             "the action box cannot express stages of several devices, and orders of devices: play this "
             "allocation through env.unwrapped.step_allocation(allocation)"

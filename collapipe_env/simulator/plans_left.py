@@ -148,8 +148,7 @@ class PlansLeft:
         """
         owner, sent = self._owner, {}
         blocks, stage = self.plan.blocks.copy(), failed.stage[self.rows]
-        share = None if self.plan.sample_share is None else self.plan.sample_share.copy()
-        power = self.plan.device_power.copy()
+        share, power = self.plan.groups.sample_share.copy(), self.plan.device_power.copy()
         for r, n in self.where:
             row, device = self.rows[r], int(self._device[r, n])
             failed.device[row, n], failed.at_s[row, n] = device, self._at[r, n]
@@ -171,8 +170,7 @@ class PlansLeft:
             power[r, n, joined] = owner.parameters.power_max_w
             before = self.holders[r, n]
             blocks[r, n], stage[r, n] = segments, mine
-            if share is not None:
-                share[r, n] = _dealt(share[r, n], mine)
+            share[r, n] = _dealt(share[r, n], mine)
             after = _holders(segments, mine, before.shape[0])
             moves = replay_transfer if owner.terms.kind == "light" else rescheduling_transfer
             replicas = self._replicas(r, n, done)
@@ -186,7 +184,7 @@ class PlansLeft:
             failed.move_s[row, n] = self.rest_s(r, n) + longest
         failed.blocks[self.rows], failed.stage[self.rows] = blocks, stage
         plan = _with_caps(replace(self.plan, blocks=blocks, device_power=power))
-        if self.plan.stage is not None:
+        if self.plan.is_grouped:
             plan = replace(plan, stage=stage, sample_share=share)
         return plan, sent
 
@@ -237,11 +235,12 @@ class PlansLeft:
             over &= ~failed.dropped[self.rows]
             if not over.any():
                 return plan, one
-            if attempt == 0 and plan.caps is not None:
-                plan = replace(plan, caps=np.where(over[..., None], np.minimum(plan.caps, 1), plan.caps))
+            if attempt == 0 and plan.is_scheduled:
+                caps = plan.schedules.caps
+                plan = replace(plan, caps=np.where(over[..., None], np.minimum(caps, 1), caps))
         old, each = self.plan, over[..., None]
         kept = {"blocks": np.where(each, old.blocks, plan.blocks)}
-        if plan.stage is not None and plan.sample_share is not None and old.sample_share is not None:
+        if old.is_grouped:
             kept["stage"] = np.where(each, old.stage, plan.stage)
             kept["sample_share"] = np.where(each, old.sample_share, plan.sample_share)
         for r, n in np.argwhere(over).tolist():
@@ -249,8 +248,8 @@ class PlansLeft:
             failed.dropped[row, n], failed.credited[row, n] = True, 0
             failed.move_s[row, n], failed.reset[row, n] = 0.0, False
             failed.blocks[row, n] = old.blocks[r, n]
-            if old.stage is not None:
-                failed.stage[row, n] = old.stage[r, n]
+            if old.is_grouped:
+                failed.stage[row, n] = old.groups.stage[r, n]
         return with_values(plan, kept), one
 
     def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
@@ -276,10 +275,8 @@ class PlansLeft:
 
     def _can_go_on(self, r: int, n: int) -> bool:
         """Whether a replay can continue with the cluster's plan."""
-        plan = self.plan
-        if plan.schedule is not None and plan.schedule[r, n] in (ASYNC, INTERLEAVED):
-            return False
-        return plan.server_mode is None or plan.server_mode[r] != SEQUENTIAL
+        goes_on = self.plan.schedules.schedule[r, n] not in (ASYNC, INTERLEAVED)
+        return bool(goes_on and self.plan.server.server_mode[r] != SEQUENTIAL)
 
     def _segments(self, r: int, n: int, stage: IntArray) -> IntArray | None:
         """Blocks of each stage slot after the failure (K,); ``None`` where the remaining devices lack memory.
@@ -323,8 +320,8 @@ class PlansLeft:
         joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
         power[:, n] = np.where(joined, self._owner.parameters.power_max_w, power[:, n])
         plans = _with_caps(replace(plans, blocks=blocks, device_power=power))
-        if plans.stage is not None and plans.sample_share is not None:
-            slots, share = plans.stage.copy(), plans.sample_share.copy()
+        if plans.is_grouped:
+            slots, share = (each.copy() for each in plans.groups)
             slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
             plans = replace(plans, stage=slots, sample_share=share)
         costs = self._owner.one_step(self.state[np.full(len(found), r)], plans)
@@ -334,7 +331,7 @@ class PlansLeft:
         """Blocks that each stage slot can hold (K,), int: as many as its tightest member can."""
         state, plan = self.state, self.plan
         caps = np.where(state.present[r, n], state.memory_cap[r, n], 0)
-        if plan.schedule is not None or plan.stage is not None or plan.recompute is not None:
+        if plan.is_scheduled or plan.is_grouped or plan.given("recompute") is not None:
             # Memory grows with the blocks, whatever a device's share and its micro-batches in flight.
             needs = self._needs[r, n]
             held = plan.device_blocks[r, n]
@@ -359,10 +356,11 @@ def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -
 
 def _with_caps(plan: Allocation) -> Allocation:
     """A plan in which joining stages get the largest cap on micro-batches in flight of the other stages."""
-    if plan.caps is None:
+    if not plan.is_scheduled:
         return plan
-    most = np.maximum(plan.caps.max(axis=-1, keepdims=True), 1)
-    return replace(plan, caps=np.where((plan.blocks > 0) & (plan.caps == 0), most, plan.caps))
+    caps = plan.schedules.caps
+    most = np.maximum(caps.max(axis=-1, keepdims=True), 1)
+    return replace(plan, caps=np.where((plan.blocks > 0) & (caps == 0), most, caps))
 
 
 def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:

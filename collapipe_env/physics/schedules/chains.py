@@ -95,7 +95,7 @@ def flat_chains(
 
     def slots(values: Array) -> npt.NDArray[Any]:
         """Return the value of each stage's leader at its slot."""
-        if allocation.stage is None:
+        if not allocation.is_grouped:
             return flat(values, K)
         leads = on_host(graph.leader)[..., None, :] & (
             on_host(allocation.stage)[..., None, :] == np.arange(K)[:, None]
@@ -125,9 +125,9 @@ def flat_chains(
         edge_latency=e.edge_latency,
     )
     orders = Orders(
-        schedule=flat(allocation.schedule, kind=np.int64),
-        caps=flat(allocation.caps, K, kind=np.int64),
-        chunks=flat(allocation.chunks, kind=np.int64),
+        schedule=flat(allocation.schedules.schedule, kind=np.int64),
+        caps=flat(allocation.schedules.caps, K, kind=np.int64),
+        chunks=flat(allocation.schedules.chunks, kind=np.int64),
         micro_batches=flat(allocation.micro_batches, kind=np.int64),
     )
     return chains, orders
