@@ -160,7 +160,7 @@ class DSSRA(StateScheduler):
 
     def _planned(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide everything in a round except the clocks."""
-        if self.parameters.idle_round_s is None:
+        if not self.parameters.may_sit_out:
             return self._allocated(state, start)
         able = able_clusters(self.parameters, state)
         if able.all():

@@ -18,7 +18,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import (
     Handover,
     Migration,
-    MovingTimes,
+    PhaseTimes,
     block_holders,
     handover,
     moving_times,
@@ -27,7 +27,7 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
-from collapipe_env.simulator.costs import seconds_per_bit
+from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.process_registry import leaves_clusters_short
 from collapipe_env.simulator.round import RoundCosts, Terms
@@ -191,7 +191,7 @@ def _of_players(change: Handover, plays: Array) -> Handover:
 
 def phase_times(
     parameters: Parameters, state: SystemState, allocation: Allocation, change: Handover
-) -> MovingTimes:
+) -> PhaseTimes:
     """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere.
 
     Args:
@@ -211,12 +211,12 @@ def phase_times(
 
 def _looped_phase(
     p: Parameters, rules: Migration, state: SystemState, power: Array, change: Handover
-) -> MovingTimes | None:
+) -> PhaseTimes | None:
     """Times of the phase by a compiled loop; ``None`` unless all are NumPy arrays, a state per plan."""
     arrays = (power, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
     if any(type(array) is not np.ndarray or len(array) != len(power) for array in arrays) or power.ndim != 3:
         return None
-    times = MovingTimes(np.empty(power.shape[:2]), np.empty(power.shape), np.empty(power.shape))
+    times = PhaseTimes(np.empty(power.shape[:2]), np.empty(power.shape), np.empty(power.shape))
     law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)
     powers, gain, cross_gain, moved, leaving, involved = map(np.ascontiguousarray, arrays)
     phase_rows(

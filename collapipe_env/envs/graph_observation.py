@@ -19,7 +19,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, Constant, at_most, log1p, loop_array, namespace
 from collapipe_env.kernels.graph_rows import LOG_BOUND, GraphScales, GraphSystem, graph_rows
 from collapipe_env.physics import radio
-from collapipe_env.physics.delay import edge_time, stage_time
+from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
@@ -368,8 +368,8 @@ class GraphObserver:
         server = xp.zeros_like(gain) + _log(server_s / state.server_share + LEAST_SECONDS)[..., None]
         columns = (
             _log(costs.update_payload_bits / rate),
-            _log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),
-            _log(H * edge_time(costs.batch_size, costs.gradient_bits, downlink)),
+            _log(H * message_time(costs.batch_size * costs.activation_bits, rate)),
+            _log(H * message_time(costs.batch_size * costs.gradient_bits, downlink)),
             _log((self.reference_w * N / p.uplink_noise_w) * gain),
             _log(drawn / state.budget[..., 0]),
             held(log1p(state.backlog[..., 0])),

@@ -17,7 +17,7 @@ from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
-from collapipe_env.simulator.costs import seconds_per_bit
+from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
-from collapipe_env.physics.delay import edge_time, stage_time
+from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
@@ -112,8 +112,8 @@ def write_row(
             heard += gain_between
             between[m, n, 0] = held(math.log1p(gain_between * p / noise))
         cu[n, 0] = held(math.log(parameters.update_bits / rate))
-        cu[n, 1] = held(math.log(H * edge_time(B, parameters.activation_bits, rate)))
-        cu[n, 2] = held(math.log(H * edge_time(B, parameters.gradient_bits, down)))
+        cu[n, 1] = held(math.log(H * message_time(B * parameters.activation_bits, rate)))
+        cu[n, 2] = held(math.log(H * message_time(B * parameters.gradient_bits, down)))
         cu[n, 3] = held(math.log(p * parameters.clusters / parameters.uplink_noise_w * gain))
         cu[n, 4] = held(math.log(uplink_sender / system.budget[e, n, 0]))
         cu[n, 5] = held(math.log1p(system.backlog[e, n, 0]))

@@ -48,7 +48,7 @@ class ActionBox:
     def sits_out(self) -> bool:
         """Whether clusters that cannot hold the encoder sit out though participation is not open."""
         p = self.parameters
-        return p is not None and p.idle_round_s is not None and "participation" not in p.opened
+        return p is not None and p.may_sit_out and "participation" not in p.opened
 
     @cached_property
     def terms(self) -> Parameters:

@@ -74,7 +74,7 @@ class RoundCosts:
         elements: Times of one micro-batch on each pipeline element.
         allocation: The plan.
         budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
-        idle_round_s: Delay of a round without participants [s]; ``None`` where all clusters must take part.
+        idle_round_s: Delay of a round without participants [s]; 0 where all clusters must take part.
         local_steps: ``H_n`` (..., N), int, where schedulers choose them; ``None`` if all clusters take the
             workload's.
         terms: Terms that prices have added, with energy and memory of devices counted above.
@@ -99,7 +99,7 @@ class RoundCosts:
     elements: PipelineElements
     allocation: Allocation
     budget_period_s: float | None = None
-    idle_round_s: float | None = None
+    idle_round_s: float = 0.0
     local_steps: Array | None = None
     terms: Terms = NO_TERMS
     server_budget_j: float = math.inf

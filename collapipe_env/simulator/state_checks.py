@@ -69,7 +69,7 @@ def require_consistent(tree: Tree, parameters: Parameters, system: MovingSystem)
     require_ranges(tree["layout"], System, "simulator/layout")
     require_ranges(found, SystemState, "simulator/system")
     try:
-        if parameters.idle_round_s is None:
+        if not parameters.may_sit_out:
             require_room(found["memory_cap"][rows], parameters.costs.blocks)
     except AllocationError as error:
         raise StateError(f"simulator/system/memory_cap: {error}") from None

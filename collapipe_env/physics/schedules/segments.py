@@ -13,6 +13,8 @@ def pipeline_blocks(allocation: Allocation) -> Array:
 
     With chunks a stage holds several segments: chunk by chunk, one of each stage.
     """
+    if not allocation.is_scheduled:  # without a look at arrays, which may be on a GPU
+        return allocation.blocks
     chunks = on_host(allocation.schedules.chunks)
     if not np.any(chunks > 1):
         return allocation.blocks

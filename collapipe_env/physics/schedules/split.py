@@ -31,6 +31,8 @@ def server_times(
     speed = parameters.server_share_flops * server_share[..., None]
     forward = samples * (costs.decoder_forward_flops / speed)
     weight = samples * (costs.decoder_weight_flops / speed)
+    if not allocation.is_split:
+        return forward + launch, weight + launch
     xp = namespace(samples)
     kept = xp.astype(allocation.server.server_blocks, samples.dtype)
     # Not a choice between two numbers: the array API standard requires an array among them.
@@ -44,7 +46,7 @@ def server_times(
     )
 
 
-def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array, Array]:
+def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
     """Bits that each cluster uploads (..., N) and that the base station broadcasts (...).
 
     Blocks that the server trains need no transfer; the broadcast carries the blocks that any cluster trains.
@@ -53,6 +55,8 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
     """
     N = allocation.blocks.shape[-2]
     embedding, block = costs.embedding_broadcast_bits(N), costs.block_broadcast_bits(N)
+    if not allocation.is_split:
+        return costs.update_payload_bits, embedding + costs.blocks * block
     kept, most, least = _kept_and_extremes(allocation)
     return (
         costs.update_payload_bits - kept * costs.block_payload_bits,
