@@ -27,7 +27,7 @@ from torch import Tensor
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.physics.delay import stage_time
-from collapipe_env.physics.overheads import launch_time
+from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.tasks.base import trained_architecture
@@ -106,7 +106,7 @@ def compare(options: Options) -> None:
     parameters = system_parameters(scenario)
     clock = 1e9
     speed = clock * scenario.devices.profiles[0].flops_per_cycle
-    priced_alpha = launch_time(1.0, parameters.overheads.block_cycles, clock)
+    priced_alpha = cycles_time(1.0, parameters.overheads.block_cycles, clock)
     priced_beta = stage_time(1.0, 1.0, parameters.costs.block_forward_flops, speed)
     print(f"one block of {scenario.name}, one thread; sizes in samples, times in ms")
     print(f"{'b':>5s} {'forward':>9s} {'law':>9s} {'backward':>9s} {'law':>9s}")

@@ -127,8 +127,7 @@ class Ranked:
 def modelled(allocations: Sequence[Allocation]) -> bool:
     """Whether the surrogate models how these plans train: one common head, no stale weights."""
     return not any(
-        (a.server_mode is not None and bool(np.any(a.server_mode != COMMON)))
-        or (a.schedule is not None and bool(np.any(a.schedule == ASYNC)))
+        bool(np.any(a.server.server_mode != COMMON) or np.any(a.schedules.schedule == ASYNC))
         for a in allocations
     )
 

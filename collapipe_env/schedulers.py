@@ -148,7 +148,7 @@ class StateScheduler(ABC):
                 f"the shape {tuple(state.present.shape)}, expected (environments, {expected[0]}, "
                 f"{expected[1]}): build it with the scenario of the environment"
             )
-        if self.parameters.idle_round_s is None or self.seats_clusters:
+        if not self.parameters.may_sit_out or self.seats_clusters:
             return self.allocate(state)
         able = np.asarray(able_clusters(self.parameters, state))
         if able.all():

@@ -42,27 +42,28 @@ decode.py: test_codec.py test_apportionment.py
     remainder[k] > best => remainder[k] >= best
 decode.py: envs/test_single_env.py -k bad_actions
     not math.isfinite(actions[e, n, i]) => math.isnan(actions[e, n, i])
-costs.py: physics/test_reference_cases.py physics/test_round_costs.py physics/test_scheduled_rounds.py
+general_costs.py: physics/test_reference_cases.py physics/test_round_costs.py physics/test_scheduled_rounds.py
     local_step = local_step + update => local_step = local_step - update
     cu_airtime + relay, hops + relay => cu_airtime, hops + relay
     links.rates[..., 1:, 0], payload => links.rates[..., 0, 1:], payload
     from_all = xp.sum(collection => from_all = xp.max(collection
     radio.survival(traffic.loss_exponent + uplink_loss) => radio.survival(traffic.loss_exponent)
-    maths = maths * allocation.sample_share => maths = maths / allocation.sample_share
+    maths = allocation.of_share(maths) => maths = maths
     in_groups = device_steps * group_time => in_groups = group_time
 plain_round.py: physics/test_round_costs.py physics/test_participation.py
     cross_gain[e, m, n] * mean_power[m] => cross_gain[e, n, m] * mean_power[m]
     max(ratio * longest_forward, downlink, => max(ratio * longest_forward,
-    update = max(update, update_time( => update = min(update, update_time(
+    update = max(update, cycles_time( => update = min(update, cycles_time(
     if most > 1.0: => if most > 3.0:
-    + steps * update_time( => + update_time(
+    + steps * cycles_time( => + cycles_time(
     radio.receive_w * (passes * received[node] + sent) => radio.receive_w * passes * received[node]
 simulation.py: physics/test_chain_simulation.py
     queued_at[other, head[other]] < queued_at[link, head[link]] => queued_at[other, head[other]] < 0.0
     stored[p] >= limits[p] => stored[p] > limits[p]
     ready_w[r] += 1 => ready_w[r] += 2
 timeline.py: physics/test_timeline.py
-    waiting[resource].popleft() => waiting[resource].pop()
+    start = max(arrived[m], free) => start = arrived[m]
+    arrived = [max(arrived)] * micro_batches => arrived = list(arrived)
 queues.py: physics/test_allowances.py envs/test_participation_queues.py
     backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
     (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit_groups
+from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.simulator.codec import ActionCodec
 
 CHOICES = ((1,), (1, 2, 4, 8), (2, 3, 6), (1, 2, 4, 8, 16, 32, 64))
@@ -152,7 +152,7 @@ def test_stacked_allocations_keep_their_rows():
     batch = stack_allocations(plain)
     assert batch.stage is None
     np.testing.assert_array_equal(batch[1].bandwidth, plain[1].bandwidth)
-    mixed = stack_allocations([plain[0], with_explicit_groups(plain[1])])
+    mixed = stack_allocations([plain[0], dataclasses.replace(plain[1], **plain[1].groups._asdict())])
     np.testing.assert_array_equal(mixed.device_blocks, [plain[0].blocks, plain[1].blocks])
     np.testing.assert_array_equal(mixed.sample_share, mixed.device_blocks > 0)
 

@@ -17,8 +17,6 @@ from collapipe_env.physics.allocation import (
     ASYNC,
     COPIES,
     SEQUENTIAL,
-    with_explicit_groups,
-    with_explicit_server,
     with_schedule,
 )
 from collapipe_env.scenario.decision_names import OPENED
@@ -134,9 +132,9 @@ def test_neutral_decisions_cost_what_the_plain_plan_costs(names):
 
 def refused_plans():
     plain = even_split(system_parameters(opened()), STATE)[0]
-    grouped = with_explicit_groups(plain)
+    grouped = replace(plain, **plain.groups._asdict())
     scheduled = with_schedule(plain, "1f1b", 1)
-    split = with_explicit_server(plain)
+    split = replace(plain, **plain.server._asdict())
     late = with_schedule(plain, "async", 1)
     yield (), grouped, "cannot express stages of several devices, and orders of devices: play"
     yield (), scheduled, "do not list schedule"

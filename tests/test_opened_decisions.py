@@ -19,8 +19,6 @@ from collapipe_env.physics.allocation import (
     GPIPE,
     ONE_F_ONE_B,
     ZERO_BUBBLE,
-    with_explicit_groups,
-    with_explicit_server,
 )
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.thermal import computing_seconds
@@ -237,7 +235,8 @@ def test_pictures_say_order_schedule_and_blocks_of_the_server():
     parts = env.codec.split(np.zeros(env.action_space.shape, dtype=np.float32))
     parts["server_blocks"][:] = [-1.0, 1.0]
     env.step(env.codec.join(parts))
-    plan = with_explicit_groups(env.last_round.allocation)[0]
+    plan = env.last_round.allocation
+    plan = replace(plan, **plan.groups._asdict())[0]
     plan.stage[0] = plan.stage[0, ::-1]
     env.step_allocation(plan)
     view = round_view(env.last_round, "")
@@ -345,7 +344,8 @@ def test_clusters_that_sit_out_take_no_room_on_the_server():
 def test_the_server_works_for_those_that_take_part_as_long_as_they_do():
     scenario = opened("server_blocks", "participation", "local_steps", **{"server.terms": "metered"})
     parameters = system_parameters(scenario)
-    plan = with_explicit_server(even_split(parameters, STATE))
+    plan = even_split(parameters, STATE)
+    plan = replace(plan, **plan.server._asdict())
     kept = np.full_like(plan.server_blocks, 1)
     plan = replace(
         plan,

@@ -16,16 +16,13 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf, inlined
 from collapipe_env.physics.delay import (
     cluster_delay,
-    collection_time,
-    edge_time,
     gpipe_step,
     hop_time,
-    relay_time,
+    message_time,
     stage_time,
-    upload_time,
 )
 from collapipe_env.physics.energy import radio_power
-from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
+from collapipe_env.physics.overheads import cycles_time, latency_of_chain
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.radio import (
@@ -133,14 +130,14 @@ def summarise_cluster(
         if node > 0:
             blocks = segments[node - 1]
             compute = stage_time(B, blocks, parameters.block_forward_flops, inputs.speed[n, node - 1])
-            compute += M * launch_time(blocks, extra.block_cycles, inputs.clock[n, node - 1])
-            update = max(update, update_time(blocks, extra.update_cycles, inputs.clock[n, node - 1]))
+            compute += M * cycles_time(blocks, extra.block_cycles, inputs.clock[n, node - 1])
+            update = max(update, cycles_time(blocks, extra.update_cycles, inputs.clock[n, node - 1]))
             stages += 1.0
             forward_sum, backward_sum = forward_sum + compute, backward_sum + ratio * compute
             forward_max, backward_max = max(forward_max, compute), max(backward_max, ratio * compute)
             snr = usable_snr(power[node] * inputs.gain[n, node, 0] / noise_w, parameters.d2d_snr_cap)
             rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
-            collect = collection_time(blocks * parameters.block_payload_bits, rate)
+            collect = message_time(blocks * parameters.block_payload_bits, rate)
             collect_max = max(collect_max, collect)
             joules = block_joules(n, node - 1, option, inputs)
             summary[SUMMARY + node] += blocks * joules + sender * collect
@@ -148,7 +145,7 @@ def summarise_cluster(
             if parameters.relay_bits > 0.0:
                 snr = usable_snr(power[0] * inputs.gain[n, 0, node] / noise_w, parameters.d2d_snr_cap)
                 rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
-                sent = relay_time(blocks * parameters.relay_bits, rate)
+                sent = message_time(blocks * parameters.relay_bits, rate)
                 relay += sent
                 sender = radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
                 summary[SUMMARY] += sender * sent
@@ -201,13 +198,13 @@ def uplink_times(share: float, summary: FloatArray, parameters: Numbers) -> tupl
     # The whole power in the share: `physics.radio.uplink_rate`.
     rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
     exponent = failure_exponent(snr, parameters.waterfall_threshold)
-    uplink = edge_time(B, parameters.activation_bits, rate)
+    uplink = message_time(B * parameters.activation_bits, rate)
     if parameters.transmissions > 1.0:
         uplink *= expected_transmissions(exponent, parameters.transmissions)
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink += messages
-    upload = upload_time(summary[UPDATE_BITS], rate)
-    downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE]) + messages
+    upload = message_time(summary[UPDATE_BITS], rate)
+    downlink = message_time(B * parameters.gradient_bits, share * summary[DOWNLINK_RATE]) + messages
     return uplink, upload, downlink, loss_exponent(exponent, parameters.transmissions)
 
 

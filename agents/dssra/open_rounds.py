@@ -73,16 +73,14 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
         openings: The open decisions.
     """
     blocks = np.asarray(allocation.device_blocks)
-    nothing = np.zeros(blocks.shape[:-1], dtype=np.int64)
-    schedule = nothing if allocation.schedule is None else np.asarray(allocation.schedule)
-    caps = np.zeros_like(blocks) if allocation.caps is None else allocation.per_device(allocation.caps)
+    schedules = allocation.schedules
     return OpenPlan(
         blocks,
         np.asarray(allocation.node_power, dtype=np.float64),
         np.asarray(allocation.bandwidth, dtype=np.float64),
         options_of(allocation, recompute=openings.recomputes),
-        schedule,
-        np.asarray(caps),
+        np.asarray(schedules.schedule),
+        np.asarray(allocation.per_device(schedules.caps)),
     )
 
 

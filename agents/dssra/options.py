@@ -129,11 +129,8 @@ def options_of(plan: Allocation, *, recompute: bool) -> FloatArray:
         recompute: The workload's setting of recomputation.
     """
     sizes = np.asarray(plan.micro_batches, dtype=np.float64)
-    if plan.server_blocks is not None:
-        sizes = sizes + SERVER_BLOCK * np.asarray(plan.server_blocks)
-    if plan.recompute is None:
-        return sizes
-    chosen = np.asarray(plan.recompute)
+    sizes = sizes + SERVER_BLOCK * np.asarray(plan.server.server_blocks)
+    chosen = np.asarray(plan.said("recompute"))
     own = (chosen < 0) | ((chosen > 0) == recompute)
     return np.where(own, sizes, -sizes)
 

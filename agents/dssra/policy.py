@@ -23,7 +23,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit
+from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -160,7 +160,7 @@ class DSSRA(StateScheduler):
 
     def _planned(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide everything in a round except the clocks."""
-        if self.parameters.idle_round_s is None:
+        if not self.parameters.may_sit_out:
             return self._allocated(state, start)
         able = able_clusters(self.parameters, state)
         if able.all():
@@ -176,7 +176,7 @@ class DSSRA(StateScheduler):
             plan: The plan without caps (E, ...).
             start: The plan that the search began with; the result is at least as good.
         """
-        best = with_explicit(plan, "clock_cap")
+        best = replace(plan, clock_cap=plan.said("clock_cap"))
         value = self.objective(state, best)
         if start is not None and start.clock_cap is not None:
             best, value = self._better(state, best, value, start)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, loop_array
 from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics import radio
-from collapipe_env.physics.delay import broadcast_time, stage_time
+from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import compute_time
-from collapipe_env.physics.overheads import NO_OVERHEADS, launch_time, update_time
+from collapipe_env.physics.overheads import NO_OVERHEADS, cycles_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.server import passes_flops
 from collapipe_env.simulator.state import SystemState, other_memory_caps
@@ -229,7 +229,7 @@ def _server_queue(parameters: Parameters, state: SystemState) -> FloatArray:
     """Price of a block on the server at the present queue, the queue and the block's ratio (..., 3)."""
     found = np.zeros((*state.uplink_gain.shape[:-1], 3))
     costs, terms = parameters.costs, parameters.server
-    if state.server_backlog is not None and terms.budget_j is not None:
+    if state.server_backlog is not None:
         joules = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops)
         found[..., 1], found[..., 2] = state.server_backlog, joules / terms.budget_j
         found[..., 0] = found[..., 1] * found[..., 2]
@@ -251,17 +251,17 @@ def _seconds(
             queues = queues + state.server_backlog
         relief[..., 0] = queues / period
     if period is not None or most_server > 0:
-        rate = radio.broadcast_rate(
+        rate = radio.full_band_rate(
             parameters.bs_power_w,
-            state.uplink_gain,
+            state.uplink_gain.min(axis=-1),
             parameters.downlink_noise_w,
             parameters.downlink_bandwidth_hz,
         )
-        broadcast_s[..., 0] = broadcast_time(parameters.numbers.broadcast_bits, rate)
+        broadcast_s[..., 0] = message_time(parameters.numbers.broadcast_bits, rate)
         if most_server > 0:
             costs = parameters.costs
-            of_blocks[..., 0] = broadcast_time(costs.block_broadcast_bits(parameters.clusters), rate)
-            of_blocks[..., 1] = broadcast_time(costs.block_broadcast_bits(0), rate)
+            of_blocks[..., 0] = message_time(costs.block_broadcast_bits(parameters.clusters), rate)
+            of_blocks[..., 1] = message_time(costs.block_broadcast_bits(0), rate)
     return relief, broadcast_s, of_blocks
 
 
@@ -270,8 +270,8 @@ def _energies(parameters: Parameters, state: SystemState, ratio: float) -> tuple
     costs, extra = parameters.costs, parameters.overheads
     block_s = stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
     seconds = compute_time(costs.local_steps, block_s, ratio)
-    seconds = seconds + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
-    launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock), ratio)
+    seconds = seconds + costs.local_steps * cycles_time(1.0, extra.update_cycles, state.clock)
+    launch_s = compute_time(costs.local_steps, cycles_time(1.0, extra.block_cycles, state.clock), ratio)
     return (
         np.ascontiguousarray(state.compute_power * seconds, dtype=np.float64),
         np.ascontiguousarray(state.compute_power * launch_s, dtype=np.float64),

@@ -10,7 +10,7 @@ import math
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_leaf, inlined
-from collapipe_env.physics.delay import edge_time
+from collapipe_env.physics.delay import message_time
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import expected_transmissions
 
@@ -75,7 +75,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink += messages
     upload, upload_slope = summary[UPDATE_BITS] * per_bit, summary[UPDATE_BITS] * per_bit_slope
-    downlink = edge_time(parameters.batch_size, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
+    downlink = message_time(parameters.batch_size * parameters.gradient_bits, share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
     downlink += messages
     M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0

@@ -119,7 +119,7 @@ class DSSRATarget(StateScheduler):
             )
         self._choices = np.array(wanted)
         self._solvers = [solver.with_local_steps(H) for H in wanted]
-        self._may_sit_out = p.idle_round_s is not None
+        self._may_sit_out = p.may_sit_out
         self._chooses_players = participation and "participation" in p.opened
         self._decides = self._own_steps or self._chooses_players
         if self._decides:

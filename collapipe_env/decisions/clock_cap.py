@@ -8,17 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, at_least, namespace
-from collapipe_env.physics.allocation import Allocation, said
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.decision import Decision, Part, plan_fields
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
-_FIELDS = plan_fields("clock_cap")
-
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
-    caps, least = said(plan, "clock_cap", _FIELDS["clock_cap"]), parameters.clock_cap_min
+    caps, least = plan.said("clock_cap"), parameters.clock_cap_min
     if least == 1.0:
         return np.ones(np.shape(caps))
     entries: FloatArray = 1.0 - 2.0 * np.log(caps) / math.log(least)
@@ -47,7 +45,7 @@ def _clock_share(state: SystemState) -> Array:
 
 CLOCK_CAP = Decision(
     name="clock_cap",
-    fields=_FIELDS,
+    fields=plan_fields("clock_cap"),
     parts=(
         Part(
             "clock_cap",

@@ -7,17 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray
-from collapipe_env.physics.allocation import SEQUENTIAL, Allocation, said
+from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
 from collapipe_env.simulator.decision import Decision, Part, nearest_of, plan_fields, spread
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
-_FIELDS = plan_fields("local_steps")
-
 
 def _taken(parameters: Parameters, plan: Allocation) -> Array:
     """Local steps of clusters (..., N), the workload's where a plan names none."""
-    given = said(plan, "local_steps", _FIELDS["local_steps"])
+    given = plan.said("local_steps")
     return np.where(given < 0, parameters.costs.local_steps, given)
 
 
@@ -38,19 +36,18 @@ def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: flo
 
 
 def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> None:  # noqa: ARG001
-    if plan.server_mode is not None:
-        own = parameters.costs.local_steps
-        refuse(
-            (_taken(parameters, plan) != own) & (np.asarray(plan.server_mode) == SEQUENTIAL)[..., None],
-            plan.local_steps,
-            "local_steps",
-            f"-1 or the workload's {own} under a sequential server",
-        )
+    own = parameters.costs.local_steps
+    refuse(
+        (_taken(parameters, plan) != own) & (np.asarray(plan.server.server_mode) == SEQUENTIAL)[..., None],
+        plan.local_steps,
+        "local_steps",
+        f"-1 or the workload's {own} under a sequential server",
+    )
 
 
 LOCAL_STEPS = Decision(
     name="local_steps",
-    fields=_FIELDS,
+    fields=plan_fields("local_steps"),
     parts=(
         Part(
             "local_steps",

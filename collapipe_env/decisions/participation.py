@@ -26,14 +26,14 @@ def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: flo
 
 def _closed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:
     # Where devices come and go, clusters that cannot hold the encoder sit out, see below.
-    check = stays_neutral if parameters.idle_round_s is None else _allowed
+    check = _allowed if parameters.may_sit_out else stays_neutral
     check(row, parameters, plan, slack)
 
 
 def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> None:
     """Refuse rounds in which nobody takes part, or others sit out than have to where that is not open."""
     given, able = np.asarray(plan.participates), able_clusters(parameters, state)
-    if "participation" not in parameters.opened and parameters.idle_round_s is not None:
+    if "participation" not in parameters.opened and parameters.may_sit_out:
         refuse(
             given != able,
             given,

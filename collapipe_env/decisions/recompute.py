@@ -7,17 +7,15 @@ from functools import partial
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.physics.allocation import Allocation, said
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.decision import Decision, Part, plan_fields
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, other_memory_caps
 
-_FIELDS = plan_fields("recompute")
-
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
-    given = said(plan, "recompute", _FIELDS["recompute"])
+    given = plan.said("recompute")
     chosen = np.where(given < 0, parameters.costs.training_memory.recompute, given)
     return np.asarray(2.0 * chosen - 1.0, dtype=np.float64)
 
@@ -29,7 +27,7 @@ def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: flo
 
 RECOMPUTE = Decision(
     name="recompute",
-    fields=_FIELDS,
+    fields=plan_fields("recompute"),
     parts=(
         Part(
             "recompute",

@@ -20,22 +20,20 @@ _NAMES = ", ".join(SCHEDULES[choice] for choice in SCHEDULE_CHOICES)
 
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
-    if plan.schedule is None:
-        return np.full(np.shape(plan.micro_batches), -1.0)
-    place = np.argmax(np.asarray(plan.schedule)[..., None] == np.array(SCHEDULE_CHOICES), axis=-1)
+    place = np.argmax(np.asarray(plan.schedules.schedule)[..., None] == np.array(SCHEDULE_CHOICES), axis=-1)
     return spread(place, len(SCHEDULE_CHOICES))
 
 
 def _encode_caps(parameters: Parameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
-    if plan.schedule is None:
-        return np.full(np.shape(plan.blocks), -1.0)
     M = np.asarray(plan.micro_batches)[..., None]
-    return np.where(_read(plan), 2.0 * (np.asarray(plan.caps) - 1) / np.maximum(M - 1, 1) - 1.0, -1.0)
+    return np.where(
+        _read(plan), 2.0 * (np.asarray(plan.schedules.caps) - 1) / np.maximum(M - 1, 1) - 1.0, -1.0
+    )
 
 
 def _read(plan: Allocation) -> Array:
     """Slots whose caps are read (..., N, K), bool: those with blocks, unless under GPipe."""
-    return (np.asarray(plan.blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
+    return (np.asarray(plan.blocks) > 0) & (np.asarray(plan.schedules.schedule) != GPIPE)[..., None]
 
 
 def _known(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001

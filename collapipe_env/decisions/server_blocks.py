@@ -25,9 +25,7 @@ from collapipe_env.simulator.state import Parameters, SystemState
 
 def _kept(plan: Allocation) -> Array:
     """Blocks of the server (..., N), 0 for clusters that sit out."""
-    if plan.server_blocks is None:
-        return np.zeros(np.shape(plan.micro_batches), dtype=np.int64)
-    return np.where(players(plan), plan.server_blocks, 0)
+    return np.where(players(plan), plan.server.server_blocks, 0)
 
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
@@ -64,15 +62,11 @@ def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> N
     sequential = (mode == SEQUENTIAL)[..., None]
     M = np.asarray(plan.micro_batches)
     refuse(sequential & (M != 1), M, "micro_batches", "1 under a sequential server")
-    if plan.schedule is not None:
-        kind = np.asarray(plan.schedule)
-        refuse(
-            (mode >= 0)[..., None] & (kind == ASYNC),
-            kind,
-            "schedule",
-            "a synchronous one under split training",
-        )
-        refuse(sequential & (kind != GPIPE), kind, "schedule", "0 (gpipe) under a sequential server")
+    kind = np.asarray(plan.schedules.schedule)
+    refuse(
+        (mode >= 0)[..., None] & (kind == ASYNC), kind, "schedule", "a synchronous one under split training"
+    )
+    refuse(sequential & (kind != GPIPE), kind, "schedule", "0 (gpipe) under a sequential server")
     offered = parameters.server.memory_bytes
     needed = np.asarray(server_memory(parameters.server, plan))
     over = ~np.asarray(fits(needed, offered, SLACK))

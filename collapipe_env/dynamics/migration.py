@@ -20,7 +20,7 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
-from collapipe_env.simulator.costs import seconds_per_bit
+from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.process_registry import leaves_clusters_short
 from collapipe_env.simulator.round import RoundCosts, Terms
@@ -111,8 +111,7 @@ def holders_of(plan: Allocation, blocks: int) -> Array:
         blocks: Encoder depth ``L``.
     """
     own = plan.blocks
-    plain = plan.stage is None and plan.chunks is None and plan.server_blocks is None
-    if not plain or type(own) is not np.ndarray or own.ndim != 3:
+    if not plan.is_plain or type(own) is not np.ndarray or own.ndim != 3:
         return block_holders(plan, blocks)
     return holder_rows(loop_array(own, np.int64), blocks)
 
@@ -174,7 +173,7 @@ def _of_players(change: Handover, plays: Array) -> Handover:
 
 def phase_times(
     parameters: Parameters, state: SystemState, allocation: Allocation, change: Handover
-) -> MovingTimes:
+) -> PhaseTimes:
     """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere.
 
     Args:

@@ -13,7 +13,7 @@ from collapipe_env.physics.replication import (
     replica_hosts,
     replica_times,
 )
-from collapipe_env.simulator.costs import seconds_per_bit
+from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -30,7 +30,6 @@ def replica_terms(
         parameters: Scalars of the scenario, with terms of replication.
     """
     terms = parameters.replication
-    assert terms is not None
     kind = kinds_of(parameters, allocation)
     xp = namespace(kind, costs.delay)
     if not bool(xp.any(kind != NO_REPLICAS)):
@@ -62,13 +61,9 @@ def kinds_of(parameters: Parameters, allocation: Allocation) -> Array:
         parameters: Scalars of the scenario, with terms of replication.
     """
     terms = parameters.replication
-    assert terms is not None
     xp = namespace(allocation.micro_batches)
     none = xp.zeros_like(allocation.micro_batches)
     kind = none + terms.kind
-    if allocation.schedule is not None:
-        stopped = (allocation.schedule == ASYNC) | (allocation.schedule == INTERLEAVED)
-        kind = xp.where(stopped, none, kind)
-    if allocation.server_mode is not None:
-        kind = xp.where((allocation.server_mode == SEQUENTIAL)[..., None], none, kind)
-    return xp.where(players(allocation), kind, none)
+    schedule, sequential = allocation.schedules.schedule, allocation.server.server_mode == SEQUENTIAL
+    stopped = (schedule == ASYNC) | (schedule == INTERLEAVED) | sequential[..., None]
+    return xp.where(players(allocation) & ~stopped, kind, none)

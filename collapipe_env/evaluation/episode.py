@@ -146,9 +146,7 @@ def play_episode(
         energy_ratio=budgets_used(energy, granted).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
-        server_blocks=max(
-            0 if a.server_blocks is None else int(np.max(a.server_blocks)) for a in allocations
-        ),
+        server_blocks=max(int(np.max(a.server.server_blocks)) for a in allocations),
         server_energy_ratio=on_server / granted_server,
         samples=_ability(env.learner, "written_samples", "writes no samples")(samples) if samples else [],
         **columns,

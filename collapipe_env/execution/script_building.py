@@ -13,11 +13,11 @@ from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript, RoundScript, StageScript
 from collapipe_env.ground.arrays import FloatArray, IntArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import COMMON, SCHEDULES, SEQUENTIAL
+from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
-from collapipe_env.simulator.costs import seconds_per_bit
+from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
@@ -36,7 +36,7 @@ def round_script(record: RoundRecord, row: int, parameters: Parameters) -> Round
             hops, a sequential server.
     """
     costs = record.costs
-    mode = COMMON if record.allocation.server_mode is None else int(record.allocation.server_mode[row])
+    mode = int(record.allocation.server.server_mode[row])
     clusters = tuple(
         cluster_script(
             costs,
@@ -85,8 +85,7 @@ def cluster_script(
         AllocationError: If the plan has something that is not executed; see :func:`round_script`.
     """
     plan, n = costs.allocation, at[1]
-    schedule = 0 if plan.schedule is None else int(plan.schedule[at])
-    mode = COMMON if plan.server_mode is None else int(plan.server_mode[at[0]])
+    schedule, mode = int(plan.schedules.schedule[at]), int(plan.server.server_mode[at[0]])
     _refuse(n, schedule, mode, half_duplex)
     if local_steps is None:
         own = parameters.costs.local_steps if costs.local_steps is None else costs.local_steps[at]
@@ -158,21 +157,19 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
     plan, e = costs.allocation, costs.elements
     split = script.schedule == "zb-h1"
     leaders, groups = _stages(costs, at)
-    v = 1
-    if plan.chunks is not None and script.schedule == "interleaved":
-        v = int(plan.chunks[at])
+    v = int(plan.schedules.chunks[at]) if script.schedule == "interleaved" else 1
     held = on_host(plan.device_blocks)[at][leaders]
     chunks = _chunks(held, v)
     total = int(held.sum())
-    server_blocks = 0 if plan.server_blocks is None else int(plan.server_blocks[at])
+    server_blocks = int(plan.server.server_blocks[at])
+    shares = on_host(plan.groups.sample_share)[at]
     stages = []
     for s, k in enumerate(leaders):
         weight = float(e.compute_weight[at][k]) if split and e.compute_weight is not None else 0.0
-        share = (1.0,) if plan.sample_share is None else on_host(plan.sample_share)[at][groups[s]].tolist()
         stages.append(
             StageScript(
                 devices=tuple(int(d) + 1 for d in groups[s]),
-                shares=tuple(share),
+                shares=tuple(shares[groups[s]].tolist()),
                 chunks=chunks[s],
                 order=(),
                 forward_s=float(e.compute_forward[at][k]),
@@ -213,10 +210,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
 def _stages(costs: RoundCosts, at: tuple[int, int]) -> tuple[IntArray, list[IntArray]]:
     """Return the lead device of each stage in pipeline order (S,), and all its devices, the lead first."""
     leaders = np.flatnonzero(on_host(costs.graph.leader)[at])
-    stage = costs.allocation.stage
-    if stage is None:
-        return leaders, [leaders[s : s + 1] for s in range(len(leaders))]
-    slots = on_host(stage)[at]
+    slots = on_host(costs.allocation.groups.stage)[at]
     leaders = leaders[np.argsort(slots[leaders])]
     return leaders, [np.flatnonzero(slots == slots[k]) for k in leaders]
 
@@ -237,9 +231,9 @@ def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) 
     """Return the script with its orders; under ``zb-h1`` those with the shortest local step."""
     plan, M = costs.allocation, script.micro_batches
     caps = [M] * len(script.stages)
-    if plan.caps is not None and script.schedule != "gpipe":
+    if script.schedule != "gpipe":
         slots = on_host(plan.blocks)[at] > 0
-        caps = on_host(plan.caps)[at][slots].tolist()
+        caps = on_host(plan.schedules.caps)[at][slots].tolist()
     v = len(script.stages[0].chunks)
     if script.schedule != "zb-h1":
         return _ordered(script, stage_orders(script.schedule, caps, M, v), None)

@@ -8,12 +8,12 @@ import numpy as np
 
 from collapipe_env.feasibility.priced_segments import cheapest_segments
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.links import plan_graph
-from collapipe_env.physics.overheads import launch_time, update_time
+from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -23,14 +23,10 @@ from collapipe_env.simulator.state import SystemState
 POWER_LEVELS = 6
 """Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""
 
-RARELY = 1e-3
-"""Average number of blocks below which a device works too rarely to estimate its use per block."""
-
 BANDWIDTH_STEPS = 12
-REFINEMENTS = 2
 INTERFERENCE_STEPS = 2
 
-SHARPNESS = 8.0
+SHARPNESS = 16.0
 """Prices are energy uses to this power, so that almost only the largest use counts."""
 
 LEAST_PRICE = 1e-9
@@ -39,14 +35,8 @@ LEAST_PRICE = 1e-9
 PRIOR = 6.0
 """Weight of the uses of computing alone in the first prices, in rounds."""
 
-FEWEST_PRICED, MOST_PRICED, PRICED = 32, 192, 4096
-"""Fewest and most counted rounds of a system in the search with prices, and their total over all systems."""
-
-CLOSE = 1.1
-"""A use within this factor of the known lower bound is not searched further."""
-
-WORK = 400_000_000
-"""Most elementary steps of the search with prices; huge systems that need more go without it."""
+FEWEST_ROUNDS, MOST_ROUNDS, PLAYED = 32, 192, 4096
+"""Fewest and most counted rounds of a system, and their total over all systems."""
 
 
 class EnergySearch:
@@ -74,9 +64,9 @@ class EnergySearch:
         self._passes = float(costs.local_steps * self._micro_batches)
         extra = parameters.overheads
         launches = compute_time(
-            self._passes, launch_time(1.0, extra.block_cycles, state.clock), costs.backward_over_forward
+            self._passes, cycles_time(1.0, extra.block_cycles, state.clock), costs.backward_over_forward
         )
-        launches = launches + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
+        launches = launches + costs.local_steps * cycles_time(1.0, extra.update_cycles, state.clock)
         # Budget use of one block's computing (S F, N, K).
         self._block_use: FloatArray = (
             state.compute_power * (work / state.speed + launches) / state.budget[:, :, 1:]
@@ -86,12 +76,6 @@ class EnergySearch:
         # The search is for a system's median episode: in the worst ones a single deep fade dominates.
         per_system = self._uplink_use.reshape(sample.systems, -1, parameters.clusters)
         self._uplink_of_system: FloatArray = np.median(per_system, axis=1)
-        self._shares, _ = self._fill(sample.mean(self._block_use))
-        # Lower bound: no plan needs less, even one that waits for the lowest loads.
-        _, self._computing = self._fill(
-            self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:]).min(axis=1)
-        )
-        self._needed = np.maximum(self._computing, self._uplink_of_system)
 
     def bound(self) -> FloatArray:
         """Energy over budget of each cluster's worst node (E, N) that no plans of the search fall below.
@@ -99,28 +83,41 @@ class EnergySearch:
         It counts the uplinks and computing in the rounds of the lowest loads, and none of the links between
         devices: no plan need be tried.
         """
-        computing = np.repeat(self._computing, len(self._uplink_use) // self.sample.systems, axis=0)
-        return np.maximum(computing, self._uplink_use)
+        sample = self.sample
+        by_round = self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:])
+        _, computing = self._fill(by_round.min(axis=1))
+        episodes = len(self._uplink_use) // sample.systems
+        return np.maximum(np.repeat(computing, episodes, axis=0), self._uplink_use)
 
     def least_use(self) -> FloatArray:
-        """Energy over budget of each node, averaged over each episode's rounds (E, N, K+1)."""
-        best = self._mixed()
-        undecided = self._undecided(best)
-        systems = np.flatnonzero(undecided.any(axis=-1))
-        rounds = self._affordable_rounds(len(systems)) if len(systems) else 0
-        if rounds > 0:
-            priced = self._priced(systems, rounds)
-            better = undecided[systems] & (priced.max(axis=-1) < best[systems].max(axis=-1))
-            best[systems] = np.where(better[..., None], priced, best[systems])
+        """Energy over budget of each node, averaged over each episode's rounds (E, N, K+1).
+
+        Each round's plan is the cheapest at energy prices. Prices follow the uses so far, which lowers the
+        largest; plans follow the channels and loads. Half as many further rounds are played first, uncounted,
+        to find the prices.
+        """
+        S, F = self.sample.systems, self.sample.rounds
+        rounds = max(min(max(FEWEST_ROUNDS, PLAYED // S), MOST_ROUNDS) // F, 1) * F
+        computing = self.sample.mean(self._block_use)
+        blocks, _ = self._fill(computing)
+        average = np.concatenate((self._uplink_of_system[..., None], blocks * computing), axis=-1)
+        total = np.zeros(average.shape)
+        links = [self._link_joules(self.sample.state[f::F]) for f in range(F)]
+        before = rounds // 2
+        for t in range(before + rounds):
+            f = t % F
+            rows = np.arange(f, S * F, F)
+            price = (average / average.max(axis=-1, keepdims=True)) ** SHARPNESS + LEAST_PRICE
+            use = self._play(rows, self._cheapest(rows, links[f], price))
+            use[..., 0] += self._uplink_of_system
+            average += (use - average) / (t + PRIOR)
+            if t >= before:
+                total += use
         # The episodes of a system differ only in their uplinks.
-        episodes = len(self._uplink_use) // self.sample.systems
-        best = np.repeat(best, episodes, axis=0)
+        episodes = len(self._uplink_use) // S
+        best: FloatArray = np.repeat(total / rounds, episodes, axis=0)
         best[..., 0] += self._uplink_use - np.repeat(self._uplink_of_system, episodes, axis=0)
         return best
-
-    def _undecided(self, use: FloatArray) -> BoolArray:
-        """Clusters (S, N) over budget whose uses (S, N, K+1) are well above the known lower bound."""
-        return np.asarray(use.max(axis=-1) > np.maximum(1.0, CLOSE * self._needed))
 
     def _split_bandwidth(self) -> FloatArray:
         """Use of each CU's budget by its uplink (E, N), with shares of the band that equalise these uses.
@@ -175,42 +172,9 @@ class EnergySearch:
         level = ((L - before) / np.cumsum(rate[..., ::-1], axis=-1)[..., ::-1]).max(axis=-1)
         return np.minimum(cap, level[..., None] / block_use), level
 
-    def _mixed(self) -> FloatArray:
-        """Uses (S, N, K+1) when the plans of rounds are roundings of the devices' average blocks."""
-        everything = np.arange(len(self._block_use))
-        computing = self.sample.mean(self._block_use)
-        shares, best = self._shares, np.full((*self._needed.shape, computing.shape[-1] + 1), np.inf)
-        for _ in range(REFINEMENTS + 1):
-            use = self.sample.mean(self._play(everything, self._rounded(shares)))
-            use[..., 0] += self._uplink_of_system
-            better = use.max(axis=-1) < best.max(axis=-1)
-            best = np.where(better[..., None], use, best)
-            if not self._undecided(best).any():
-                break
-            # The use per block measured in play includes transmissions.
-            seen = use[..., 1:] / np.maximum(shares, RARELY)
-            known = (shares > RARELY) & (seen > 0.0)
-            shares, _ = self._fill(np.where(known, seen, computing))
-        return best
-
-    def _rounded(self, shares: FloatArray) -> IntArray:
-        """Whole blocks in every round (S F, N, K): each share rounded up or down, with the right mean.
-
-        Systematic rounding. Cumulative sums are cut to multiples of a power of two, as the offsets are. The
-        arithmetic is therefore exact, and no device gets more than its memory holds.
-        """
-        L, F = self.parameters.costs.blocks, self.sample.rounds
-        total = np.rint(np.cumsum(shares, axis=-1) * 2.0**20) * 2.0**-20
-        total[..., -1] = L
-        total = np.concatenate((np.zeros((*total.shape[:-1], 1)), total), axis=-1)
-        offset = (np.arange(F) + 0.5) / F
-        blocks = np.diff(np.floor(total[:, None] + offset[:, None, None]), axis=-1)
-        return blocks.astype(np.int64).reshape(-1, *shares.shape[1:])
-
     def _play(self, rows: IntArray, blocks: IntArray) -> FloatArray:
         """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds."""
-        state = self.sample.state if len(rows) == len(self._block_use) else self.sample.state[rows]
-        clusters = blocks.shape[:-1]
+        state, clusters = self.sample.state[rows], blocks.shape[:-1]
         allocation = Allocation(
             blocks=blocks,
             micro_batches=np.full(clusters, self._micro_batches),
@@ -278,40 +242,6 @@ class EnergySearch:
         """
         radios = self.parameters.radio_power
         return float(radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w)
-
-    def _affordable_rounds(self, systems: int) -> int:
-        """Rounds to play at prices for some systems, a multiple of the sampled ones; 0 for no search."""
-        L = self.parameters.costs.blocks
-        most = WORK // (systems * self._cap[0].size * L * min(int(self._cap.max()), L))
-        F = self.sample.rounds
-        wanted = min(max(FEWEST_PRICED, F, PRICED // systems), MOST_PRICED)
-        return int(min(wanted, most) // F * F)
-
-    def _priced(self, systems: IntArray, rounds: int) -> FloatArray:
-        """Uses (P, N, K+1) of the given systems when each round's plan is the cheapest at energy prices.
-
-        Prices follow the uses so far, which lowers the largest; plans follow the channels and loads. Half as
-        many further rounds are played first, uncounted, to find the prices.
-
-        Args:
-            rounds: Rounds to count, a multiple of the sampled ones.
-        """
-        F, uplinks = self.sample.rounds, self._uplink_of_system[systems]
-        computing = (self._shares * self.sample.mean(self._block_use))[systems]
-        average = np.concatenate((uplinks[..., None], computing), axis=-1)
-        total = np.zeros(average.shape)
-        links = [self._link_joules(self.sample.state[systems * F + f]) for f in range(F)]
-        before = rounds // 2
-        for t in range(before + rounds):
-            f = t % F
-            rows = systems * F + f
-            price = (average / average.max(axis=-1, keepdims=True)) ** SHARPNESS + LEAST_PRICE
-            use = self._play(rows, self._cheapest(rows, links[f], price))
-            use[..., 0] += uplinks
-            average += (use - average) / (t + PRIOR)
-            if t >= before:
-                total += use
-        return total / rounds
 
     def _link_joules(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
         """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without."""

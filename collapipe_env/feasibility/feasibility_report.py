@@ -104,18 +104,15 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     equal scenarios have equal reports.
 
     In these episodes the search minimises the largest time-average of energy over budget in each cluster. The
-    uplink's bandwidth is split once per episode, to equalise the CUs' uses. The average number of blocks on
-    each device equalises the devices' energy, and the plans of rounds are roundings of these averages. Where
-    this does not meet the budgets, and may not be the best possible, plans follow the channels: in each round
-    the cheapest segments at prices that rise with the energy used so far. Powers are the lowest, or under
-    ``arq`` the best of a few.
+    uplink's bandwidth is split once per episode, to equalise the CUs' uses. Segments are the cheapest in each
+    round, at prices that rise with the energy used so far. Powers are the lowest, or under ``arq`` the best
+    of a few.
 
     The report is about what plans can achieve, not about a policy. A policy that meets the budgets in the
     long run still begins with empty queues, and has used a few per cent more than its budgets after 100
     rounds. Near the border, a policy is therefore over budget in far more episodes than
     :attr:`FeasibilityReport.share` says (figures: ``modelling_notes.md``). The search can also miss existing
-    plans: in episodes in which devices spend most of their energy on the radio, the least use may come out a
-    few per cent too high.
+    plans: the least use may come out a few per cent too high.
 
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.

@@ -37,6 +37,7 @@ def _log1p(x: Any) -> Any:
     return number
 
 
+<<<<<<< HEAD
 @overload(arrays.log, strict=False)
 def _log(x: Any) -> Any:
     if not _is_number(x):
@@ -63,6 +64,14 @@ def _sqrt(x: Any) -> Any:
     if not _is_number(x):
         return None
     return lambda x: math.sqrt(x)
+=======
+@overload(arrays.hypot, strict=False)
+def _hypot(x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
+    if not _is_number(x):
+        return None
+    # For lengths in metres: faster than the C library's hypot, which also handles squares that overflow.
+    return lambda x, y: math.sqrt(x * x + y * y)
+>>>>>>> w-plan
 
 
 @overload(arrays.cos_sin_of_turns, strict=False)
@@ -99,6 +108,7 @@ def _where(condition: Any, x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks
     return lambda condition, x, y: x if condition else y
 
 
+<<<<<<< HEAD
 @overload(arrays.possible, strict=False)
 def _possible(condition: Any) -> Any:
     if not _is_number(condition):
@@ -111,14 +121,35 @@ def _at_most(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at t
     if not _is_number(values):
         return None
     return lambda values, bound: min(values, bound)
+=======
+def _of_number(function: Any) -> Any:
+    """The form for numbers of an elementary function of one array."""
+
+    def chosen(x: Any) -> Any:
+        return (lambda x: function(x)) if _is_number(x) else None
+
+    return chosen
+>>>>>>> w-plan
 
 
-@overload(arrays.at_least, strict=False)
-def _at_least(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
-    if not _is_number(values):
-        return None
-    return lambda values, bound: max(values, bound)
+def _of_bound(function: Any) -> Any:
+    """The form for numbers of a bound on the values of an array."""
 
+    def chosen(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
+        return (lambda values, bound: function(values, bound)) if _is_number(values) else None
+
+    return chosen
+
+
+for _array, _number in (
+    (arrays.log, math.log),
+    (arrays.exp, math.exp),
+    (arrays.expm1, math.expm1),
+    (arrays.sqrt, math.sqrt),
+):
+    overload(_array, strict=False)(_of_number(_number))
+overload(arrays.at_most, strict=False)(_of_bound(min))
+overload(arrays.at_least, strict=False)(_of_bound(max))
 
 for _formula in (
     radio.d2d_noise,
@@ -135,14 +166,9 @@ for _formula in (
     radio.survival,
     delay.stage_time,
     delay.hop_time,
-    delay.edge_time,
+    delay.message_time,
     delay.gpipe_step,
-    delay.collection_time,
-    delay.relay_time,
-    delay.upload_time,
     delay.cluster_delay,
-    delay.broadcast_time,
-    delay.round_delay,
     energy.compute_time,
     energy.device_airtime,
     energy.cu_airtime,
@@ -155,9 +181,14 @@ for _formula in (
     motion.paused,
     motion.seconds_inside,
     motion.leaves_on_leg,
+<<<<<<< HEAD
     motion.correlated,
     overheads.launch_time,
     overheads.update_time,
+=======
+    motion.weights_of,
+    overheads.cycles_time,
+>>>>>>> w-plan
     overheads.latency_of_chain,
     memory.device_memory,
     memory.fits,

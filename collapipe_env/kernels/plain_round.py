@@ -1,32 +1,27 @@
 """Costs of plain plans, row by row: one device a stage, GPipe, only the decoder on the server.
 
-The loop walks a plan's chain hop by hop, whereas the general form,
-:func:`collapipe_env.simulator.costs.round_costs`, looks at all pairs of nodes. Both use the same formulas
+The loop walks a plan's chain hop by hop, whereas the general form
+(:mod:`collapipe_env.simulator.general_costs`) looks at all pairs of nodes. Both use the same formulas
 (:mod:`collapipe_env.kernels.formulas`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled, inlined
+from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan, System
 from collapipe_env.physics.delay import (
-    broadcast_time,
     cluster_delay,
-    collection_time,
-    edge_time,
     gpipe_step,
     hop_time,
-    relay_time,
-    round_delay,
+    message_time,
     stage_time,
-    upload_time,
 )
 from collapipe_env.physics.energy import (
     circuit_energy,
@@ -38,7 +33,7 @@ from collapipe_env.physics.energy import (
     radio_power,
 )
 from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
+from collapipe_env.physics.overheads import cycles_time, latency_of_chain
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
     d2d_noise,
@@ -55,98 +50,6 @@ from collapipe_env.physics.radio import (
     usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
-
-
-class PlainPlan(NamedTuple):
-    """A plan's arrays, as :class:`~collapipe_env.physics.allocation.Allocation` names them.
-
-    ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none if no decision is open, the first one if only
-    recomputation is open, otherwise all of them.
-    """
-
-    blocks: IntArray
-    micro_batches: IntArray
-    bandwidth: FloatArray
-    device_power: FloatArray
-    cu_power: FloatArray
-    opened: FloatArray
-
-
-class System(NamedTuple):
-    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them."""
-
-    uplink_gain: FloatArray
-    d2d_gain: FloatArray
-    cross_gain: FloatArray
-    speed: FloatArray
-    clock: FloatArray
-    compute_power: FloatArray
-    budget: FloatArray
-    server_share: FloatArray
-
-
-class OpenedRows(NamedTuple):
-    """Rows of opened decisions.
-
-    ``other_setting`` is 1 where a cluster takes the other setting of recomputation, ``local_steps`` is
-    ``H_n``, and ``counted`` is -1 where a cluster takes part, otherwise the ``T_n`` that counts for it [s].
-    """
-
-    other_setting: int
-    local_steps: int
-    counted: int
-
-
-class RoundRows(NamedTuple):
-    """Rows that the loop writes for each round."""
-
-    delay: int
-    broadcast: int
-
-
-class ClusterRows(NamedTuple):
-    """Rows written for each cluster; ``allreduce`` is zero in plain plans, ``latency`` is that of one way."""
-
-    delay: int
-    local_step: int
-    allreduce: int
-    update: int
-    collect: int
-    upload: int
-    relay: int
-    barrier: int
-    survival: int
-    interference: int
-    uplink: int
-    downlink: int
-    server_forward: int
-    server_backward: int
-    latency: int
-
-
-class NodeRows(NamedTuple):
-    """Rows that the loop writes for each node."""
-
-    energy: int
-    energy_ratio: int
-    hop_forward: int
-    hop_backward: int
-
-
-class DeviceRows(NamedTuple):
-    """Rows that the loop writes for each device."""
-
-    memory: int
-    compute_forward: int
-    compute_backward: int
-
-
-# Few arrays with numbered rows rather than one for each name: Numba unpacks each array in every call.
-OPENED = OpenedRows(*range(3))
-ROUND = RoundRows(*range(2))
-CLUSTER = ClusterRows(*range(15))
-NODE = NodeRows(*range(4))
-DEVICE = DeviceRows(*range(3))
 
 
 @compiled
@@ -199,26 +102,26 @@ def plain_round(
             else:
                 _sits_out(plan, e, n, clusters, nodes, devices)
                 clusters[CLUSTER.interference, e, n] = interference
-            slowest = max(slowest, clusters[CLUSTER.delay, e, n])
+            slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
         if c.barrier:
             slowest = _pace(c, plan, e, clusters)
         rate = full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
-        broadcast = broadcast_time(c.broadcast_bits, rate)
-        rounds[ROUND.delay, e] = round_delay(slowest, broadcast) if anybody else c.idle_round_s
+        broadcast = message_time(c.broadcast_bits, rate)
+        rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
         rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
 
 
 @inlined
 def _plays(plan: PlainPlan, e: int, n: int) -> bool:
     """Whether a cluster takes part."""
-    return bool(plan.opened.shape[0] < 3 or plan.opened[OPENED.counted, e, n] < 0.0)
+    return bool(plan.opened.shape[0] == 0 or plan.opened[OPENED.counted, e, n] < 0.0)
 
 
 @inlined
 def _steps(c: Numbers, plan: PlainPlan, e: int, n: int) -> float:
     """Return the local steps ``H_n`` of a cluster that takes part."""
-    several = plan.opened.shape[0] > 2
-    steps: float = plan.opened[OPENED.local_steps, e, n] if several else c.local_steps
+    opened = plan.opened.shape[0] > 0
+    steps: float = plan.opened[OPENED.local_steps, e, n] if opened else c.local_steps
     return steps
 
 
@@ -229,7 +132,7 @@ def _sits_out(
     """Write the rows of a cluster that sits out: zeros, except the delay that counts and a survival of 1."""
     for row in range(clusters.shape[0]):
         clusters[row, e, n] = 0.0
-    clusters[CLUSTER.delay, e, n] = plan.opened[OPENED.counted, e, n]
+    clusters[CLUSTER.cluster_delay, e, n] = plan.opened[OPENED.counted, e, n]
     clusters[CLUSTER.survival, e, n] = 1.0
     for row in range(nodes.shape[0]):
         for node in range(nodes.shape[3]):
@@ -240,7 +143,7 @@ def _sits_out(
 
 
 @inlined
-def _pace_own_steps(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
+def _pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
     """Let local steps wait for all clusters that still take one, and return the longest ``T_n`` [s]."""
     N = clusters.shape[2]
     most = slowest = 0.0
@@ -263,25 +166,8 @@ def _pace_own_steps(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -
             paced = clusters[CLUSTER.local_step, e, n] + clusters[CLUSTER.barrier, e, n]
             collect, upload = clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
             delay = cluster_delay(_steps(c, plan, e, n), paced, collect, upload)
-            clusters[CLUSTER.delay, e, n] = clusters[CLUSTER.relay, e, n] + delay
-        slowest = max(slowest, clusters[CLUSTER.delay, e, n])
-    return slowest
-
-
-@inlined
-def _pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
-    """Let every local step wait for the slowest cluster's, and return the longest ``T_n`` [s]."""
-    if plan.opened.shape[0] > 2 or c.local_steps <= 1.0:
-        return _pace_own_steps(c, plan, e, clusters)
-    longest = slowest = 0.0
-    for n in range(clusters.shape[2]):
-        longest = max(longest, clusters[CLUSTER.local_step, e, n])
-    for n in range(clusters.shape[2]):
-        clusters[CLUSTER.barrier, e, n] = longest - clusters[CLUSTER.local_step, e, n]
-        collect, upload = clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
-        paced = clusters[CLUSTER.relay, e, n] + cluster_delay(c.local_steps, longest, collect, upload)
-        clusters[CLUSTER.delay, e, n] = paced
-        slowest = max(slowest, paced)
+            clusters[CLUSTER.cluster_delay, e, n] = clusters[CLUSTER.relay, e, n] + delay
+        slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
     return slowest
 
 
@@ -349,17 +235,17 @@ def _cluster(
         received[previous] += message
         exponent += failed_ahead + failed_back
         work[k] = stage_time(samples, blocks, c.block_forward_flops, system.speed[e, n, k])
-        work[k] += launch_time(blocks, extra.block_cycles, system.clock[e, n, k])
-        update = max(update, update_time(blocks, extra.update_cycles, system.clock[e, n, k]))
+        work[k] += cycles_time(blocks, extra.block_cycles, system.clock[e, n, k])
+        update = max(update, cycles_time(blocks, extra.update_cycles, system.clock[e, n, k]))
         stages += 1.0
         sum_forward += work[k]
         longest_forward = max(longest_forward, work[k])
-        collection = collection_time(blocks * c.block_payload_bits, to_cu)
+        collection = message_time(blocks * c.block_payload_bits, to_cu)
         collect = max(collect, collection)
         collected += collection
         sent = 0.0
         if c.relay_bits > 0.0:
-            sent = relay_time(blocks * c.relay_bits, _d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
+            sent = message_time(blocks * c.relay_bits, _d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
             relay += sent
         # Airtimes of the collection and of the relay; the hops' are added when the chain is complete.
         nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node] = collection, sent
@@ -378,11 +264,11 @@ def _cluster(
     rate = uplink_rate(beta, cu_power, uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     down = downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
     failed = uplink_failure_exponent(beta, cu_power, uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
-    uplink = edge_time(samples, c.activation_bits, rate)
+    uplink = message_time(samples * c.activation_bits, rate)
     if c.transmissions > 1.0:
         uplink = uplink * expected_transmissions(failed, c.transmissions)
     uplink += extra.edge_message_s
-    downlink = edge_time(samples, c.gradient_bits, down) + extra.edge_message_s
+    downlink = message_time(samples * c.gradient_bits, down) + extra.edge_message_s
     server_forward = samples * c.server_seconds / system.server_share[e] + extra.server_s
     server_backward = BACKWARD_OVER_FORWARD * server_forward
     sum_backward = ratio * sum_forward + downlink + server_backward
@@ -397,7 +283,7 @@ def _cluster(
     latency = latency_of_chain(stages, extra)
     step = gpipe_step(sum_forward + latency, longest_forward, sum_backward + latency, longest_backward, M)
     step += update
-    upload = upload_time(c.update_bits, rate)
+    upload = message_time(c.update_bits, rate)
 
     for node in range(K + 1):
         nodes[NODE.hop_forward, e, n, node] = forward[node]
@@ -412,7 +298,7 @@ def _cluster(
             joules = device_energy(
                 system.compute_power[e, n, k],
                 compute_time(passes, work[k], ratio)
-                + steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
+                + steps * cycles_time(blocks, extra.update_cycles, system.clock[e, n, k]),
                 radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
                 device_airtime(passes, forward[node] + backward[node], collection),
                 radio.receive_w * (passes * received[node] + sent),
@@ -427,7 +313,7 @@ def _cluster(
     joules = cu_energy(cu_power / radio.efficiency, airtime, circuits)
     nodes[NODE.energy, e, n, 0] = joules
     nodes[NODE.energy_ratio, e, n, 0] = joules / system.budget[e, n, 0]
-    clusters[CLUSTER.delay, e, n] = relay + cluster_delay(steps, step, collect, upload)
+    clusters[CLUSTER.cluster_delay, e, n] = relay + cluster_delay(steps, step, collect, upload)
     clusters[CLUSTER.relay, e, n] = relay
     clusters[CLUSTER.barrier, e, n] = 0.0
     clusters[CLUSTER.local_step, e, n] = step

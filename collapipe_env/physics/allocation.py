@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -24,12 +24,27 @@ SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
 
-TOGETHER: tuple[tuple[str, ...], ...] = (
-    ("stage", "sample_share"),
-    ("schedule", "caps", "chunks"),
-    ("server_blocks", "server_mode"),
-)
-"""Optional fields that must be given together; those with a neutral number can be given by themselves."""
+
+class Groups(NamedTuple):
+    """Groups of devices, by the plan's own names; without any, each device with blocks is a stage."""
+
+    stage: Array
+    sample_share: Array
+
+
+class Schedules(NamedTuple):
+    """Schedules of the micro-batches, by the plan's own names; GPipe where a plan names none."""
+
+    schedule: Array
+    caps: Array
+    chunks: Array
+
+
+class ServerPart(NamedTuple):
+    """Server's part of the encoder, by the plan's own names; none, on CollaPipe's own server, by default."""
+
+    server_blocks: Array
+    server_mode: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +54,12 @@ class Allocation(Record):
     Arrays have leading batch axes ``...``, then ``N`` clusters and ``K`` devices (or stage slots).
     CollaPipe's own plans put every segment on one device, run GPipe and train only the decoder on the
     server: they need only the first five fields. The others are extensions for the published systems, which
-    the action box cannot express:
+    the action box cannot express. Each kind has a view that also answers where a plan leaves it out:
 
-    * groups: several devices in a stage, data parallel inside it (VanillaFL, Asteroid);
-    * schedules: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe, XPipe);
-    * split training: the server also runs the encoder's last blocks (SplitFed, PiPar).
+    * :attr:`groups`: several devices in a stage, data parallel inside it (VanillaFL, Asteroid);
+    * :attr:`schedules`: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe,
+      XPipe);
+    * :attr:`server`, split training: the server also runs the encoder's last blocks (SplitFed, PiPar).
 
     Where a scenario opens these decisions, a plan may also set recomputation of activations, participation in
     the round and local steps for each cluster, a cap on each device's clock, and the place of replicas.
@@ -97,7 +113,8 @@ class Allocation(Record):
         plain = self.stage is self.sample_share is self.schedule is None
         if plain and self.caps is self.chunks is self.server_blocks is self.server_mode is None:
             return  # the common case, quickly
-        for names in TOGETHER:
+        for view in (Groups, Schedules, ServerPart):
+            names = view._fields
             given = [name for name in names if getattr(self, name) is not None]
             if given and len(given) < len(names):
                 raise AllocationError(
@@ -108,11 +125,60 @@ class Allocation(Record):
         """Value of a field, its own or one of :attr:`others`; ``None`` where the plan leaves it out."""
         return self.others.get(name, self.__dict__.get(name))
 
+    def said(self, name: str) -> Array:
+        """Value of an own field that has a neutral number, which stands where the plan leaves it out."""
+        value, declared = self.given(name), declarations(Allocation)[name]
+        like = self.device_power if declared.axes == "N K" else self.micro_batches
+        return np.full(np.shape(like), declared.neutral) if value is None else value
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the plan names the devices of its stages."""
+        return self.stage is not None
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the plan names schedules, GPipe or others."""
+        return self.schedule is not None
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the plan names the server's part of the encoder."""
+        return self.server_mode is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the plan has no groups, schedule or split training, so the action box can express it."""
+        return self.stage is None and self.schedule is None and self.server_mode is None
+
+    @property
+    def groups(self) -> Groups:
+        """Slot and share of samples of each device."""
+        if self.is_grouped:
+            return Groups(self.stage, self.sample_share)
+        held, xp = self.blocks > 0, namespace(self.blocks)
+        slots = xp.arange(held.shape[-1], device=getattr(held, "device", None))
+        return Groups(xp.where(held, slots, -1), xp.astype(held, self.device_power.dtype))
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedule and chunks of each cluster, and the caps of its slots."""
+        if self.is_scheduled:
+            return Schedules(self.schedule, self.caps, self.chunks)
+        nothing = 0 * self.micro_batches
+        return Schedules(nothing + GPIPE, 0 * self.blocks, nothing + 1)
+
+    @property
+    def server(self) -> ServerPart:
+        """Blocks of each cluster on the server, and the server's way of training them."""
+        if self.is_split:
+            return ServerPart(self.server_blocks, self.server_mode)
+        nothing = 0 * self.micro_batches
+        return ServerPart(nothing, nothing[..., 0] + COMMON)
+
     @property
     def device_blocks(self) -> Array:
         """Blocks of the stage that each device belongs to (..., N, K), 0 for an idle device."""
-        if self.stage is None:
-            return self.blocks
         return self.per_device(self.blocks)
 
     def per_device(self, slots: Array) -> Array:
@@ -123,6 +189,10 @@ class Allocation(Record):
         slot = xp.where(self.stage < 0, 0, self.stage)
         return xp.where(self.stage < 0, 0, xp.take_along_axis(slots, slot, axis=-1))
 
+    def of_share(self, values: Array) -> Array:
+        """Return values of whole micro-batches (..., N, K) for the samples that each device has of them."""
+        return values if self.sample_share is None else values * self.sample_share
+
     @property
     def node_power(self) -> Array:
         """Transmit powers of the CU and the devices (..., N, K+1) [W]."""
@@ -130,11 +200,6 @@ class Allocation(Record):
         if xp is np:
             return np.concatenate((self.cu_power[..., None], self.device_power), axis=-1)
         return xp.concat((self.cu_power[..., None], self.device_power), axis=-1)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the plan has no groups, schedule or split training, so the action box can express it."""
-        return self.stage is None and self.schedule is None and self.server_mode is None
 
 
 def own_arrays(allocation: Allocation) -> Allocation:
@@ -188,66 +253,26 @@ def stack_allocations(
     Raises:
         AllocationError: If only some of them give a value that has no field of its own.
     """
-    if any(a.stage is not None for a in allocations):
-        allocations = [with_explicit_groups(a) for a in allocations]
-    if any(a.schedule is not None for a in allocations):
-        allocations = [with_explicit_schedule(a) for a in allocations]
-    if any(a.server_mode is not None for a in allocations):
-        allocations = [with_explicit_server(a) for a in allocations]
-    for name, declared in declarations(Allocation).items():
-        if declared.neutral is not None and any(getattr(a, name) is not None for a in allocations):
-            allocations = [with_explicit(a, name) for a in allocations]
-    names = allocations[0].others.keys()
-    for some in (allocation.others.keys() ^ names for allocation in allocations):
+    names = [name for name in declarations(Allocation) if any(a.given(name) is not None for a in allocations)]
+    if any(a.given(name) is None for a in allocations for name in names):
+        allocations = [_explicit(a) for a in allocations]
+    own = allocations[0].others.keys()
+    for some in (allocation.others.keys() ^ own for allocation in allocations):
         if some:
             raise AllocationError(
                 f"{', '.join(sorted(some))}: give it in all plans that are joined, or in none"
             )
-    columns = {k: [getattr(a, k) for a in allocations] for k in declarations(Allocation)}
     return Allocation(
-        **{k: join(v) for k, v in columns.items() if v[0] is not None},
-        others={k: join([a.others[k] for a in allocations]) for k in names},
+        **{name: join([getattr(a, name) for a in allocations]) for name in names},
+        others={name: join([a.others[name] for a in allocations]) for name in own},
     )
 
 
-def with_explicit_groups(allocation: Allocation) -> Allocation:
-    """Fill in the identity ``stage`` and a ``sample_share`` of 1 in a plan with one device in each stage."""
-    if allocation.stage is not None:
-        return allocation
-    slots = np.broadcast_to(np.arange(allocation.blocks.shape[-1]), allocation.blocks.shape)
-    stage = np.where(allocation.blocks > 0, slots, -1)
-    return replace(allocation, stage=stage, sample_share=np.where(stage >= 0, 1.0, 0.0))
-
-
-def with_explicit_schedule(allocation: Allocation) -> Allocation:
-    """Fill in GPipe in a plan that names no schedule."""
-    if allocation.schedule is not None:
-        return allocation
-    return with_schedule(allocation, "gpipe", np.zeros_like(allocation.blocks))
-
-
-def with_explicit_server(allocation: Allocation) -> Allocation:
-    """Fill in CollaPipe's own server in a plan without split training."""
-    if allocation.server_mode is not None:
-        return allocation
-    clusters = allocation.micro_batches.shape
-    return replace(
-        allocation,
-        server_blocks=np.zeros(clusters, dtype=np.int64),
-        server_mode=np.full(clusters[:-1], COMMON),
-    )
-
-
-def with_explicit(allocation: Allocation, name: str) -> Allocation:
-    """Fill in the neutral number of a field that has one, in a plan that does not set it."""
-    return with_values(allocation, {name: said(allocation, name, declarations(Allocation)[name])})
-
-
-def said(allocation: Allocation, name: str, declared: Declared) -> Array:
-    """Value of a field in a plan, or its neutral number everywhere (..., *axes)."""
-    given = allocation.given(name)
-    like = allocation.device_power if declared.axes == "N K" else allocation.micro_batches
-    return np.full(np.shape(like), declared.neutral) if given is None else given
+def _explicit(plan: Allocation) -> Allocation:
+    """The same plan with all of its own fields given."""
+    neutral = [name for name, declared in declarations(Allocation).items() if declared.neutral is not None]
+    views = {**plan.groups._asdict(), **plan.schedules._asdict(), **plan.server._asdict()}
+    return replace(plan, **views, **{name: plan.said(name) for name in neutral})
 
 
 def with_schedule(

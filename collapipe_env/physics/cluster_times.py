@@ -16,8 +16,8 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner
-from collapipe_env.physics.delay import collection_time, edge_time, hop_time, stage_time
-from collapipe_env.physics.overheads import launch_time, update_time
+from collapipe_env.physics.delay import hop_time, message_time, stage_time
+from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
     downlink_rate,
@@ -125,15 +125,15 @@ def cluster_times(
             hop_forward[i, j] = hop_time(bit * B, c.activation_bits) + M * message
             hop_backward[j, i] = hop_time(bit * B, c.gradient_bits) + M * message
             if j == 0:
-                collect[i - 1] = collection_time(c.block_payload_bits, rate)
+                collect[i - 1] = message_time(c.block_payload_bits, rate)
     for k in range(devices):
-        launch[k] = launch_time(1.0, extra.block_cycles, clock[k])
-        update[k] = update_time(1.0, extra.update_cycles, clock[k])
+        launch[k] = cycles_time(1.0, extra.block_cycles, clock[k])
+        update[k] = cycles_time(1.0, extra.update_cycles, clock[k])
         forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k]) + M * launch[k]
         backward[k] = c.backward_over_forward * forward[k]
         weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k]) + M * launch[k]
     rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
-    uplink = edge_time(B, c.activation_bits, rate)
+    uplink = message_time(B * c.activation_bits, rate)
     if c.transmissions > 1.0:
         uplink *= expected_transmissions(
             uplink_failure_exponent(share, power[0], uplink_gain, c.uplink_noise_w, c.waterfall_threshold),
@@ -151,7 +151,7 @@ def cluster_times(
         hop_backward,
         link_bit,
         uplink,
-        edge_time(B, c.gradient_bits, down) + M * extra.edge_message_s,
+        message_time(B * c.gradient_bits, down) + M * extra.edge_message_s,
         server,
         BACKWARD_OVER_FORWARD * server,
         B * c.server_weight_seconds / server_share + M * extra.server_s,

@@ -5,12 +5,11 @@ and downlink, and the server. Their times give, with one formula each,
 
 =====================  ===============================================================================
 ``T_step``             :func:`gpipe_step`: a local step under GPipe
-``T_col``              the largest :func:`collection_time` of a cluster's devices
-``T_up``               :func:`upload_time`
+``T_col``              the largest :func:`message_time` of a cluster's devices to their CU
+``T_up``, ``T_bc``     :func:`message_time` of a cluster's update and of the new model
 ``T_n``                :func:`cluster_delay`: ``H T_step + T_col + T_up``; where CUs forward new weights,
-                       ``T_relay`` more, the sum of a cluster's :func:`relay_time`
-``T_bc``               :func:`broadcast_time`
-``T``                  :func:`round_delay`: ``max_n T_n + T_bc``
+                       ``T_relay`` more, the sum of a cluster's :func:`message_time` to the devices
+``T``                  ``max_n T_n + T_bc``
 =====================  ===============================================================================
 
 Each works on arrays of any library and any shapes that can be broadcast together; compiled loops call the
@@ -46,17 +45,6 @@ def hop_time(seconds_per_bit: Array, bits: Array) -> Array:
     return seconds_per_bit * bits
 
 
-def edge_time(samples: Array, sample_bits: float, rate: Array) -> Array:
-    """Airtime of one micro-batch between CU and base station, ``b A / r`` without repeats [s] ([R]).
-
-    Args:
-        samples: Samples ``b`` of a micro-batch, > 0.
-        sample_bits: Boundary activations (uplink) or gradients (downlink) of one sample [bit].
-        rate: Rate of the link [bit/s], > 0.
-    """
-    return samples * sample_bits / rate
-
-
 def gpipe_step(
     sum_forward: Array,
     longest_forward: Array,
@@ -79,32 +67,17 @@ def gpipe_step(
     return sum_forward + sum_backward + (micro_batches - 1) * (longest_forward + longest_backward)
 
 
-def collection_time(bits: Array, rate: Array) -> Array:
-    """Time to send a device's segment to the CU [s]; ``T_col`` is the largest of a cluster ([R]).
+def message_time(bits: Array, rate: Array) -> Array:
+    """Time of a message without repeats [s] ([R]; relay [X]).
+
+    So long take a micro-batch between CU and base station, a device's segment to the CU (``T_col`` is the
+    largest of a cluster), a segment's new state from the CU to its owner (``T_relay`` is their sum), a
+    cluster's update to the base station (``T_up``), and the new model's broadcast (``T_bc``).
 
     Args:
-        bits: The segment's message [bit], >= 0.
-        rate: Rate from the device to the CU [bit/s], > 0; infinite where nothing is sent.
-    """
-    return bits / rate
-
-
-def upload_time(bits: Array, rate: Array) -> Array:
-    """Time to upload a cluster's update from its CU, ``T_up`` [s] ([R]).
-
-    Args:
-        bits: The cluster's whole update [bit], >= 0.
-        rate: Rate of the CU's uplink [bit/s], > 0.
-    """
-    return bits / rate
-
-
-def relay_time(bits: Array, rate: Array) -> Array:
-    """Time to forward a segment's new state from the CU to its owner [s]; ``T_relay`` is the sum ([X]).
-
-    Args:
-        bits: Message about the segment's new state [bit], >= 0.
-        rate: Rate from the CU to the device [bit/s], > 0; infinite where nothing is sent.
+        bits: The message [bit], >= 0.
+        rate: Rate of the link, of a broadcast that to the weakest CU [bit/s], > 0; infinite where nothing is
+            sent.
     """
     return bits / rate
 
@@ -119,23 +92,3 @@ def cluster_delay(local_steps: Array, step: Array, collect: Array, upload: Array
         upload: ``T_up`` [s].
     """
     return local_steps * step + collect + upload
-
-
-def broadcast_time(bits: Array, rate: Array) -> Array:
-    """Time to broadcast the new model from the base station to all CUs, ``T_bc`` [s] ([R]).
-
-    Args:
-        bits: The model's message [bit], >= 0.
-        rate: Rate to the weakest CU [bit/s], > 0.
-    """
-    return bits / rate
-
-
-def round_delay(slowest: Array, broadcast: Array) -> Array:
-    """Delay of the round, ``T = max_n T_n + T_bc`` [s] ([R]).
-
-    Args:
-        slowest: ``max_n T_n`` [s].
-        broadcast: ``T_bc`` [s].
-    """
-    return slowest + broadcast

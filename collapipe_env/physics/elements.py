@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.records import mapped
-from collapipe_env.physics.delay import collection_time, gpipe_step, relay_time
-from collapipe_env.physics.links import HopTimes, PlanGraph
+from collapipe_env.physics.delay import gpipe_step, message_time
+from collapipe_env.physics.links import PlanGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,34 +66,6 @@ class PipelineElements:
             return xp.where(chosen, times, xp.zeros_like(times))
 
         return mapped(self, kept)
-
-
-def stage_elements(
-    graph: PlanGraph, hops: HopTimes, compute_forward: Array, compute_backward: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Reduce each node's times to its group's times, stored at the group's leader.
-
-    Args:
-        hops: Airtimes by sender.
-        compute_forward: Forward compute time of each device's part (..., N, K) [s].
-        compute_backward: Backward compute time of each device's part (..., N, K) [s].
-
-    Returns:
-        Hop forward, hop backward (..., N, K+1), compute forward, compute backward (..., N, K).
-    """
-    if graph.same_stage is None:
-        return hops.forward, hops.backward, compute_forward, compute_backward
-    xp = namespace(compute_forward)
-
-    def with_cu(times: Array) -> Array:
-        return xp.concat((times[..., :1], graph.per_stage(times[..., 1:])), axis=-1)
-
-    return (
-        with_cu(hops.forward),
-        with_cu(hops.backward),
-        graph.per_stage(compute_forward),
-        graph.per_stage(compute_backward),
-    )
 
 
 def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
@@ -155,20 +127,4 @@ def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: 
         Times (..., N, K) [s], zero for devices that lead no stage.
     """
     xp = namespace(rates_to_cu)
-    return collection_time(device_payload_bits, xp.where(graph.leader, rates_to_cu, xp.inf))
-
-
-def relay_times(graph: PlanGraph, rates_from_cu: Array, device_state_bits: Array) -> Array:
-    """Time to forward each segment's new state from the CU to its owner at the start of a round ([X]).
-
-    The CU is one sender: its messages follow each other. In a group every member gets the whole segment.
-
-    Args:
-        rates_from_cu: Rates CU -> device (..., N, K) [bit/s].
-        device_state_bits: Bits about the new state of each device's stage (..., N, K).
-
-    Returns:
-        Times (..., N, K) [s], zero for devices without blocks.
-    """
-    xp = namespace(rates_from_cu)
-    return relay_time(device_state_bits, xp.where(graph.active, rates_from_cu, xp.inf))
+    return message_time(device_payload_bits, xp.where(graph.leader, rates_to_cu, xp.inf))

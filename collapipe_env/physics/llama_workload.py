@@ -4,6 +4,9 @@ Formulas are [X]: counts of the trained block, like those of :mod:`collapipe_env
 other styles. ``d_kv`` is the width of a token's keys: ``d`` where every head has its own keys, less where
 groups of heads share them (Ainslie et al., 2023, arXiv 2305.13245). Boundary tensors are ``q d`` numbers, as
 in all styles.
+
+Arguments are the model's ``width`` ``d``, its ``feedforward`` width ``d_ff``, ``kv_width`` ``d_kv``,
+``heads`` ``a``, the tokens of a sample ``sequence_length`` ``q``, and the ``rank`` ``r`` of adapters.
 """
 
 from __future__ import annotations
@@ -13,11 +16,6 @@ def llama_weights(width: int, feedforward: int, kv_width: int) -> int:
     """Weights of a block's linear maps, ``2 d^2 + 2 d d_kv + 3 d d_ff``.
 
     Queries and output, keys and values, and the three maps of SwiGLU: gate, up and down.
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        kv_width: Width of keys ``d_kv``.
     """
     return width * (2 * width + 2 * kv_width + 3 * feedforward)
 
@@ -26,9 +24,6 @@ def llama_parameters(width: int, feedforward: int, kv_width: int, *, qkv_bias: b
     """Parameters of a block, :func:`llama_weights` ``+ 2 d``, and ``d + 2 d_kv`` of Qwen2's biases.
 
     Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        kv_width: Width of keys ``d_kv``.
         qkv_bias: Whether queries, keys and values have biases.
     """
     biases = width + 2 * kv_width if qkv_bias else 0
@@ -36,14 +31,7 @@ def llama_parameters(width: int, feedforward: int, kv_width: int, *, qkv_bias: b
 
 
 def llama_weight_flops(width: int, feedforward: int, kv_width: int, sequence_length: int) -> float:
-    """FLOPs of one block's weight gradients for one sample, ``2 q`` times :func:`llama_weights`.
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        kv_width: Width of keys ``d_kv``.
-        sequence_length: Tokens per sample ``q``.
-    """
+    """FLOPs of one block's weight gradients for one sample, ``2 q`` times :func:`llama_weights`."""
     return float(2 * sequence_length * llama_weights(width, feedforward, kv_width))
 
 
@@ -52,12 +40,6 @@ def llama_forward_flops(width: int, feedforward: int, kv_width: int, sequence_le
 
     Shared keys save no products of the attention, because every head's queries meet them. The masked half of
     the scores is counted, as for every other style.
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        kv_width: Width of keys ``d_kv``.
-        sequence_length: Tokens per sample ``q``.
     """
     attention = 4 * sequence_length * sequence_length * width
     return llama_weight_flops(width, feedforward, kv_width, sequence_length) + attention
@@ -81,11 +63,6 @@ def llama_stored_bytes(
     bfloat16 has norms that keep only input and output, 4 d instead of 6 d.
 
     Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        kv_width: Width of keys ``d_kv``.
-        heads: Attention heads ``a``.
-        sequence_length: Tokens per sample ``q``.
         bits: Precision of the stored activations, 16 or 32.
         half_model: Whether the model's weights are bfloat16.
 
@@ -102,12 +79,6 @@ def llama_adapter_parameters(width: int, feedforward: int, kv_width: int, rank: 
     """Parameters of one block's low-rank adapters, ``r (6 d + 2 d_kv + 3 d_ff)``.
 
     There are four: to queries, keys and values together, from the heads, to gate and up together, and down.
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        kv_width: Width of keys ``d_kv``.
-        rank: Rank ``r``.
     """
     maps = (
         (width, width + 2 * kv_width),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, exp
 
@@ -124,7 +124,15 @@ def terms_of_steps(terms: StepTerms, plan: PlanTerms, players: Array, squares: A
 
 
 class CurveTerms(NamedTuple):
-    """Constants that :func:`loss_at` reads."""
+    """Constants that :func:`loss_at` reads.
+
+    Attributes:
+        initial_loss: ``F_0`` [nat].
+        floor_loss: ``F*`` [nat].
+        shape: Exponent of the encoder's part.
+        head_share: ``w``, the head's quick part of the gain.
+        head_speed: ``v``, the speed of that part relative to the encoder's.
+    """
 
     initial_loss: float
     floor_loss: float
@@ -133,36 +141,7 @@ class CurveTerms(NamedTuple):
     head_speed: float
 
 
-class CurveConstants(Protocol):
-    """Interface of the constants of :func:`loss_at`: :class:`CurveTerms`, or all constants of a fit."""
-
-    @property
-    def initial_loss(self) -> float:
-        """``F_0`` [nat]."""
-        ...
-
-    @property
-    def floor_loss(self) -> float:
-        """``F*`` [nat]."""
-        ...
-
-    @property
-    def shape(self) -> float:
-        """Exponent of the encoder's part."""
-        ...
-
-    @property
-    def head_share(self) -> float:
-        """``w``, the head's quick part of the gain."""
-        ...
-
-    @property
-    def head_speed(self) -> float:
-        """``v``, the speed of that part relative to the encoder's."""
-        ...
-
-
-def loss_at(constants: CurveConstants, progress_made: Array) -> Array:
+def loss_at(constants: Any, progress_made: Array) -> Array:
     """Loss after an amount of progress, in nats.
 
     ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is the
@@ -172,6 +151,7 @@ def loss_at(constants: CurveConstants, progress_made: Array) -> Array:
     ``w`` that the head gains ``v`` times as fast, by learning the frequency of each output. [X]
 
     Args:
+        constants: :class:`CurveTerms`, or all constants of a fit.
         progress_made: At least 0, any shape.
     """
     w = constants.head_share

@@ -47,11 +47,11 @@ class Handover(NamedTuple):
     involved: Array
 
 
-class MovingTimes(NamedTuple):
-    """Phase in which moments move.
+class PhaseTimes(NamedTuple):
+    """Phase in which moments or replicas travel.
 
     Attributes:
-        duration: ``T_mig`` (..., N) [s].
+        duration: ``T_mig`` or ``T_rep`` (..., N) [s].
         sent: Airtime of each node (..., N, K+1) [s].
         received: Airtime that each node receives (..., N, K+1) [s].
     """
@@ -77,10 +77,11 @@ def block_holders(allocation: Allocation, blocks: int) -> Array:
     if held.shape[-1] > width:  # chunks: slot after slot, once for each chunk
         chunks = held.shape[-1] // width
         held = xp.any(xp.reshape(held, (*held.shape[:-1], chunks, width)), axis=-2)
-    if allocation.stage is not None:
-        slot = xp.where(allocation.stage < 0, 0, allocation.stage)[..., None, :]
+    if allocation.is_grouped:
+        stage = allocation.groups.stage[..., None, :]
+        slot = xp.where(stage < 0, 0, stage)
         here = xp.take_along_axis(held, xp.broadcast_to(slot, (*held.shape[:-1], slot.shape[-1])), axis=-1)
-        held = here & (allocation.stage >= 0)[..., None, :]
+        held = here & (stage >= 0)
     # Blocks after those of the devices are the server's; a plan without split training has none.
     server = index >= ends[..., None, -1:]
     return concatenate((server, held))
@@ -120,7 +121,7 @@ def handover(before: Array, present: Array, after: Array, moves: bool) -> Handov
     return Handover(moved, leaving, moments, involved)
 
 
-def moving_times(change: Handover, seconds: Array, through_cu: bool) -> MovingTimes:
+def moving_times(change: Handover, seconds: Array, through_cu: bool) -> PhaseTimes:
     """Duration and airtimes of the phase in which moments move.
 
     Directly, senders and receivers serve one message at a time and pairs go in parallel: the phase lasts as
@@ -139,12 +140,12 @@ def moving_times(change: Handover, seconds: Array, through_cu: bool) -> MovingTi
         cu_in, cu_out = xp.sum(up, axis=-1), xp.sum(down, axis=-1)
         duration = xp.where(cu_in > cu_out, cu_in, cu_out)
         sent, received = (cu_out[..., None], up), (cu_in[..., None], down)
-        return MovingTimes(duration, concatenate(sent), concatenate(received))
+        return PhaseTimes(duration, concatenate(sent), concatenate(received))
     times = _airtime(moved, seconds[..., 1:, 1:])
     out, into = xp.sum(times, axis=-1), xp.sum(times, axis=-2)
     duration = xp.max(xp.where(out > into, out, into), axis=-1)
     nothing = xp.zeros_like(duration)[..., None]
-    return MovingTimes(duration, concatenate((nothing, out)), concatenate((nothing, into)))
+    return PhaseTimes(duration, concatenate((nothing, out)), concatenate((nothing, into)))
 
 
 def _airtime(blocks: Array, seconds: Array) -> Array:

@@ -46,26 +46,17 @@ NO_OVERHEADS = Overheads(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Overheads of a scenario in which only FLOPs and bits cost time."""
 
 
-def launch_time(blocks: Array, block_cycles: float, clock: Array) -> Array:
-    """Time that launching a device's forward pass takes for each micro-batch, ``delta o_blk f_ref / f`` [s].
+def cycles_time(blocks: Array, cycles: float, clock: Array) -> Array:
+    """Time that a device spends on its blocks whatever a micro-batch holds, ``delta o f_ref / f`` [s].
+
+    Launches of its forward pass count for each micro-batch, the optimiser's update once in a local step.
 
     Args:
         blocks: Blocks ``delta`` that the device holds, >= 0.
-        block_cycles: ``o_blk f_ref`` [cycle].
+        cycles: ``o f_ref`` of one block, ``block_cycles`` or ``update_cycles`` [cycle].
         clock: ``f``, > 0 [Hz].
     """
-    return blocks * (block_cycles / clock)
-
-
-def update_time(blocks: Array, update_cycles: float, clock: Array) -> Array:
-    """Time of the optimiser's update on a device, once in a local step, ``delta w t_upd f_ref / f`` [s].
-
-    Args:
-        blocks: Blocks ``delta`` that the device holds, >= 0.
-        update_cycles: ``w t_upd f_ref`` [cycle].
-        clock: ``f``, > 0 [Hz].
-    """
-    return blocks * (update_cycles / clock)
+    return blocks * (cycles / clock)
 
 
 def latency_of_chain(stages: Array, overheads: Overheads) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
-from collapipe_env.physics.replication import Replication
+from collapipe_env.physics.replication import NO_REPLICAS, NO_REPLICATION, Replication
 from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed
 from collapipe_env.physics.workload import WorkloadCosts
 
@@ -111,13 +111,13 @@ class Parameters:
             otherwise ``None``.
         budget_period_s: Period of an energy budget [s]; ``None`` where a budget is per round.
         server: Terms on which the server is used.
-        idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; ``None``
-            where all clusters have to take part.
+        idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; 0 where
+            all clusters have to take part.
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
             empty where all clusters take the workload's.
         clock_cap_min: Least cap on a device's clock, over its full clock; 1 where all clocks run free.
-        replication: Terms on which replicas are kept; ``None`` where there are none.
+        replication: Terms on which replicas are kept.
         processes: Settings of the active processes by name, as the scenario lists them.
         opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
     """
@@ -148,12 +148,12 @@ class Parameters:
     other_costs: WorkloadCosts | None = None
     budget_period_s: float | None = None
     server: ServerTerms = FREE_SERVER
-    idle_round_s: float | None = None
+    idle_round_s: float = 0.0
     participation_min: float = 0.0
     local_steps_choices: tuple[int, ...] = ()
     clock_cap_min: float = 1.0
     max_transmissions: int = 16
-    replication: Replication | None = None
+    replication: Replication = NO_REPLICATION
     processes: tuple[tuple[str, Any], ...] = ()
     opened: tuple[str, ...] = ()
 
@@ -193,6 +193,11 @@ class Parameters:
         return self.other_costs
 
     @property
+    def may_sit_out(self) -> bool:
+        """Whether clusters may sit rounds out, by decision or because they cannot hold the encoder."""
+        return self.idle_round_s > 0.0
+
+    @property
     def barrier(self) -> bool:
         """Whether every local step waits for the slowest cluster's: with a common head and several steps."""
         return self.head == "common" and self.most_local_steps > 1
@@ -205,9 +210,13 @@ class Parameters:
     @cached_property
     def prices(self) -> tuple[str, ...]:
         """Names of what may add to the physics of a round: the scenario's terms and processes."""
-        own = {"replicas": self.replication, "migration": self.migration}
-        terms = {"server": self.server.budget_j, **dict(self.processes), **own}
-        return tuple(name for name, own in terms.items() if own is not None)
+        own = {
+            "server": self.server.budget_j < math.inf,
+            "replicas": self.replication.kind != NO_REPLICAS,
+            "migration": self.migration is not None,
+        }
+        others = (name for name, _ in self.processes if name not in own)
+        return (*(name for name, on in own.items() if on), *others)
 
     @property
     def moment_bits(self) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.delay import round_delay
 
 
 def players(allocation: Allocation) -> Array:
@@ -28,6 +27,16 @@ def whole_steps(allocation: Allocation, own: int) -> Array:
     if given is None:
         return 0 * allocation.micro_batches + own
     return namespace(given).where(given < 0, own, given)
+
+
+def taken_steps(allocation: Allocation, own: int, *, decided: bool) -> Array | None:
+    """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them.
+
+    Args:
+        own: ``H`` of the workload.
+        decided: Whether the scenario leaves local steps to schedulers.
+    """
+    return whole_steps(allocation, own) if decided or allocation.local_steps is not None else None
 
 
 def real_steps(allocation: Allocation, own: int) -> Array:
@@ -62,32 +71,18 @@ def waiting_steps(steps: Array, local_step: Array) -> Array:
     return xp.where(waits & (steps > 0.0), together / taken, local_step)
 
 
-def counted_delay(allocation: Allocation, able: Array | None, idle_round_s: float | None) -> Array:
-    """``T_n`` of clusters that sit out (..., N) [s]: 0, or ``T_ref`` for one that cannot hold the encoder.
-
-    Args:
-        able: Clusters that can hold the encoder (..., N), bool; ``None`` if all can.
-        idle_round_s: ``T_ref`` [s]; ``None`` where all clusters have to take part.
-    """
-    xp = namespace(allocation.bandwidth)
-    nothing = xp.zeros_like(allocation.bandwidth)
-    if able is None or idle_round_s is None:
-        return nothing
-    return xp.where(able, nothing, nothing + idle_round_s)
-
-
-def delay_of_round(cluster_delay: Array, broadcast: Array, plays: Array, idle_round_s: float | None) -> Array:
+def delay_of_round(cluster_delay: Array, broadcast: Array, plays: Array, idle_round_s: float) -> Array:
     """Delay of a round, ``T = max_n T_n + T_bc``, or ``T_ref`` if nobody takes part (...) [s].
 
     Args:
-        cluster_delay: ``T_n`` (..., N) [s]; for clusters that sit out, that of :func:`counted_delay`.
+        cluster_delay: ``T_n`` (..., N) [s]; for clusters that sit out, what counts for them.
         broadcast: ``T_bc`` (...) [s].
         plays: Clusters that take part (..., N), bool.
-        idle_round_s: ``T_ref`` [s]; read only where somebody sits out.
+        idle_round_s: ``T_ref`` [s]; 0 where nobody may sit out.
     """
     xp = namespace(cluster_delay)
-    delay = round_delay(xp.max(cluster_delay, axis=-1), broadcast)
-    if idle_round_s is None:
+    delay = xp.max(cluster_delay, axis=-1) + broadcast
+    if idle_round_s == 0.0:
         return delay
     return xp.where(xp.any(plays, axis=-1), delay, xp.zeros_like(delay) + idle_round_s)
 

@@ -163,21 +163,6 @@ def downlink_rate(
     return bandwidth_share * (bandwidth_hz / LN2) * log1p((bs_power / noise_w) * gain)
 
 
-def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
-    """Broadcast rate of the model to the weakest CU, ``W_dl log2(1 + P_bs min_n h_n / (N0 W_dl + I_ext))``.
-
-    Args:
-        bs_power: ``P_bs`` [W].
-        gain: ``h`` (..., N).
-        noise_w: ``N0 W_dl + I_ext`` [W].
-        bandwidth_hz: ``W_dl`` [Hz].
-
-    Returns:
-        Rate (...) [bit/s].
-    """
-    return full_band_rate(bs_power, namespace(gain).min(gain, axis=-1), noise_w, bandwidth_hz)
-
-
 def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
     """Downlink rate with the whole band, ``W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))`` [bit/s].
 

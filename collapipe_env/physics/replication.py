@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics.links import PlanGraph
+from collapipe_env.physics.moves import PhaseTimes
 
 ReplicationKind = Literal["none", "next_stage", "cu"]
 REPLICATION_KINDS: tuple[ReplicationKind, ...] = get_args(ReplicationKind)
@@ -37,18 +38,8 @@ class Replication(NamedTuple):
         return self.block_bits / 8.0
 
 
-class ReplicaTimes(NamedTuple):
-    """Airtimes of replicas after a local step.
-
-    Attributes:
-        duration: ``T_rep`` (..., N) [s].
-        sent: Seconds that each node sends (..., N, K+1) [s], CU first.
-        received: Seconds that each node receives (..., N, K+1) [s].
-    """
-
-    duration: Array
-    sent: Array
-    received: Array
+NO_REPLICATION = Replication(NO_REPLICAS, 0.0)
+"""Terms of a scenario without replicas."""
 
 
 def replica_hosts(graph: PlanGraph, kind: Array) -> Array:
@@ -105,7 +96,7 @@ def kept_bytes(hosts: Array, held_bytes: Array) -> Array:
     return xp.sum(each, axis=-2)
 
 
-def replica_times(hosts: Array, bits: Array, seconds_per_bit: Array) -> ReplicaTimes:
+def replica_times(hosts: Array, bits: Array, seconds_per_bit: Array) -> PhaseTimes:
     """Airtimes of the replicas of one local step.
 
     Args:
@@ -118,4 +109,4 @@ def replica_times(hosts: Array, bits: Array, seconds_per_bit: Array) -> ReplicaT
     each = xp.where(hosts, airtime, xp.zeros_like(airtime))  # links without messages do not count
     by_owner = xp.sum(each, axis=-1)
     nothing = xp.zeros_like(by_owner[..., :1])
-    return ReplicaTimes(xp.max(by_owner, axis=-1), concatenate((nothing, by_owner)), xp.sum(each, axis=-2))
+    return PhaseTimes(xp.max(by_owner, axis=-1), concatenate((nothing, by_owner)), xp.sum(each, axis=-2))

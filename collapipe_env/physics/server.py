@@ -28,7 +28,7 @@ class ServerTerms(NamedTuple):
         pue: Energy of the building over that of its machines, >= 1.
         idle_w: Power of the idle server [W].
         amplifier_efficiency: Emitted over drawn power of the base station's amplifier, ``eta_bs``.
-        budget_j: ``Ebar_BS``, energy budget of a round [J]; ``None`` where energy is free.
+        budget_j: ``Ebar_BS``, energy budget of a round [J]; infinite where energy is free.
         block_state_bytes: State of one block on the server, ``16 w`` in 32 bits [byte].
         block_activation_bytes: Activations of a mini-batch in one block, ``B alpha`` [byte]; the server
             recomputes nothing.
@@ -40,7 +40,7 @@ class ServerTerms(NamedTuple):
     pue: float = 1.0
     idle_w: float = 0.0
     amplifier_efficiency: float = 1.0
-    budget_j: float | None = None
+    budget_j: float = math.inf
     block_state_bytes: float = 0.0
     block_activation_bytes: float = 0.0
 
@@ -100,9 +100,9 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
 
     ``PUE e_flop 3 H_n B s_n Phi_F``, and nothing for a cluster that sits the round out.
     """
-    if allocation.server_blocks is None:
+    if not allocation.is_split:
         return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
-    kept = namespace(allocation.bandwidth).astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    kept = namespace(allocation.bandwidth).astype(allocation.server.server_blocks, allocation.bandwidth.dtype)
     steps = real_steps(allocation, costs.local_steps)
     each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops, steps)
     return _of_players(allocation, kept * each)
@@ -150,13 +150,11 @@ def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
     GPipe. A sequential server has one model and the activations of the one cluster that it serves. Clusters
     that sit the round out need none.
 
-    Args:
-        allocation: A plan with ``server_blocks`` and ``server_mode``.
     """
-    xp = namespace(allocation.bandwidth)
-    kept = _of_players(allocation, xp.astype(allocation.server_blocks, allocation.bandwidth.dtype))
+    xp, server = namespace(allocation.bandwidth), allocation.server
+    kept = _of_players(allocation, xp.astype(server.server_blocks, allocation.bandwidth.dtype))
     each = terms.block_state_bytes + terms.block_activation_bytes
-    sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)
+    sequential = xp.asarray(server.server_mode == SEQUENTIAL)
     blocks = xp.where(sequential, xp.max(kept, axis=-1), xp.sum(kept, axis=-1))
     return blocks * each
 

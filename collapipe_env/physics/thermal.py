@@ -14,7 +14,7 @@ from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time, radio_power
-from collapipe_env.physics.overheads import launch_time, update_time
+from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import real_steps
 from collapipe_env.physics.recomputation import recomputation_terms
@@ -119,12 +119,10 @@ def computing_seconds(parameters: Parameters, allocation: Allocation, speed: Arr
     blocks = xp.astype(allocation.device_blocks, speed.dtype)
     samples = (costs.batch_size / micro_batches)[..., None]
     maths = stage_time(samples, blocks, costs.block_forward_flops, speed)
-    if allocation.sample_share is not None:
-        maths = maths * allocation.sample_share
-    work = maths + launch_time(blocks, extra.block_cycles, clock)
+    work = allocation.of_share(maths) + cycles_time(blocks, extra.block_cycles, clock)
     steps = real_steps(allocation, costs.local_steps)
     ratio = recomputation_terms(parameters, allocation).backward_over_forward
-    updates = update_time(blocks, extra.update_cycles, clock)
+    updates = cycles_time(blocks, extra.update_cycles, clock)
     return compute_time((steps * micro_batches)[..., None], work, ratio) + steps[..., None] * updates
 
 

@@ -34,17 +34,6 @@ def rsrp_gain(rsrp_dbm: Array, epre_dbm: float, antenna_gain_db: float) -> Array
     return 10.0 ** ((rsrp_dbm - epre_dbm - antenna_gain_db) / 10.0)
 
 
-def rsrp_of_gain(gain: Array, epre_dbm: float, antenna_gain_db: float) -> Array:
-    """Reference signal received power of a path gain [dBm]; undoes :func:`rsrp_gain`.
-
-    Args:
-        gain: Path gains, any shape, > 0.
-        epre_dbm: Energy per resource element [dBm].
-        antenna_gain_db: Gain of the base station's antenna [dBi].
-    """
-    return 10.0 * namespace(gain).log10(gain) + epre_dbm + antenna_gain_db
-
-
 def rate_gain(
     rate: Array,
     bandwidth_hz: float,
@@ -83,19 +72,3 @@ def most_clipped_rate(full_hz: float, most_snr: float) -> float:
         most_snr: ``SNR_max``, linear.
     """
     return 0.95 * full_hz * math.log2(1.0 + most_snr)
-
-
-def capacity_rate(bandwidth_share: Array, scale: float, rate: Array) -> Array:
-    """Uplink rate where a measured rate is the capacity of the whole band ([X]), ``R_n = beta_n s r_n``.
-
-    Linear in the share, and power has no influence. The simulator does not use it.
-
-    Args:
-        bandwidth_share: ``beta``, in (0, 1], any shape.
-        scale: ``s``, capacity of the band over the measured rate, >= 0.
-        rate: Measured rates of that shape [bit/s].
-
-    Returns:
-        Rates [bit/s].
-    """
-    return bandwidth_share * (scale * rate)

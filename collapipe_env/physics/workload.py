@@ -3,6 +3,9 @@
 All figures are of the *priced* architecture (`system_model.md` section 2; [R]: the field's standard
 counts, see Korthikanti et al., arXiv 2205.05198, for the activations). They are scalars: the
 architecture is the same for every environment of a batch.
+
+Arguments are the model's ``width`` ``d``, its ``feedforward`` width ``d_ff``, ``heads`` ``a``, and the tokens
+of a sample ``sequence_length`` ``q``.
 """
 
 from __future__ import annotations
@@ -17,13 +20,7 @@ BACKWARD_OVER_FORWARD = 2.0
 
 
 def block_forward_flops(width: int, feedforward: int, sequence_length: int) -> float:
-    """Forward FLOPs of one encoder block for one sample, ``2 q (4 d^2 + 2 d d_ff) + 4 q^2 d``.
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        sequence_length: Tokens per sample ``q``.
-    """
+    """Forward FLOPs of one encoder block for one sample, ``2 q (4 d^2 + 2 d d_ff) + 4 q^2 d``."""
     q, d = sequence_length, width
     return float(2 * q * (4 * d * d + 2 * d * feedforward) + 4 * q * q * d)
 
@@ -33,11 +30,6 @@ def block_weight_flops(width: int, feedforward: int, sequence_length: int) -> fl
 
     The linear maps' share of the backward pass, which schedules with a split backward pass postpone; the
     attention products have no weights (`algorithms.md` section 7).
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        sequence_length: Tokens per sample ``q``.
     """
     return float(2 * sequence_length * (4 * width * width + 2 * width * feedforward))
 
@@ -54,9 +46,6 @@ def stored_activation_bytes(width: int, heads: int, sequence_length: int, bits: 
     both). Derived for ``d_ff = 4 d``.
 
     Args:
-        width: Model width ``d``.
-        heads: Attention heads ``a``.
-        sequence_length: Tokens per sample ``q``.
         bits: Precision of the stored activations, 16 or 32.
 
     Raises:
@@ -80,9 +69,6 @@ def decoder_forward_flops(
 
     Args:
         decoder_blocks: Decoder depth ``L_dec`` (0 for a bare task head).
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        sequence_length: Tokens per sample ``q``.
         outputs: Output classes or target vocabulary ``V_out``.
         positions: Positions ``n`` that reach the output product: ``q`` for a generator or tagger, 1 for
             a head on the pooled sentence.
@@ -97,13 +83,7 @@ def decoder_weight_flops(
 ) -> float:
     """FLOPs of the weight gradients of the server's part for one sample: its linear maps without attention.
 
-    Args:
-        decoder_blocks: As in :func:`decoder_forward_flops`, like all others.
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        sequence_length: Tokens per sample ``q``.
-        outputs: ``V_out``.
-        positions: Positions ``n``.
+    Arguments as for :func:`decoder_forward_flops`.
     """
     d = width
     return float(

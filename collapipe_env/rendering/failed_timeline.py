@@ -47,8 +47,8 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
     add("wait", float(costs.cluster_delay[row].max()))
     add("broadcast", now + float(costs.broadcast[row]))
     device = int(failed.device[at])
-    stage = record.allocation.stage
-    same = [device] if stage is None else np.flatnonzero(stage[at] == stage[at][device]).tolist()
+    stage = record.allocation.groups.stage[at]
+    same = np.flatnonzero(stage == stage[device]).tolist()
 
     def marked(element: Element) -> Element:
         """The element; its label says so if its device, or one of its devices, failed."""

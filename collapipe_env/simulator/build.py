@@ -14,7 +14,7 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.physics.replication import REPLICATION_KINDS, Replication
+from collapipe_env.physics.replication import NO_REPLICATION, REPLICATION_KINDS, Replication
 from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import MOMENTS
 from collapipe_env.physics.workload import (
@@ -117,7 +117,7 @@ def system_parameters(scenario: Scenario) -> Parameters:
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
         server=server_terms(scenario),
-        idle_round_s=usual_round(scenario) if chooses or may_sit_out(scenario) else None,
+        idle_round_s=usual_round(scenario) if chooses or may_sit_out(scenario) else 0.0,
         participation_min=scenario.budgets.participation_min if chooses else 0.0,
         local_steps_choices=scenario.workload.local_steps_choices if opens(scenario, "local_steps") else (),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else 1.0,
@@ -144,7 +144,7 @@ def server_terms(scenario: Scenario) -> ServerTerms:
         pue=values.pue,
         idle_w=values.idle_w,
         amplifier_efficiency=values.amplifier_efficiency,
-        budget_j=values.energy_budget_j,
+        budget_j=math.inf if values.energy_budget_j is None else values.energy_budget_j,
         block_state_bytes=costs.block_state_bytes,
         block_activation_bytes=costs.batch_size * costs.stored_activation_bytes,
     )
@@ -163,11 +163,11 @@ def migration_of(scenario: Scenario) -> Migration | None:
     )
 
 
-def replication_of(scenario: Scenario) -> Replication | None:
-    """A scenario's terms for replicas; ``None`` where there are no replicas."""
+def replication_of(scenario: Scenario) -> Replication:
+    """A scenario's terms for replicas."""
     presence = dict(scenario.dynamics.processes).get("presence")
     if presence is None or presence.replication == "none":
-        return None
+        return NO_REPLICATION
     costs = workload_costs(scenario)
     memory = costs.training_memory
     each = 8.0 * memory.weight_bytes + MOMENTS * memory.kept_moment_bits

@@ -42,16 +42,16 @@ def check_allocation(parameters: Parameters, state: SystemState, allocation: All
         row.check(parameters, allocation, slack)
     # The blocks and the share of a cluster that sits out are not read.
     plays = players(allocation)
-    held_by_server = 0 if allocation.server_mode is None else np.asarray(allocation.server_blocks)
     blocks, expected = allocation.blocks, f"non-negative counts summing to L = {L}"
-    expected += "" if allocation.server_mode is None else ", with the server's blocks"
+    expected += ", with the server's blocks" if allocation.is_split else ""
     # Each count on its own, too: the sum of huge counts may wrap around to L.
     refuse(((blocks < 0) | (blocks > L)).any(axis=-1), blocks, "blocks", expected)
     powers = parameters.power_min_w, parameters.power_max_w
     refuse_outside(allocation, parameters.micro_batch_choices, powers, slack)
     for row in rows:
         row.playable(parameters, state, allocation)
-    refuse((blocks.sum(axis=-1) + held_by_server != L) & plays, blocks, "blocks", expected)
+    together = blocks.sum(axis=-1) + np.asarray(allocation.server.server_blocks)
+    refuse((together != L) & plays, blocks, "blocks", expected)
     refuse(
         ~(allocation.bandwidth >= LEAST_SHARE * (1.0 - slack)) & (plays | ~(allocation.bandwidth >= 0.0)),
         allocation.bandwidth,
@@ -60,7 +60,7 @@ def check_allocation(parameters: Parameters, state: SystemState, allocation: All
     )
     total = np.where(plays, allocation.bandwidth, 0.0).sum(axis=-1)
     refuse(~(total <= 1.0 + slack), total, "bandwidth (sum over clusters)", "at most 1")
-    if allocation.stage is not None:
+    if allocation.is_grouped:
         _check_groups(state, allocation)
     held = allocation.device_blocks
     each = plays[..., None]
@@ -74,7 +74,7 @@ def check_allocation(parameters: Parameters, state: SystemState, allocation: All
         raise AllocationError(
             f"blocks: {place_name(place)} needs {needed[place]:.4g} bytes for its {held[place]} blocks, "
             f"but offers {state.memory_bytes[place]:.4g}; give it fewer blocks"
-            + ("" if allocation.schedule is None else " or a lower cap")
+            + (" or a lower cap" if allocation.is_scheduled else "")
         )
 
 

@@ -48,7 +48,7 @@ class ActionBox:
     def sits_out(self) -> bool:
         """Whether clusters that cannot hold the encoder sit out though participation is not open."""
         p = self.parameters
-        return p is not None and p.idle_round_s is not None and "participation" not in p.opened
+        return p is not None and p.may_sit_out and "participation" not in p.opened
 
     @cached_property
     def terms(self) -> Parameters:
@@ -71,9 +71,7 @@ class ActionBox:
         lead = np.ndim(allocation.blocks) - 2
         allocation = allocation.map(lambda array: np.reshape(array, (-1, *np.shape(array)[lead:])))
         _check_opened(self, allocation)
-        sums = np.sum(allocation.blocks, axis=-1)
-        if allocation.server_blocks is not None:
-            sums = sums + np.asarray(allocation.server_blocks)
+        sums = np.sum(allocation.blocks, axis=-1) + np.asarray(allocation.server.server_blocks)
         plays = players(allocation)
         if np.any(np.asarray(allocation.blocks) < 0) or np.any(plays & (sums != self.blocks)):
             raise AllocationError(
@@ -95,7 +93,7 @@ class ActionBox:
 
 def _check_opened(box: ActionBox, allocation: Allocation) -> None:
     """Refuse values that need a decision that is not open, or that the decision's entries cannot express."""
-    if allocation.stage is not None:
+    if allocation.is_grouped:
         raise AllocationError(
             "the action box cannot express stages of several devices, and orders of devices: play this "
             "allocation through env.unwrapped.step_allocation(allocation)"

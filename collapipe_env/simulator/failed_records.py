@@ -69,7 +69,7 @@ def unscathed(allocation: Allocation, blocks: int) -> FailedRounds:
     """
     R, N, K = allocation.blocks.shape
     nothing = np.zeros((R, N))
-    own = np.broadcast_to(np.arange(K), (R, N, K)) if allocation.stage is None else allocation.stage
+    own = np.broadcast_to(np.arange(K), (R, N, K)) if not allocation.is_grouped else allocation.stage
     return FailedRounds(
         device=np.full((R, N), NOBODY),
         at_s=np.full((R, N), np.inf),

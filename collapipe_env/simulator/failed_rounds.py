@@ -6,8 +6,6 @@ steps and energies.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
@@ -15,7 +13,7 @@ from collapipe_env.physics import energy
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, Replayed, unscathed
-from collapipe_env.simulator.plans_left import PlansLeft, StepPrices
+from collapipe_env.simulator.plans_left import PlansLeft, StepPrices, taking
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -79,9 +77,9 @@ class Failures:
             sent: Seconds that each pair of nodes sends (K+1, K+1) by row and cluster.
         """
         rows, state, steps = rounds.rows, rounds.state, rounds.steps
-        before = round_costs(self.prices.planned[0], state, replace(rounds.plan, local_steps=None))
-        step, rest = _step_and_rest(self.prices.planned[1], state, before)
-        step_after, rest_after = _step_and_rest(self.prices.left[1], state, after)
+        before = round_costs(self.prices.planned, state, taking(1, rounds.plan))
+        step, rest = _step_and_rest(self.prices.planned, state, before)
+        step_after, rest_after = _step_and_rest(self.prices.left, state, after)
         migration = costs.energy[rows] - rest - steps[..., None] * step
         delay, joules = np.zeros_like(costs.cluster_delay), np.zeros_like(costs.energy)
         p = self.prices.parameters.radio_power
@@ -108,13 +106,14 @@ class Failures:
         return Replayed(delay, joules, failed)
 
 
-def _step_and_rest(of_two: Parameters, state: SystemState, one: RoundCosts) -> tuple[FloatArray, FloatArray]:
+def _step_and_rest(
+    parameters: Parameters, state: SystemState, one: RoundCosts
+) -> tuple[FloatArray, FloatArray]:
     """Energy of a local step, and of the rest of a round (R, N, K+1) [J].
 
     Args:
-        of_two: The scenario with two local steps.
         state: The systems (R, ...).
         one: Costs with one local step (R, ...).
     """
-    step = round_costs(of_two, state, one.allocation).energy - one.energy
+    step = round_costs(parameters, state, taking(2, one.allocation)).energy - one.energy
     return step, one.energy - step

@@ -6,12 +6,13 @@ Failures are rare, so clusters with a failure are handled one by one on the host
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation, with_values
+from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation, Groups
 from collapipe_env.physics.moves import block_holders
 from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recovery import (
@@ -25,20 +26,21 @@ from collapipe_env.physics.recovery import (
     rescheduling_transfer,
     within_memory,
 )
-from collapipe_env.physics.replication import kept_bytes
-from collapipe_env.simulator.costs import round_costs, seconds_per_bit
+from collapipe_env.physics.replication import NO_REPLICATION, kept_bytes
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds
+from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
 
 
 class StepPrices:
-    """Scalars of a scenario, terms on which its clusters recover, and prices of single local steps.
+    """Scalars of a scenario, terms on which its clusters recover, and what prices single local steps.
 
     Attributes:
         block_bits: Bits of a block's parts.
-        planned: The scenario with one and with two local steps in which nothing moves before them.
+        planned: The scenario in which nothing moves before the local steps.
         left: The same without replicas.
     """
 
@@ -47,33 +49,15 @@ class StepPrices:
         self.block_bits = bits_of_block(parameters.costs)
         # The moves of a change of plan inside a round are priced by themselves; nothing moves before it. The
         # server works as planned.
-        server = parameters.server._replace(budget_j=None)
-        still = replace(parameters, migration=None, local_steps_choices=(), server=server)
+        server = parameters.server._replace(budget_j=math.inf)
+        self.planned = replace(parameters, migration=None, server=server)
         # The new plan sends no replicas in this round: a second failure counts only in the next.
-        self.planned, self.left = (_of_steps(p) for p in (still, replace(still, replication=None)))
-
-    def one_step(self, state: SystemState, plan: Allocation) -> RoundCosts:
-        """Costs of rounds in which all clusters take one local step, without replicas.
-
-        Args:
-            state: The systems (R, ...).
-            plan: The plans (R, ...).
-        """
-        return round_costs(self.left[0], state, replace(plan, local_steps=None))
+        self.left = replace(self.planned, replication=NO_REPLICATION)
 
 
-def _of_steps(parameters: Parameters) -> tuple[Parameters, Parameters]:
-    """Parameters of the scenario with one and with two local steps."""
-    other = parameters.other_costs
-
-    def taking(steps: int) -> Parameters:
-        return replace(
-            parameters,
-            costs=replace(parameters.costs, local_steps=steps),
-            other_costs=None if other is None else replace(other, local_steps=steps),
-        )
-
-    return taking(1), taking(2)
+def taking(steps: int, plan: Allocation) -> Allocation:
+    """A plan in which all clusters take some local steps."""
+    return replace(plan, local_steps=np.full(plan.micro_batches.shape, steps))
 
 
 class PlansLeft:
@@ -121,16 +105,12 @@ class PlansLeft:
         before, _, _ = costs.phases
         self._begun_s = np.asarray(sum(before.values()))[rows]
         self._step_s = (costs.local_step + sum(costs.terms.step.values()) + costs.barrier)[rows]
-        self._needs: FloatArray = costs.memory[rows]
-        self._hosts: BoolArray | None = None
-        if "replica_hosts" in costs.terms.notes:
-            self._hosts = np.asarray(costs.terms.notes["replica_hosts"][rows])
-            terms = owner.parameters.replication
-            assert terms is not None
-            # The plan after a failure keeps no replicas in this round, so they take no memory.
-            self._needs = self._needs - kept_bytes(
-                self._hosts, terms.block_bytes * np.asarray(self.plan.device_blocks, dtype=np.float64)
-            )
+        held = np.asarray(self.plan.device_blocks, dtype=np.float64)
+        nobody = np.zeros((*costs.memory.shape, held.shape[-1] + 1), dtype=np.bool_)
+        self._hosts: BoolArray = np.asarray(costs.terms.notes.get("replica_hosts", nobody)[rows])
+        # The plan after a failure keeps no replicas in this round, so they take no memory.
+        replicas = kept_bytes(self._hosts, owner.parameters.replication.block_bytes * held)
+        self._needs: FloatArray = costs.memory[rows] - replicas
         # Interference of the old plan: idle devices may have to send later on, but not in this phase.
         self.seconds_per_bit = np.asarray(
             seconds_per_bit(owner.parameters, self.state, self.plan.node_power, costs.interference[rows])
@@ -148,8 +128,7 @@ class PlansLeft:
         """
         owner, sent = self._owner, {}
         blocks, stage = self.plan.blocks.copy(), failed.stage[self.rows]
-        share = None if self.plan.sample_share is None else self.plan.sample_share.copy()
-        power = self.plan.device_power.copy()
+        share, power = self.plan.groups.sample_share.copy(), self.plan.device_power.copy()
         for r, n in self.where:
             row, device = self.rows[r], int(self._device[r, n])
             failed.device[row, n], failed.at_s[row, n] = device, self._at[r, n]
@@ -171,8 +150,7 @@ class PlansLeft:
             power[r, n, joined] = owner.parameters.power_max_w
             before = self.holders[r, n]
             blocks[r, n], stage[r, n] = segments, mine
-            if share is not None:
-                share[r, n] = _dealt(share[r, n], mine)
+            share[r, n] = _dealt(share[r, n], mine)
             after = _holders(segments, mine, before.shape[0])
             moves = replay_transfer if owner.terms.kind == "light" else rescheduling_transfer
             replicas = self._replicas(r, n, done)
@@ -185,10 +163,7 @@ class PlansLeft:
             longest = moving_time(owner.terms.kind, transfer.bits, self.seconds_per_bit[r, n])
             failed.move_s[row, n] = self.rest_s(r, n) + longest
         failed.blocks[self.rows], failed.stage[self.rows] = blocks, stage
-        plan = _with_caps(replace(self.plan, blocks=blocks, device_power=power))
-        if self.plan.stage is not None:
-            plan = replace(plan, stage=stage, sample_share=share)
-        return plan, sent
+        return _changed(self.plan, blocks, power, Groups(stage, share)), sent
 
     def rest_s(self, r: int, n: int) -> float:
         """Time that a migration or a relay of new weights still takes at the failure [s].
@@ -211,7 +186,7 @@ class PlansLeft:
         """
         before = self.holders[r, n]
         found = np.full(before.shape[0], NOBODY)
-        if self._hosts is None or done == 0:
+        if done == 0:
             return found
         device = int(self._device[r, n])
         hosts = np.flatnonzero(self._hosts[r, n, device])
@@ -230,28 +205,30 @@ class PlansLeft:
             The plans (R, ...), and their costs with one local step, not read for dropped rounds.
         """
         for attempt in range(2):
-            one = self._owner.one_step(self.state, plan)
+            one = round_costs(self._owner.left, self.state, taking(1, plan))
             over = (one.memory > self.state.memory_bytes * (1.0 + 1e-9)).any(axis=-1) & (
                 self._device != NOBODY
             )
             over &= ~failed.dropped[self.rows]
             if not over.any():
                 return plan, one
-            if attempt == 0 and plan.caps is not None:
-                plan = replace(plan, caps=np.where(over[..., None], np.minimum(plan.caps, 1), plan.caps))
+            if attempt == 0 and plan.is_scheduled:
+                caps = plan.schedules.caps
+                plan = replace(plan, caps=np.where(over[..., None], np.minimum(caps, 1), caps))
         old, each = self.plan, over[..., None]
-        kept = {"blocks": np.where(each, old.blocks, plan.blocks)}
-        if plan.stage is not None and plan.sample_share is not None and old.sample_share is not None:
-            kept["stage"] = np.where(each, old.stage, plan.stage)
-            kept["sample_share"] = np.where(each, old.sample_share, plan.sample_share)
-        for r, n in np.argwhere(over).tolist():
-            row = self.rows[r]
-            failed.dropped[row, n], failed.credited[row, n] = True, 0
-            failed.move_s[row, n], failed.reset[row, n] = 0.0, False
-            failed.blocks[row, n] = old.blocks[r, n]
-            if old.stage is not None:
-                failed.stage[row, n] = old.stage[r, n]
-        return with_values(plan, kept), one
+        kept = replace(plan, blocks=np.where(each, old.blocks, plan.blocks))
+        if old.is_grouped:
+            pairs = zip(old.groups, plan.groups, strict=True)
+            groups = Groups(*(np.where(each, before, after) for before, after in pairs))
+            kept = replace(kept, **groups._asdict())
+        r, n = np.nonzero(over)
+        at = self.rows[r], n
+        failed.dropped[at], failed.credited[at] = True, 0
+        failed.move_s[at], failed.reset[at] = 0.0, False
+        failed.blocks[at] = old.blocks[r, n]
+        if old.is_grouped:
+            failed.stage[at] = old.groups.stage[r, n]
+        return kept, one
 
     def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
         """Slots of the remaining devices (K,); idle ones take free slots if every stage is one device.
@@ -276,10 +253,8 @@ class PlansLeft:
 
     def _can_go_on(self, r: int, n: int) -> bool:
         """Whether a replay can continue with the cluster's plan."""
-        plan = self.plan
-        if plan.schedule is not None and plan.schedule[r, n] in (ASYNC, INTERLEAVED):
-            return False
-        return plan.server_mode is None or plan.server_mode[r] != SEQUENTIAL
+        goes_on = self.plan.schedules.schedule[r, n] not in (ASYNC, INTERLEAVED)
+        return bool(goes_on and self.plan.server.server_mode[r] != SEQUENTIAL)
 
     def _segments(self, r: int, n: int, stage: IntArray) -> IntArray | None:
         """Blocks of each stage slot after the failure (K,); ``None`` where the remaining devices lack memory.
@@ -322,19 +297,17 @@ class PlansLeft:
         held = np.where(stage >= 0, blocks[:, n, np.maximum(stage, 0)], 0)
         joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
         power[:, n] = np.where(joined, self._owner.parameters.power_max_w, power[:, n])
-        plans = _with_caps(replace(plans, blocks=blocks, device_power=power))
-        if plans.stage is not None and plans.sample_share is not None:
-            slots, share = plans.stage.copy(), plans.sample_share.copy()
-            slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
-            plans = replace(plans, stage=slots, sample_share=share)
-        costs = self._owner.one_step(self.state[np.full(len(found), r)], plans)
+        slots, share = (each.copy() for each in plans.groups)
+        slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
+        plans = _changed(plans, blocks, power, Groups(slots, share))
+        costs = round_costs(self._owner.left, self.state[np.full(len(found), r)], taking(1, plans))
         return found[int(costs.local_step[:, n].argmin())]
 
     def _caps(self, r: int, n: int, members: BoolArray) -> IntArray:
         """Blocks that each stage slot can hold (K,), int: as many as its tightest member can."""
         state, plan = self.state, self.plan
         caps = np.where(state.present[r, n], state.memory_cap[r, n], 0)
-        if plan.schedule is not None or plan.stage is not None or plan.recompute is not None:
+        if plan.is_scheduled or plan.is_grouped or plan.given("recompute") is not None:
             # Memory grows with the blocks, whatever a device's share and its micro-batches in flight.
             needs = self._needs[r, n]
             held = plan.device_blocks[r, n]
@@ -357,12 +330,19 @@ def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -
     return segments
 
 
-def _with_caps(plan: Allocation) -> Allocation:
-    """A plan in which joining stages get the largest cap on micro-batches in flight of the other stages."""
-    if plan.caps is None:
-        return plan
-    most = np.maximum(plan.caps.max(axis=-1, keepdims=True), 1)
-    return replace(plan, caps=np.where((plan.blocks > 0) & (plan.caps == 0), most, plan.caps))
+def _changed(plan: Allocation, blocks: IntArray, power: FloatArray, groups: Groups) -> Allocation:
+    """A plan with other segments, powers and, if it has any, groups.
+
+    Joining stages get the largest cap on micro-batches in flight of the other stages.
+    """
+    changed = replace(plan, blocks=blocks, device_power=power)
+    if plan.is_grouped:
+        changed = replace(changed, **groups._asdict())
+    if plan.is_scheduled:
+        caps = plan.schedules.caps
+        most = np.maximum(caps.max(axis=-1, keepdims=True), 1)
+        changed = replace(changed, caps=np.where((blocks > 0) & (caps == 0), most, caps))
+    return changed
 
 
 def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:

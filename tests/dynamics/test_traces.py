@@ -13,7 +13,6 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.tuning_space import tunable
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.trace_gains import rsrp_of_gain
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.schedulers import also_playing
 from collapipe_env.simulator.build import system_parameters, usual_round
@@ -102,7 +101,7 @@ def test_more_power_than_was_sent_is_refused(tmp_path):
 def test_received_power_made_from_path_loss_is_the_path_loss_channel(tmp_path):
     scenario = load_scenario("small")
     path = fixed_layout(scenario).d2e_path_gain
-    made = [np.full(30, rsrp_of_gain(gain, EPRE, 15.0)) for gain in path]
+    made = [np.full(30, 10.0 * math.log10(gain) + EPRE + 15.0) for gain in path]
     env = vector(tracing(files(tmp_path, *made)), 8)
     np.testing.assert_allclose(env.truth.uplink_gain, path[carried_of(env)["trace"]], rtol=1e-12)
     plain = vector(tracing({"level": "layout", **files(tmp_path, *made)}))

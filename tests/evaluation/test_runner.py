@@ -16,11 +16,6 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.ground import files
 from collapipe_env.ground.errors import DataError
-from collapipe_env.physics.allocation import (
-    with_explicit_groups,
-    with_explicit_schedule,
-    with_explicit_server,
-)
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, register_scheduler
 
@@ -146,7 +141,7 @@ def test_many_equal_plans_with_all_extensions_are_read(plan, monkeypatch) -> Non
     monkeypatch.setattr(files, "UNPACKED_ANYWAY", 0)
     evaluate(plan)
     one = decisions_of(plan, "random", 0)[0]
-    one = with_explicit_server(with_explicit_schedule(with_explicit_groups(one)))
+    one = dataclasses.replace(one, **one.groups._asdict(), **one.schedules._asdict(), **one.server._asdict())
     path = plan.folder / "random-0.npz"
     arrays = pack_allocations([one] * 2_000)
     np.savez_compressed(path, **arrays)

@@ -12,7 +12,7 @@ from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import with_explicit_server, with_schedule
+from collapipe_env.physics.allocation import with_schedule
 
 SCHEDULED = ("gpipe", "1f1b", "zb-h1", "interleaved")
 ONE_STAGE = {
@@ -110,7 +110,7 @@ def test_slots_in_another_order_than_the_devices():
 def test_blocks_of_the_server_and_lost_micro_batches():
     world = a_world(radio={"link_errors": "drop", "waterfall_threshold": 300.0})
     plan = even_plan(world, 4)
-    plan = replace(with_explicit_server(plan), blocks=np.array([[[2, 1, 1], [2, 2, 0]]]))
+    plan = replace(plan, **plan.server._asdict(), blocks=np.array([[[2, 1, 1], [2, 2, 0]]]))
     plan.server_blocks[:] = 2
     plan.server_mode[:] = 0
     record = world.step(plan)
@@ -186,9 +186,7 @@ def test_recomputation_is_said():
         ({"radio": {"d2d_duplex": "half"}}, lambda plan: plan, "d2d_duplex"),
         (
             {},
-            lambda plan: replace(
-                with_explicit_server(plan), server_mode=np.array([1]), server_blocks=np.array([[0, 0]])
-            ),
+            lambda plan: replace(plan, server_mode=np.array([1]), server_blocks=np.array([[0, 0]])),
             "sequential",
         ),
     ],

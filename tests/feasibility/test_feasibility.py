@@ -27,7 +27,7 @@ from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario, scenario_names
 from collapipe_env.simulator.build import budget_period, reference_delay, system_parameters
-from collapipe_env.simulator.costs import general_round_costs
+from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.world import World
 
 README_EXAMPLE = {

@@ -5,13 +5,14 @@ Run this file (or ``make golden``) after an intended change of what is shipped, 
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 
 from collapipe_env.envs.registration import environment_ids
-from collapipe_env.physics.allocation import with_explicit_groups, with_schedule
+from collapipe_env.physics.allocation import with_schedule
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE, DECISIONS
 
@@ -56,7 +57,7 @@ def grouped(env, action, schedule):
     parts = codec.split(action[None])
     parts["segments"][..., -1] = -1.0
     plan = codec.decode(codec.join(parts), state.memory_cap, state.memory_bytes)
-    plan = with_explicit_groups(plan)
+    plan = replace(plan, **plan.groups._asdict())
     for e, n in np.ndindex(plan.micro_batches.shape):
         held, cap = plan.blocks[e, n], state.memory_cap[e, n]
         room = (held[:, None] > 0) & (held == 0) & (cap >= held[:, None])

@@ -13,7 +13,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.layout import fixed_layout
 from collapipe_env.simulator.build import mean_state, system_parameters
-from collapipe_env.simulator.costs import general_round_costs
+from collapipe_env.simulator.general_costs import general_round_costs
 
 cluster_times = called_from_python(times_of.cluster_times)
 

@@ -13,7 +13,8 @@ from physics_support import make_case
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, with_schedule
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.general_costs import general_round_costs
 
 OUTPUTS = ("delay", "cluster_delay", "energy", "survival", "memory")
 STEP = 1e-6

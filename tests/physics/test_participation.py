@@ -13,8 +13,9 @@ from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.general_costs import general_round_costs
 
 DECISIONS = ["segments", "micro_batches", "bandwidth", "powers"]
 CLOSED = load_scenario("medium")

@@ -10,7 +10,8 @@ from physics_support import PRICES, RELAYED, make_case, scalar_round
 from record_support import leaves
 
 from collapipe_env.rendering.round_view import cluster_round_timeline
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.record import RoundRecord
 

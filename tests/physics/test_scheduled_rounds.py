@@ -18,7 +18,6 @@ from collapipe_env.physics.allocation import (
     ZERO_BUBBLE,
     Allocation,
     stack_allocations,
-    with_explicit_server,
     with_schedule,
 )
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
@@ -249,7 +248,7 @@ def test_impossible_schedules_are_refused(changes, words):
 )
 def test_numbers_that_compiled_code_could_not_bear_are_refused(field, value, words):
     parameters, state, plan = make_case(8, groups=True)
-    plan = with_explicit_server(scheduled(plan, ONE_F_ONE_B))
+    plan = replace(scheduled(plan, ONE_F_ONE_B), **plan.server._asdict())
     plan = replace(plan, stage=plan.stage.copy(), sample_share=plan.sample_share.copy())
     plan.stage[0, 0, -1], plan.sample_share[0, 0, -1] = -1, 0.0  # an idle device, whose share nobody reads
     changed = getattr(plan, field).astype(np.float64)

@@ -23,7 +23,8 @@ from collapipe_env.physics.server import (
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import server_terms, system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.general_costs import general_round_costs
 
 SEEDS = st.integers(0, 2**32 - 1)
 SHARES = st.floats(0.0, 0.95)

@@ -121,7 +121,8 @@ def broadcast_seconds(p, s, a, row):
     """The broadcast of the embedding and of the blocks that any cluster trains."""
     c = p.costs
     most = int(a.blocks[row].sum(axis=-1).max())
-    rate = radio.broadcast_rate(p.bs_power_w, s.uplink_gain[row], p.downlink_noise_w, p.downlink_bandwidth_hz)
+    weakest = s.uplink_gain[row].min()
+    rate = radio.full_band_rate(p.bs_power_w, weakest, p.downlink_noise_w, p.downlink_bandwidth_hz)
     return (most * c.block_parameters + c.embedding_parameters) * c.weight_bits / number(rate)
 
 

@@ -23,7 +23,7 @@ from collapipe_env.physics.thermal import (
 )
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.costs import general_round_costs
+from collapipe_env.simulator.general_costs import general_round_costs
 
 R, C, ROOM = 6.0, 60.0, 25.0
 

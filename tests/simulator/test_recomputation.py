@@ -15,8 +15,9 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.state import other_memory_caps
 from collapipe_env.training import pipeline_step
 

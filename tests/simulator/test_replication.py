@@ -9,7 +9,7 @@ import pytest
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import ASYNC, with_schedule
 from collapipe_env.physics.recovery import RecoveryTerms
-from collapipe_env.physics.replication import AT_CU, NEXT_STAGE
+from collapipe_env.physics.replication import AT_CU, NEXT_STAGE, NO_REPLICATION
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
@@ -55,7 +55,7 @@ def a_round(replication, scheduler="pipeline", **options):
     scenario = scenario_of(replication, **options)
     state, parameters = a_state(scenario), system_parameters(scenario)
     plan = SCHEDULERS.get(scheduler)(scenario).act(None, state)
-    without = round_costs(dataclasses.replace(parameters, replication=None), state, plan)
+    without = round_costs(dataclasses.replace(parameters, replication=NO_REPLICATION), state, plan)
     return parameters, state, plan, round_costs(parameters, state, plan), without
 
 
@@ -223,7 +223,7 @@ def test_replicas_credit_the_steps_before_a_failure(replication, done):
         airtime_by_hand(parameters, state, plan, costs, 0, 0, i, j, bits) for (i, j), bits in words.items()
     )
     left = dataclasses.replace(plan, blocks=failed.blocks)
-    again = round_costs(dataclasses.replace(parameters, replication=None), state, left)
+    again = round_costs(dataclasses.replace(parameters, replication=NO_REPLICATION), state, left)
     delay = at + 2.0 + 0.1 + moved + (H - done) * again.local_step[0, 0]
     delay += again.collect[0, 0] + again.upload[0, 0]
     assert costs.cluster_delay[0, 0] + found.cluster_delay[0, 0] == pytest.approx(delay, rel=1e-12)
@@ -231,7 +231,7 @@ def test_replicas_credit_the_steps_before_a_failure(replication, done):
 
 def test_without_replicas_nothing_is_credited():
     parameters, state, _, costs, without = a_round("cu")
-    bare = dataclasses.replace(parameters, replication=None)
+    bare = dataclasses.replace(parameters, replication=NO_REPLICATION)
     found, _, _ = failed_at(bare, state, without, 2)
     assert found.failed.credited[0, 0] == 0
     assert found.failed.reset[0, 0].any()
@@ -259,7 +259,7 @@ def test_heavy_recoveries_collect_replicas_from_devices_only():
 
 def test_energy_of_a_failed_round_has_the_replicas_until_the_failure():
     parameters, state, plan, costs, without = a_round("cu")
-    bare = dataclasses.replace(parameters, replication=None)
+    bare = dataclasses.replace(parameters, replication=NO_REPLICATION)
     found, _, _ = failed_at(parameters, state, costs, 1)
     H = parameters.costs.local_steps
     replicas = (costs.energy - without.energy)[0, 0] / H

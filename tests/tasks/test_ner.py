@@ -223,9 +223,7 @@ def test_head_is_drawn_from_its_generator_and_predicts_the_best_tag():
 def test_faults_are_named(tmp_path):
     good = "Anna\tB-x\nran\tO\n"
     dataset = folder_with(tmp_path / "unseen", good, "ran\tO\nOslo\tB-y\n")
-    with pytest.raises(
-        DataError, match=r"dev\.conll:1: type 'y' of the word 'Oslo' never occurs in"
-    ):
+    with pytest.raises(DataError, match=r"dev\.conll:1: type 'y' of the word 'Oslo' never occurs in"):
         TASK.load(spec(dataset=dataset, outputs=3))
     dataset = folder_with(tmp_path / "none", "Anna\tO\n", "ran\tO\n")
     with pytest.raises(DataError, match=r"none: no entities in the training part"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from generated_parts import markdown_table
 from playing import rounds
@@ -56,8 +58,8 @@ def table() -> str:
         cells = [row]
         for name in NAMES:
             delay, encoder, whole = played(scenario, name)
-            against = "no budget" if budget is None else f"{encoder / budget:.0%} of budget"
-            over = "" if budget is None or encoder <= budget else "**"
+            against = "no budget" if math.isinf(budget) else f"{encoder / budget:.0%} of budget"
+            over = "" if encoder <= budget else "**"
             cells.append(f"{delay:.2f} s; {encoder:.1f} J, {over}{against}{over}; {whole:.0f} J in all")
         rows.append(cells)
     return markdown_table(("terms", *titles), rows)

@@ -11,7 +11,7 @@ from collapipe_env.dynamics.trace_like import PROFILES, made_traces
 from collapipe_env.dynamics.traces_spec import TracesSpec
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.radio import db_to_linear, uplink_rate
-from collapipe_env.physics.trace_gains import capacity_rate, rate_gain
+from collapipe_env.physics.trace_gains import rate_gain
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import TRACED
 from collapipe_env.simulator.build import usual_round
@@ -64,7 +64,8 @@ def over_capacity(rates: FloatArray, share: float, power_share: float) -> FloatA
     )
     beta = np.full_like(rates, share)
     inverted = uplink_rate(beta, np.full_like(rates, power_share * power), gain, noise * band, band)
-    ratio: FloatArray = inverted / capacity_rate(beta, 1.0 / spec.efficiency, rates)
+    # As a capacity, a rate is that of the whole band without the link's loss, divided by shares.
+    ratio: FloatArray = inverted / (beta * rates / spec.efficiency)
     return ratio
 
 

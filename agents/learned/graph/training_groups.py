@@ -84,7 +84,7 @@ class Group:
     @property
     def able(self) -> BoolArray:
         """Clusters whose devices can hold the encoder (E, N); the others sit the round out."""
-        if self.parameters.idle_round_s is None:
+        if not self.parameters.may_sit_out:
             return np.ones((self.env.num_envs, self.parameters.clusters), dtype=np.bool_)
         return np.asarray(able_clusters(self.parameters, self.env.truth))
 

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import Array, from_host, loop_array, namespace, on_host
+from collapipe_env.ground.arrays import Array, from_host, loop_array, on_host
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import whole_steps
-from collapipe_env.physics.schedules.crossings import Crossings
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
-
-
-def with_weight_gradients(
-    elements: PipelineElements, compute_weight: Array, server_weight: Array, crossings: Crossings | None
-) -> PipelineElements:
-    """Elements with the times that only schedules need: weight gradients and the hop between chunks.
-
-    Args:
-        elements: Times of one micro-batch.
-        compute_weight: Weight gradients of one micro-batch on each stage, at its leader (..., N, K) [s].
-        server_weight: Weight gradients of one micro-batch on the server (..., N) [s].
-        crossings: Crossings of an interleaved plan.
-    """
-    xp = namespace(elements.uplink)
-    nothing = xp.zeros_like(elements.uplink)
-    return replace(
-        elements,
-        compute_weight=compute_weight,
-        server_weight=server_weight,
-        wrap_forward=nothing if crossings is None else crossings.wrap_forward,
-        wrap_backward=nothing if crossings is None else crossings.wrap_backward,
-    )
 
 
 def scheduled_steps(
@@ -95,7 +71,7 @@ def flat_chains(
 
     def slots(values: Array) -> npt.NDArray[Any]:
         """Return the value of each stage's leader at its slot."""
-        if allocation.stage is None:
+        if not allocation.is_grouped:
             return flat(values, K)
         leads = on_host(graph.leader)[..., None, :] & (
             on_host(allocation.stage)[..., None, :] == np.arange(K)[:, None]
@@ -125,9 +101,9 @@ def flat_chains(
         edge_latency=e.edge_latency,
     )
     orders = Orders(
-        schedule=flat(allocation.schedule, kind=np.int64),
-        caps=flat(allocation.caps, K, kind=np.int64),
-        chunks=flat(allocation.chunks, kind=np.int64),
+        schedule=flat(allocation.schedules.schedule, kind=np.int64),
+        caps=flat(allocation.schedules.caps, K, kind=np.int64),
+        chunks=flat(allocation.schedules.chunks, kind=np.int64),
         micro_batches=flat(allocation.micro_batches, kind=np.int64),
     )
     return chains, orders

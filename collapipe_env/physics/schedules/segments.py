@@ -13,12 +13,14 @@ def pipeline_blocks(allocation: Allocation) -> Array:
 
     With chunks a stage holds several segments: chunk by chunk, one of each stage.
     """
-    if allocation.chunks is None or not np.any(on_host(allocation.chunks) > 1):
+    if not allocation.is_scheduled:  # without a look at arrays, which may be on a GPU
         return allocation.blocks
-    blocks, v = np.asarray(allocation.blocks), np.asarray(allocation.chunks)[..., None]
+    chunks = on_host(allocation.schedules.chunks)
+    if not np.any(chunks > 1):
+        return allocation.blocks
+    blocks, v = np.asarray(allocation.blocks), chunks[..., None]
     parts = [
-        np.where(chunk < v, blocks // v + (chunk < blocks % v), 0)
-        for chunk in range(int(np.max(allocation.chunks)))
+        np.where(chunk < v, blocks // v + (chunk < blocks % v), 0) for chunk in range(int(np.max(chunks)))
     ]
     return np.concatenate(parts, axis=-1)
 
@@ -33,13 +35,13 @@ def version_gaps(allocation: Allocation) -> IntArray | None:
         Gaps in the slots of :func:`pipeline_blocks`, 0 where the schedule is synchronous; ``None`` where no
         cluster's plan is asynchronous.
     """
-    if allocation.schedule is None or not np.any(on_host(allocation.schedule) == ASYNC):
+    kinds, caps, _ = (on_host(each) for each in allocation.schedules)
+    if not np.any(kinds == ASYNC):
         return None
     M = np.asarray(allocation.micro_batches)[..., None]
-    blocks, caps = np.asarray(allocation.blocks), np.asarray(allocation.caps)
-    occupied = blocks > 0
+    occupied = np.asarray(allocation.blocks) > 0
     running = np.minimum.accumulate(np.where(occupied, caps, np.iinfo(np.int64).max), axis=-1)
-    stale = occupied & (np.asarray(allocation.schedule) == ASYNC)[..., None]
+    stale = occupied & (kinds == ASYNC)[..., None]
     gaps = np.where(stale, -((1 - np.where(occupied, running, 1)) // M), 0)
     slots = pipeline_blocks(allocation).shape[-1]
     padded: IntArray = np.zeros((*gaps.shape[:-1], slots), dtype=np.int64)

@@ -31,13 +31,13 @@ def server_times(
     speed = parameters.server_share_flops * server_share[..., None]
     forward = samples * (costs.decoder_forward_flops / speed)
     weight = samples * (costs.decoder_weight_flops / speed)
-    if allocation.server_mode is None:
+    if not allocation.is_split:
         return forward + launch, weight + launch
     xp = namespace(samples)
-    kept = xp.astype(allocation.server_blocks, samples.dtype)
+    kept = xp.astype(allocation.server.server_blocks, samples.dtype)
     # Not a choice between two numbers: the array API standard requires an array among them.
     others = (1.0 - 1.0 / parameters.clusters) * xp.astype(
-        allocation.server_mode == SEQUENTIAL, samples.dtype
+        allocation.server.server_mode == SEQUENTIAL, samples.dtype
     )
     alone = 1.0 - others[..., None]
     return (
@@ -55,36 +55,32 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
     """
     N = allocation.blocks.shape[-2]
     embedding, block = costs.embedding_broadcast_bits(N), costs.block_broadcast_bits(N)
-    if allocation.server_blocks is None:
+    if not allocation.is_split:
         return costs.update_payload_bits, embedding + costs.blocks * block
-    xp = namespace(allocation.bandwidth)
-    kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    most, least = _extremes(allocation, kept)
+    kept, most, least = _kept_and_extremes(allocation)
     return (
         costs.update_payload_bits - kept * costs.block_payload_bits,
         embedding + (costs.blocks - most) * block + (most - least) * costs.block_broadcast_bits(0),
     )
 
 
-def _extremes(allocation: Allocation, kept: Array) -> tuple[Array, Array]:
-    """Most and fewest blocks that the server trains for any cluster that takes part (...), or 0."""
-    xp, plays = namespace(kept), players(allocation)
+def _kept_and_extremes(allocation: Allocation) -> tuple[Array, Array, Array]:
+    """Blocks that the server trains for each cluster (..., N), the most and the fewest of players (...)."""
+    xp, plays = namespace(allocation.bandwidth), players(allocation)
+    kept = xp.astype(allocation.server.server_blocks, allocation.bandwidth.dtype)
     most = xp.max(xp.where(plays, kept, xp.zeros_like(kept)), axis=-1)
-    return most, xp.min(xp.where(plays, kept, xp.zeros_like(kept) + most[..., None]), axis=-1)
+    return kept, most, xp.min(xp.where(plays, kept, xp.zeros_like(kept) + most[..., None]), axis=-1)
 
 
-def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float:
+def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array:
     """Bits about a block's new state that a CU forwards to its owner (..., N, 1), a mean over its blocks.
 
     The mean matters only where the server trains a compressed block for some clusters and not for others:
     those blocks, the last ones of their owners, are broadcast densely.
     """
     block = costs.block_broadcast_bits(allocation.blocks.shape[-2])
-    if allocation.server_blocks is None:
-        return block
-    xp = namespace(allocation.bandwidth)
-    kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    dense = (_extremes(allocation, kept)[0][..., None] - kept) / (costs.blocks - kept)
+    kept, most, _ = _kept_and_extremes(allocation)
+    dense = (most[..., None] - kept) / (costs.blocks - kept)
     return (block + dense * (costs.block_broadcast_bits(0) - block))[..., None]
 
 
@@ -103,9 +99,7 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array) -> Arra
     taken = xp.where(players(allocation), taken, xp.zeros_like(taken))
     # A mean of equal steps may round to less than one.
     longest = xp.maximum(waiting_steps(taken, local_step), local_step)
-    if allocation.server_mode is None:
-        return longest
-    return xp.where((allocation.server_mode == COMMON)[..., None], longest, local_step)
+    return xp.where((allocation.server.server_mode == COMMON)[..., None], longest, local_step)
 
 
 def split_steps(

@@ -91,12 +91,13 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
     """Micro-batches whose activations each stage slot has room for (..., N, K), 0 in slots without blocks.
 
     Args:
-        allocation: A plan that names schedules.
+        allocation: Any plan.
         local_steps: ``H`` of the workload, for plans that name none.
     """
-    slots = [on_host(a) for a in (allocation.caps, allocation.blocks)]
+    schedules = allocation.schedules
+    slots = [on_host(a) for a in (schedules.caps, allocation.blocks)]
     steps = whole_steps(allocation, local_steps)
-    given = (allocation.schedule, allocation.chunks, allocation.micro_batches, steps)
+    given = (schedules.schedule, schedules.chunks, allocation.micro_batches, steps)
     clusters = [on_host(a) for a in given]
     shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters[:3]))
     K = shape[-1]
@@ -128,15 +129,14 @@ def memory_terms(
     """
     samples: Array | float = costs.batch_size
     state: Array | float = costs.block_state_bytes
-    if allocation.schedule is not None:
+    if allocation.is_scheduled:
         like = allocation.device_power
         stored = stored_micro_batches(allocation, costs.local_steps)
         samples_each = costs.batch_size / on_host(allocation.micro_batches).astype(np.float64)
         samples = allocation.per_device(from_host(stored * samples_each[..., None], like))
         extra = np.where(on_host(allocation.schedule) == ASYNC, costs.block_copy_bytes, 0.0)
         state = from_host(costs.block_state_bytes + extra, like)[..., None]
-    if allocation.sample_share is not None:
-        samples = samples * allocation.sample_share
+    samples = allocation.of_share(samples)
     return samples, state, _working_set(costs, allocation, terms.working_bytes, samples)
 
 
@@ -153,11 +153,7 @@ def _working_set(
     xp = namespace(allocation.device_power)
     real = allocation.device_power.dtype
     blocks = xp.astype(allocation.device_blocks, real)
-    samples = (costs.batch_size / xp.astype(allocation.micro_batches, real))[..., None]
-    if allocation.sample_share is not None:
-        samples = samples * allocation.sample_share
+    samples = allocation.of_share((costs.batch_size / xp.astype(allocation.micro_batches, real))[..., None])
     working = xp.where(blocks > 0, samples * working_bytes, xp.zeros_like(blocks))
-    if allocation.schedule is None:
-        return working
-    waits = from_host(on_host(allocation.schedule) == ZERO_BUBBLE, blocks)[..., None] > 0
+    waits = (allocation.schedules.schedule == ZERO_BUBBLE)[..., None]
     return xp.where(waits, blocks * in_flight * working_bytes, working)

@@ -1,8 +1,8 @@
 """The exact timeline of one cluster's round: which element works on which micro-batch, and when.
 
-This module is the scalar twin of the batched closed form. It *simulates* a pipeline event by event, so it
-knows every start and every end; the simulator of a round needs only the makespan and uses the formula.
-Drawing reads its events, and the tests compare the two.
+This module is the scalar twin of the batched closed form: it knows every start and every end, of which the
+simulator of a round needs only the makespan and uses the formula. Drawing reads the events, and the tests
+compare the two.
 
 Source: GPipe as a list of operations per resource (all forwards, flush, all backwards) with every radio
 hop as a pipeline element of its own. The schedule is standard, the reading of links as elements is
@@ -11,10 +11,8 @@ reconstructed [R].
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -98,13 +96,13 @@ class RoundTimeline:
 
 
 def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Event]:
-    """Simulate one local step under GPipe: all forwards, a flush, all backwards.
+    """Events of one local step under GPipe: all forwards, a flush, all backwards.
 
     Every micro-batch passes the elements first to last, is held at the last one until the last forward has
-    left it (the flush), and passes them last to first. Each resource serves one micro-batch at a time, first
-    come first served. Radio elements are full duplex, two resources; a compute element and the server are one
-    resource for both directions. Forwards and backwards both go in the order 0..M-1. (The reverse order for
-    the backwards gives the same makespan, since micro-batches are alike.)
+    left it (the flush), and passes them last to first. Each element serves one micro-batch at a time, first
+    come first served: micro-batches never overtake each other, and no two directions meet at an element.
+    Forwards and backwards both go in the order 0..M-1. (The reverse order for the backwards gives the same
+    makespan, since micro-batches are alike.)
 
     Args:
         elements: The pipeline in forward order, at least one element.
@@ -117,67 +115,24 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
         AllocationError: If the pipeline is empty, M < 1, or a time is negative or not finite.
     """
     _check(elements, micro_batches)
-    last = len(elements) - 1
-    # Resource 2i serves element i forward; 2i + 1 backward. Half-duplex elements use 2i for both.
-    duplex = [element.kind in ("hop", "uplink") for element in elements]
-    waiting: list[deque[tuple[int, Direction]]] = [deque() for _ in range(2 * len(elements))]
-    busy = [False] * (2 * len(elements))
-    # Completions and, where there is a latency, arrivals, the earliest first. The running number keeps ties
-    # in the order in which they were started.
-    completions: list[tuple[float, int, Event, bool]] = []
     events: list[Event] = []
-    started = 0
-
-    def resource_of(i: int, direction: Direction) -> int:
-        return 2 * i + int(duplex[i] and direction == "backward")
-
-    def start_next(resource: int, now: float) -> None:
-        nonlocal started
-        if busy[resource] or not waiting[resource]:
-            return
-        micro_batch, direction = waiting[resource].popleft()
-        i = resource // 2
-        duration = elements[i].forward_s if direction == "forward" else elements[i].backward_s
-        event = Event(i, micro_batch, direction, now, now + duration)
-        heapq.heappush(completions, (event.end_s, started, event, False))
-        started += 1
-        busy[resource] = True
-
-    def arrive(i: int, micro_batch: int, direction: Direction, now: float) -> None:
-        resource = resource_of(i, direction)
-        waiting[resource].append((micro_batch, direction))
-        start_next(resource, now)
-
-    for micro_batch in range(micro_batches):
-        arrive(0, micro_batch, "forward", 0.0)
-    flushed = 0
-    while completions:
-        now, _, event, arrived = heapq.heappop(completions)
-        if not arrived:
-            events.append(event)
-            busy[resource_of(event.element, event.direction)] = False
-            start_next(resource_of(event.element, event.direction), now)
-            latency = elements[event.element].latency_s
-            if latency > 0.0:
-                heapq.heappush(completions, (now + latency, started, event, True))
-                started += 1
-                continue
-        if event.direction == "backward":
-            if event.element > 0:
-                arrive(event.element - 1, event.micro_batch, "backward", now)
-        elif event.element < last:
-            arrive(event.element + 1, event.micro_batch, "forward", now)
-        else:
-            flushed += 1
-            if flushed == micro_batches:
-                for micro_batch in range(micro_batches):
-                    arrive(last, micro_batch, "backward", now)
-    return events
-
-
-def makespan(events: Iterable[Event]) -> float:
-    """Time at which the last of ``events`` ends, in seconds (0 without events)."""
-    return max((event.end_s for event in events), default=0.0)
+    arrived = [0.0] * micro_batches
+    there = list(enumerate(elements))
+    directions: tuple[tuple[Direction, list[tuple[int, Element]]], ...] = (
+        ("forward", there),
+        ("backward", there[::-1]),
+    )
+    for direction, chain in directions:
+        for i, element in chain:
+            length = element.forward_s if direction == "forward" else element.backward_s
+            free = 0.0
+            for m in range(micro_batches):
+                start = max(arrived[m], free)
+                free = start + length
+                arrived[m] = free + element.latency_s
+                events.append(Event(i, m, direction, start, free))
+        arrived = [max(arrived)] * micro_batches
+    return sorted(events, key=lambda event: event.end_s)
 
 
 def gpipe_makespan(elements: Sequence[Element], micro_batches: int) -> float:
@@ -245,25 +200,8 @@ def chain_elements(
 
     Returns:
         2 S + 3 elements, and the hop between chunks if there is one.
-
-    Raises:
-        AllocationError: If the sequences' lengths do not match.
     """
-    stages = len(stage_nodes)
-    lengths = {
-        "stage_blocks": (len(stage_blocks), stages),
-        "compute_forward_s": (len(compute_forward_s), stages),
-        "compute_backward_s": (len(compute_backward_s), stages),
-        "hop_forward_s": (len(hop_forward_s), stages + 1),
-        "hop_backward_s": (len(hop_backward_s), stages + 1),
-    }
-    for name, (found, wanted) in lengths.items():
-        if found != wanted:
-            raise AllocationError(
-                f"{name} has {found} entries, but a chain of {stages} stages takes {wanted}; "
-                "pass one entry per stage and one more per hop"
-            )
-    senders = [0, *map(int, stage_nodes)]
+    stages, senders = len(stage_nodes), [0, *map(int, stage_nodes)]
     names = ["CU", *(stage_names or [f"d{node - 1}" for node in stage_nodes]), "CU"]
     elements: list[Element] = []
     for i, sender in enumerate(senders):

@@ -1,0 +1,101 @@
+"""Arrays that the loop over plain plans reads, and rows of the arrays that it writes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from collapipe_env.ground.arrays import FloatArray, IntArray
+
+
+class PlainPlan(NamedTuple):
+    """A plan's arrays, as :class:`~collapipe_env.physics.allocation.Allocation` names them.
+
+    ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none if no decision is open, otherwise all of them.
+    """
+
+    blocks: IntArray
+    micro_batches: IntArray
+    bandwidth: FloatArray
+    device_power: FloatArray
+    cu_power: FloatArray
+    opened: FloatArray
+
+
+class System(NamedTuple):
+    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them."""
+
+    uplink_gain: FloatArray
+    d2d_gain: FloatArray
+    cross_gain: FloatArray
+    speed: FloatArray
+    clock: FloatArray
+    compute_power: FloatArray
+    budget: FloatArray
+    server_share: FloatArray
+
+
+class OpenedRows(NamedTuple):
+    """Rows of opened decisions.
+
+    ``other_setting`` is 1 where a cluster takes the other setting of recomputation, ``local_steps`` is
+    ``H_n``, and ``counted`` is -1 where a cluster takes part, otherwise the ``T_n`` that counts for it [s].
+    """
+
+    other_setting: int
+    local_steps: int
+    counted: int
+
+
+class RoundRows(NamedTuple):
+    """Rows that the loop writes for each round, by the names of ``RoundCosts``."""
+
+    delay: int
+    broadcast: int
+
+
+class ClusterRows(NamedTuple):
+    """Rows written for each cluster, by the names of ``RoundCosts`` and of its ``PipelineElements``.
+
+    ``allreduce`` is zero in plain plans, ``latency`` is that of one way.
+    """
+
+    cluster_delay: int
+    local_step: int
+    allreduce: int
+    update: int
+    collect: int
+    upload: int
+    relay: int
+    barrier: int
+    survival: int
+    interference: int
+    uplink: int
+    downlink: int
+    server_forward: int
+    server_backward: int
+    latency: int
+
+
+class NodeRows(NamedTuple):
+    """Rows that the loop writes for each node."""
+
+    energy: int
+    energy_ratio: int
+    hop_forward: int
+    hop_backward: int
+
+
+class DeviceRows(NamedTuple):
+    """Rows that the loop writes for each device."""
+
+    memory: int
+    compute_forward: int
+    compute_backward: int
+
+
+# Few arrays with numbered rows rather than one for each name: Numba unpacks each array in every call.
+OPENED = OpenedRows(*range(3))
+ROUND = RoundRows(*range(2))
+CLUSTER = ClusterRows(*range(15))
+NODE = NodeRows(*range(4))
+DEVICE = DeviceRows(*range(3))
