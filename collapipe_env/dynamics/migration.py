@@ -15,7 +15,7 @@ from collapipe_env.kernels.handovers import handover_rows, holder_rows
 from collapipe_env.kernels.moments_phase import phase_rows
 from collapipe_env.physics import energy, radio
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.moves import Handover, MovingTimes, block_holders, handover, moving_times
+from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
@@ -187,7 +187,7 @@ def phase_times(
     if power.ndim == 3 and all(type(a) is np.ndarray and len(a) == len(power) for a in arrays):
         law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)
         rows = map(np.ascontiguousarray, arrays)
-        return MovingTimes(*phase_rows(law, p.transmissions, rules.block_bits, rules.through_cu, *rows))
+        return PhaseTimes(*phase_rows(law, p.transmissions, rules.block_bits, rules.through_cu, *rows))
     # Other libraries, and one state for all plans.
     sent = radio.mean_active_power(on_air, change.involved)
     seconds = seconds_per_bit(p, state, power, radio.interference(state.cross_gain, sent))

@@ -37,43 +37,6 @@ def _log1p(x: Any) -> Any:
     return number
 
 
-<<<<<<< HEAD
-@overload(arrays.log, strict=False)
-def _log(x: Any) -> Any:
-    if not _is_number(x):
-        return None
-    return lambda x: math.log(x)
-
-
-@overload(arrays.exp, strict=False)
-def _exp(x: Any) -> Any:
-    if not _is_number(x):
-        return None
-    return lambda x: math.exp(x)
-
-
-@overload(arrays.expm1, strict=False)
-def _expm1(x: Any) -> Any:
-    if not _is_number(x):
-        return None
-    return lambda x: math.expm1(x)
-
-
-@overload(arrays.sqrt, strict=False)
-def _sqrt(x: Any) -> Any:
-    if not _is_number(x):
-        return None
-    return lambda x: math.sqrt(x)
-=======
-@overload(arrays.hypot, strict=False)
-def _hypot(x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
-    if not _is_number(x):
-        return None
-    # For lengths in metres: faster than the C library's hypot, which also handles squares that overflow.
-    return lambda x, y: math.sqrt(x * x + y * y)
->>>>>>> w-plan
-
-
 @overload(arrays.cos_sin_of_turns, strict=False)
 def _cos_sin_of_turns(turns: Any) -> Any:
     if not _is_number(turns):
@@ -108,7 +71,6 @@ def _where(condition: Any, x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks
     return lambda condition, x, y: x if condition else y
 
 
-<<<<<<< HEAD
 @overload(arrays.possible, strict=False)
 def _possible(condition: Any) -> Any:
     if not _is_number(condition):
@@ -116,12 +78,6 @@ def _possible(condition: Any) -> Any:
     return lambda condition: condition
 
 
-@overload(arrays.at_most, strict=False)
-def _at_most(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
-    if not _is_number(values):
-        return None
-    return lambda values, bound: min(values, bound)
-=======
 def _of_number(function: Any) -> Any:
     """The form for numbers of an elementary function of one array."""
 
@@ -129,7 +85,6 @@ def _of_number(function: Any) -> Any:
         return (lambda x: function(x)) if _is_number(x) else None
 
     return chosen
->>>>>>> w-plan
 
 
 def _of_bound(function: Any) -> Any:
@@ -181,14 +136,8 @@ for _formula in (
     motion.paused,
     motion.seconds_inside,
     motion.leaves_on_leg,
-<<<<<<< HEAD
     motion.correlated,
-    overheads.launch_time,
-    overheads.update_time,
-=======
-    motion.weights_of,
     overheads.cycles_time,
->>>>>>> w-plan
     overheads.latency_of_chain,
     memory.device_memory,
     memory.fits,

@@ -24,7 +24,7 @@ from collapipe_env.ground.arrays import (
     log1p,
 )
 from collapipe_env.ground.compiled import compiled, compiled_inner, jitable
-from collapipe_env.physics.delay import edge_time, stage_time
+from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
@@ -134,8 +134,8 @@ def cu_columns(
     server_s = PASSES * H * B * p.server_seconds / server_share
     return (
         held(log(p.update_bits / up)),
-        held(log(H * edge_time(B, p.activation_bits, up))),
-        held(log(H * edge_time(B, p.gradient_bits, down))),
+        held(log(H * message_time(B * p.activation_bits, up))),
+        held(log(H * message_time(B * p.gradient_bits, down))),
         held(log(power * p.clusters / p.uplink_noise_w * gain)),
         held(log(radio_power(power, radio.edge_circuit_w, radio.efficiency) / budget)),
         held(log1p(backlog)),

@@ -39,7 +39,7 @@ def phase_rows(
         involved: Devices that held or hold a block (E, N, K).
 
     Returns:
-        The three arrays of ``MovingTimes``.
+        The three arrays of ``PhaseTimes``.
     """
     noise_density, bandwidth_hz, snr_cap, threshold = radio
     E, N, nodes = power.shape

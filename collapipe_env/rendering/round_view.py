@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +15,6 @@ from collapipe_env.physics.allocation import (
     SCHEDULES,
     SEQUENTIAL,
     Allocation,
-    with_explicit,
-    with_explicit_groups,
-    with_explicit_schedule,
-    with_explicit_server,
 )
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
@@ -42,30 +37,17 @@ def cluster_round_timeline(
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
         failed: Whether to draw the round as it was planned before a device failed.
     """
-    at, costs, plan = (row, cluster), record.costs, _explicit(record.allocation)
-    local_steps, stage = _local_steps(record, at), plan.stage[at]
+    at, costs, plan = (row, cluster), record.costs, record.allocation
+    local_steps, stage = _local_steps(record, at), plan.groups.stage[at]
     leaders = np.flatnonzero(costs.graph.leader[at])
-<<<<<<< HEAD
-=======
-    stage = allocation.groups.stage[at]
->>>>>>> w-plan
     leaders = leaders[np.argsort(stage[leaders])]
     e = costs.elements
     wrap_s = None
-<<<<<<< HEAD
-    if plan.chunks[at] > 1:
+    if plan.schedules.chunks[at] > 1:
         assert e.wrap_forward is not None
         assert e.wrap_backward is not None
         wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
-    whole_round = plan.schedule[at] == ASYNC
-=======
-    if int(allocation.schedules.chunks[at]) > 1:
-        assert e.wrap_forward is not None
-        assert e.wrap_backward is not None
-        wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
-    scheduled = _scheduled_events(costs, record, row, cluster, local_steps)
-    whole_round = int(allocation.schedules.schedule[at]) == ASYNC
->>>>>>> w-plan
+    whole_round = plan.schedules.schedule[at] == ASYNC
     ends = local_steps if whole_round else 1
     before, step_ends, after = costs.phases
     return cluster_timeline(
@@ -81,13 +63,8 @@ def cluster_round_timeline(
             downlink_s=float(e.downlink[at]),
             server_forward_s=float(e.server_forward[at]),
             server_backward_s=float(e.server_backward[at]),
-<<<<<<< HEAD
-            server_blocks=int(plan.server_blocks[at]),
+            server_blocks=int(plan.server.server_blocks[at]),
             stage_names=[_group_name(np.flatnonzero(stage == stage[k])) for k in leaders],
-=======
-            server_blocks=int(allocation.server.server_blocks[at]),
-            stage_names=names,
->>>>>>> w-plan
             wrap_s=wrap_s,
             latency_s=e.hop_latency,
             edge_latency_s=e.edge_latency,
@@ -126,28 +103,16 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
     Args:
         allocation: The plan (E, ...).
     """
-<<<<<<< HEAD
-    plan = _explicit(allocation)
-    return bool(plan.server_mode[row] != SEQUENTIAL and plan.schedule[row, cluster] == GPIPE)
-
-
-def _explicit(allocation: Allocation) -> Any:
-    """Return a plan with its groups, schedules and server written down: none of their arrays is ``None``."""
-    return with_explicit_server(with_explicit_schedule(with_explicit_groups(allocation)))
+    return bool(
+        allocation.server.server_mode[row] != SEQUENTIAL
+        and allocation.schedules.schedule[row, cluster] == GPIPE
+    )
 
 
 def _local_steps(record: RoundRecord, at: tuple[int, int]) -> int:
     """Return the local steps of a cluster."""
     steps = record.costs.local_steps
     return record.arrivals.counts.shape[-1] if steps is None else int(steps[at])
-=======
-    return not _takes_turns(allocation, row) and int(allocation.schedules.schedule[row, cluster]) == GPIPE
-
-
-def _takes_turns(allocation: Allocation, row: int) -> bool:
-    """Whether the server runs one cluster after the other."""
-    return int(allocation.server.server_mode[row]) == SEQUENTIAL
->>>>>>> w-plan
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -158,18 +123,12 @@ def _group_name(members: npt.NDArray[np.intp]) -> str:
     return first if len(members) == 1 else f"{first}+{len(members) - 1}"
 
 
-<<<<<<< HEAD
 def _scheduled_events(record: RoundRecord, row: int, cluster: int) -> tuple[float, list[Event]] | None:
-=======
-def _scheduled_events(
-    costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
-) -> tuple[float, list[Event]] | None:
->>>>>>> w-plan
     """Return length and events of a local step that the event-driven GPipe simulation does not cover."""
     costs, at = record.costs, (row, cluster)
     if runs_gpipe(record.allocation, row, cluster):
         return None
-    if _explicit(record.allocation).server_mode[row] == SEQUENTIAL:
+    if record.allocation.server.server_mode[row] == SEQUENTIAL:
         # The wait for the server depends on the other clusters: its length is known, its events are not.
         return float(costs.local_step[at] - costs.allreduce[at] - costs.update[at]), []
     from collapipe_env.physics.schedules.events import schedule_events
@@ -197,22 +156,15 @@ def round_view(
         reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
         delay_history: Round delays of the episode so far [s].
     """
-    costs, plan = record.costs, _explicit(record.allocation)
-    caps = with_explicit(plan, "clock_cap").clock_cap
+    costs, plan = record.costs, record.allocation
+    caps = plan.said("clock_cap")
     arrivals = record.surviving_fraction()[row]
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
-<<<<<<< HEAD
-    plays, stage = costs.plays[row], plan.stage[row]
+    plays, stage = costs.plays[row], plan.groups.stage[row]
     # In the order of their stages, idle ones last.
     passed = np.argsort(np.where(stage < 0, stage.shape[-1], stage), kind="stable")
-    named = record.allocation.schedule is not None
-=======
-    plays = costs.plays[row]
-    stage, schedules = allocation.groups.stage[row], allocation.schedules.schedule
-    # In the order of their stages, idle ones last.
-    passed = np.argsort(np.where(stage < 0, stage.shape[-1], stage), kind="stable")
->>>>>>> w-plan
+    named = record.allocation.is_scheduled
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
@@ -224,18 +176,11 @@ def round_view(
             device_power_w=plan.device_power[row, n],
             delay_s=float(costs.cluster_delay[row, n]),
             arrivals=float(arrivals[n]),
-<<<<<<< HEAD
             order=passed[n],
             clock_cap=on_host(caps)[row, n],
-            recomputes=plan.recompute is not None and bool(plan.recompute[row, n] > 0),
-            schedule=SCHEDULES[int(plan.schedule[row, n])] if named else "",
-            server_blocks=int(plan.server_blocks[row, n]),
-=======
-            recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
-            schedule=SCHEDULES[int(schedules[row, n])] if allocation.is_scheduled else None,
-            order=passed[n] if allocation.is_grouped else None,
-            server_blocks=int(allocation.server.server_blocks[row, n]),
->>>>>>> w-plan
+            recomputes=bool(plan.said("recompute")[row, n] > 0),
+            schedule=SCHEDULES[int(plan.schedules.schedule[row, n])] if named else "",
+            server_blocks=int(plan.server.server_blocks[row, n]),
             takes_part=bool(plays[n]),
             local_steps=_local_steps(record, (row, n)),
             site=None if side_m is None else _site(record, (row, n), side_m, reach_m),

@@ -53,7 +53,6 @@ NO_TERMS = Terms()
 class RoundCosts(Record):
     """Costs of a round; leading batch axes ``...``. Neutral numbers are those of clusters that sit out."""
 
-<<<<<<< HEAD
     delay: Annotated[Array, Declared("", "s")]
     """Round delay ``T = max_n T_n + T_bc``."""
     cluster_delay: Annotated[Array, Declared("N", "s")]
@@ -84,64 +83,16 @@ class RoundCosts(Record):
     """Probability that a micro-batch survives a local step."""
     interference: Annotated[Array, Declared("N", "W")]
     """``I_n``."""
-=======
-    Attributes:
-        delay: Round delay ``T = max_n T_n + T_bc`` (...) [s].
-        cluster_delay: ``T_n`` (..., N) [s].
-        local_step: ``T_step`` (..., N) [s], all-reduce and update included.
-        allreduce: Longest all-reduce of a local step (..., N) [s].
-        update: Longest update of the optimiser in a local step (..., N) [s].
-        collect: ``T_col`` (..., N) [s].
-        upload: ``T_up`` (..., N) [s].
-        relay: ``T_relay`` (..., N) [s], 0 unless CUs forward new weights.
-        barrier: Wait for the slowest cluster in each local step (..., N) [s], 0 unless the head is common.
-        broadcast: ``T_bc`` (...) [s].
-        energy: Energy of each node (..., N, K+1) [J].
-        energy_ratio: Energy over budget ``e`` (..., N, K+1); zero for absent devices.
-        memory: Memory that each device needs (..., N, K) [byte].
-        survival: Probability that a micro-batch survives a local step (..., N).
-        interference: ``I_n`` (..., N) [W].
-        elements: Times of one micro-batch on each pipeline element.
-        allocation: The plan.
-        budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
-        idle_round_s: Delay of a round without participants [s]; 0 where all clusters must take part.
-        local_steps: ``H_n`` (..., N), int, where schedulers choose them; ``None`` if all clusters take the
-            workload's.
-        terms: Terms that prices have added, with energy and memory of devices counted above.
-        server_budget_j: The server's energy budget of a round [J]; infinite where it has none.
-    """
-
-    delay: Array
-    cluster_delay: Array
-    local_step: Array
-    allreduce: Array
-    update: Array
-    collect: Array
-    upload: Array
-    relay: Array
-    barrier: Array
-    broadcast: Array
-    energy: Array
-    energy_ratio: Array
-    memory: Array
-    survival: Array
-    interference: Array
->>>>>>> w-plan
     elements: PipelineElements
     """Times of one micro-batch on each pipeline element."""
     allocation: Allocation
     """The plan."""
     budget_period_s: float | None = None
-<<<<<<< HEAD
     """Period of an energy budget [s]; ``None`` where budgets are per round."""
-    idle_round_s: float | None = None
-    """Delay of a round without participants [s]; ``None`` where all clusters must take part."""
+    idle_round_s: float = 0.0
+    """Delay of a round without participants [s]; 0 where all clusters must take part."""
     local_steps: Annotated[Array | None, Declared("N", kind="whole")] = None
     """``H_n``, where schedulers choose them; ``None`` if all clusters take the workload's."""
-=======
-    idle_round_s: float = 0.0
-    local_steps: Array | None = None
->>>>>>> w-plan
     terms: Terms = NO_TERMS
     """Terms that prices have added, with energy and memory of devices counted above."""
     server_budget_j: float = math.inf

@@ -218,7 +218,7 @@ class World(WorldStates):
         found = Arrivals(counts, micro_batches, pick, self._most)
         if costs.local_steps is not None:
             found = found.within(costs.local_steps)
-        return found if self.parameters.idle_round_s is None else found.only(costs.plays)
+        return found.only(costs.plays) if self.parameters.may_sit_out else found
 
     def _outcome(self, costs: RoundCosts, arrived: Arrivals, moments: Array | None) -> RoundOutcome:
         """The parts of a round that learners read."""

@@ -111,7 +111,7 @@ class WorldStates:
                 state = self.system.state(self.system.carried, self.state.budget, **mapped(kept, array))
             found = record_of(SystemState, tree_of(state.map(host)), sizes, "simulator/system")
             able = able_clusters(self.parameters, found)[was_reset]
-            if self.parameters.idle_round_s is None and not able.all():
+            if not self.parameters.may_sit_out and not able.all():
                 raise StateError(f"simulator/layout: no plan exists, a cluster lacks memory: {REMEDY}")
             if found.memory_cap[~found.present].any():
                 raise StateError(f"simulator/layout: a device that is away has memory: {REMEDY}")
