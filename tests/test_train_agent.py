@@ -293,7 +293,7 @@ def test_every_option_is_checked_before_anything_is_written(
 
 def test_a_recipe_sets_what_is_not_given() -> None:
     given = ["--algo", "graph", "--recipe", "wild", "--graph.samples=12", "--graph.most_clusters", "9"]
-    options = parse(Options, "train", None, given).with_recipe(Call("train", given).given)
+    options = parse(Options, "train", None, given).with_recipe(Call("train", tuple(given)).given)
     assert options.steps == 4000
     wanted = replace(RECIPES["wild"][1], samples=12, most_clusters=9)
     assert options.graph == wanted
@@ -308,12 +308,12 @@ def test_a_net_to_start_from_is_read_before_anything_is_written_and_only_at_the_
     given += ["--out", str(out)]
     options = parse(Options, "train", None, given)
     with pytest.raises(CheckpointError, match="not a graph net"):
-        Job(options, Call("train", given))
+        Job(options, Call("train", tuple(given)))
     assert not out.exists()
     latest = files_of(options, out).latest
     latest.parent.mkdir(parents=True)
     latest.touch()  # a training that has begun goes on without that file
-    Job(options, Call("train", given))
+    Job(options, Call("train", tuple(given)))
     fresh = replace(options, output=replace(options.output, fresh=True))
     with pytest.raises(CheckpointError, match="not a graph net"):
-        Job(fresh, Call("train", given))
+        Job(fresh, Call("train", tuple(given)))

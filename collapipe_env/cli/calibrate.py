@@ -64,7 +64,7 @@ def _run(options: Options, call: Call) -> None:
         raise ScenarioError("--from needs --out, another folder for the new profile")
     torch.set_num_threads(1)
     if options.from_ is None:
-        base, named = chosen_scenario(options.scenario, None, None), options.scenario
+        base, named = chosen_scenario(options.scenario), options.scenario
         devices = options.devices or min(max(os.cpu_count() or 2, 2), 4)
         slow_down = options.slow_down
     else:

@@ -71,7 +71,7 @@ class Call:
     """A command line: the program and its arguments; ``str`` gives it as it can be typed again."""
 
     program: str
-    arguments: Sequence[str]
+    arguments: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.program} {shlex.join(self.arguments)}".rstrip()
@@ -117,7 +117,7 @@ def command(
 
     def main(arguments: Sequence[str] | None = None, *, program: str = program) -> int:
         given = list(sys.argv[1:] if arguments is None else arguments) or list(usual)
-        call = Call(program, given)
+        call = Call(program, tuple(given))
 
         def job() -> int | None:
             # Parsed inside guarded(), too, because the output of --help may be cut off.
@@ -148,7 +148,7 @@ def guarded(job: Callable[[], int | None], call: Call, *, resumable: bool = True
         if not resumable:
             note(f"\n{how}; there is nothing to resume")
         else:
-            again = Call(call.program, [option for option in call.arguments if option != "--fresh"])
+            again = Call(call.program, tuple(option for option in call.arguments if option != "--fresh"))
             note(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}")
         return status_after(stop)
 
@@ -247,7 +247,7 @@ def require_schedulers(names: Sequence[str]) -> None:
         raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: name it once")
 
 
-def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scenario:
+def chosen_scenario(source: str, task: str | None = None, dataset: str | None = None) -> Scenario:
     """Return the scenario that the options select, named after task and data where these are new.
 
     Args:

@@ -145,7 +145,7 @@ def _run(options: Options, call: Call) -> None:
         assert token is not None
         _join(options, token)
         return
-    scenario = lasting(chosen_scenario(options.scenario, None, None), options.rounds)
+    scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})

@@ -289,12 +289,7 @@ def _play(plan: BoardPlan, run: RunDirectory, how: Playing, call: Call) -> None:
     print(f"\nresults: {run.board}")
 
 
-Options = (
-    Annotated[Run, tyro.conf.subcommand("run")]
-    | Annotated[Verify, tyro.conf.subcommand("verify")]
-    | Annotated[Table, tyro.conf.subcommand("table")]
-    | Annotated[Freeze, tyro.conf.subcommand("freeze")]
-)
+Options = Run | Verify | Table | Freeze
 
 
 main = command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import tyro
@@ -41,7 +40,7 @@ class Show:
 
     def run(self) -> int:
         """Print the scenario."""
-        scenario = chosen_scenario(self.scenario, self.task, None)
+        scenario = chosen_scenario(self.scenario, self.task)
         print(scenario.to_yaml(), end="")
         return 0
 
@@ -58,7 +57,7 @@ class Check:
         from collapipe_env.feasibility import assumption, energy_feasibility, remedy
         from collapipe_env.simulator.idle_fields import idle_fields
 
-        scenario = chosen_scenario(self.scenario, self.task, None)
+        scenario = chosen_scenario(self.scenario, self.task)
         played = _play_own_processes(scenario)
         lines = _sizes(scenario)
         width = max(len(name) for name, _ in lines)
@@ -90,7 +89,7 @@ class Diff:
 
     def run(self) -> int:
         """Print the differences."""
-        first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
+        first, second = (chosen_scenario(source) for source in (self.first, self.second))
         lines = [
             (place, *(shortened(str(value), 60) for value in values))
             for place, *values in differences(first.to_dict(), second.to_dict())
@@ -105,11 +104,7 @@ class Diff:
         return 0
 
 
-Options = (
-    Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Diff, tyro.conf.subcommand("diff")]
-)
+Options = Show | Check | Diff
 
 
 def _play_own_processes(scenario: Scenario) -> list[str]:

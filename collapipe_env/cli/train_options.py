@@ -155,7 +155,7 @@ class Options:
         left = [f.name for f in fields(recipe) if f"--graph.{f.name.replace('_', '-')}" not in named]
         return replace(
             self,
-            training=replace(training, steps=steps if training.steps is None else training.steps),
+            training=replace(training, steps=training.steps or steps),
             graph=replace(self.graph, **{name: getattr(recipe, name) for name in left}),
         )
 
@@ -173,8 +173,7 @@ class Options:
     @property
     def steps(self) -> int:
         """Rounds to train on."""
-        asked = self.training.steps
-        return DEFAULT_STEPS[self.training.algo, self._like] if asked is None else asked
+        return self.training.steps or DEFAULT_STEPS[self.training.algo, self._like]
 
     def whole_steps(self, done: int) -> int:
         """Rounds after which a training ends that begins after some: PPO completes its current rollout."""
@@ -186,8 +185,7 @@ class Options:
     @property
     def envs(self) -> int:
         """Environments that play at once."""
-        asked = self.training.envs
-        return DEFAULT_ENVS[self._like] if asked is None else asked
+        return self.training.envs or DEFAULT_ENVS[self._like]
 
     @property
     def _like(self) -> str:

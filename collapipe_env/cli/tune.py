@@ -26,7 +26,6 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.ground.progress import progress_bar
-from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.tuning import Trial, TuningPlan
@@ -81,7 +80,7 @@ def _run(options: Options, call: Call) -> None:
     from collapipe_env.scenario.section_writing import require_replaceable, section_lines, write_scalars
 
     options.where.check()
-    scenario = chosen_scenario(options.scenario, None, None)
+    scenario = chosen_scenario(options.scenario)
     names = tunable(scenario)
     require_cma()
     require_scheduler(options.scheduler)
@@ -91,8 +90,10 @@ def _run(options: Options, call: Call) -> None:
         require_replaceable(options.write, scenario, names)
     default = Path("runs") / f"tune-{folder_name(scenario.name)}-seed{options.seed}"
     run = RunDirectory(options.out or default)
+    # Its own scalars do not affect the result.
+    neutral = dataclasses.replace(scenario, dssra_plus=type(scenario.dssra_plus)())
     plan = TuningPlan(
-        scenario=lasting(_untuned(scenario), options.rounds),
+        scenario=lasting(neutral, options.rounds),
         scheduler=scheduler,
         names=names,
         candidates=options.candidates,
@@ -130,11 +131,6 @@ def _run(options: Options, call: Call) -> None:
         if options.write is not None:
             print(f"written:   {options.write}")
         print(f"table:     {run.table}\ntuning:    {run.tuning}")
-
-
-def _untuned(scenario: Scenario) -> Scenario:
-    """The scenario with neutral scalars, so that its own do not affect the result."""
-    return dataclasses.replace(scenario, dssra_plus=type(scenario.dssra_plus)())
 
 
 class _Progress:

@@ -75,7 +75,9 @@ class _Count(event.Listener):
 def _run(options: Options, *_: object) -> None:
     """Play a round of everything that is compiled, and print the time."""
     schedulers, scenarios = options.schedulers, options.scenarios
-    names = (*scheduler_names(), *_compiled_agents()) if schedulers is None else schedulers
+    # Decisions of graph nets are compiled, too; one of the zoo's stands for all.
+    nets = [f"{PREFIX}{name}" for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
+    names = (*scheduler_names(), *nets[:1]) if schedulers is None else schedulers
     for name in names:
         require_scheduler(name)
     if scenarios is None:
@@ -150,12 +152,6 @@ def _play_environments() -> None:
         for _ in range(2):
             env.step(env.action_space.sample())
         env.close()
-
-
-def _compiled_agents() -> list[str]:
-    """Agents of the zoo whose decisions are compiled: graph nets, one of which stands for all."""
-    nets = [name for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
-    return [f"{PREFIX}{name}" for name in nets[:1]]
 
 
 _OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "schedule"]}

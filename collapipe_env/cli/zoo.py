@@ -103,11 +103,7 @@ class Export:
         )
 
 
-Options = (
-    Annotated[List, tyro.conf.subcommand("list")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-)
+Options = List | Show | Export
 
 
 def _size(count: int) -> str:

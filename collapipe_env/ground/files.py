@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from collapipe_env.ground.errors import LARGEST_BITS, DataError, shown
 
@@ -154,15 +154,8 @@ def read_regular(path: Path, largest: int) -> bytes:
         OSError: As for :func:`open_regular`; also if more than ``largest`` bytes come from a file that
             states fewer, as in ``/proc``.
     """
-    chunks, left = [], largest
     with open_regular(path, largest) as file:
-        # In pieces: read(n) allocates n bytes, however small the file is.
-        while chunk := file.read(_CHUNK):
-            left -= len(chunk)
-            if left < 0:
-                raise OSError(errno.EFBIG, f"it has more bytes than the limit of {largest:,}", str(path))
-            chunks.append(chunk)
-    return b"".join(chunks)
+        return _all_of(file, largest, "has", path)
 
 
 def read_gzip(path: Path, largest: int) -> bytes:
@@ -176,18 +169,19 @@ def read_gzip(path: Path, largest: int) -> bytes:
         EOFError: If it is truncated.
         zlib.error: If it is damaged.
     """
-    chunks = []
-    with open_regular(path, largest) as file:
+    with open_regular(path, largest) as file, gzip.GzipFile(fileobj=file) as unpacked:
         most = min(largest, unpacked_limit(os.fstat(file.fileno()).st_size))
-        left = most
-        with gzip.GzipFile(fileobj=file) as unpacked:
-            while chunk := unpacked.read(_CHUNK):
-                left -= len(chunk)
-                if left < 0:
-                    raise OSError(
-                        errno.EFBIG, f"it unpacks to more bytes than the limit of {most:,}", str(path)
-                    )
-                chunks.append(chunk)
+        return _all_of(unpacked, most, "unpacks to", path)
+
+
+def _all_of(file: IO[bytes] | gzip.GzipFile, most: int, verb: str, path: Path) -> bytes:
+    """Read in pieces: ``read(n)`` allocates n bytes, however small the file is."""
+    chunks, left = [], most
+    while chunk := file.read(_CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            raise OSError(errno.EFBIG, f"it {verb} more bytes than the limit of {most:,}", str(path))
+        chunks.append(chunk)
     return b"".join(chunks)
 
 

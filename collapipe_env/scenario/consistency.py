@@ -12,7 +12,7 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.radio import path_gain_d2d
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
-from collapipe_env.scenario.layout import fixed_layout
+from collapipe_env.scenario.layout import fixed_layout, too_crowded
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import ClusterSpec, Sections
@@ -87,12 +87,10 @@ def _require_area(cluster: ClusterSpec) -> None:
     many = cluster.clusters >= MANY
     room = min(ring * (DENSEST_PLACEMENT if many else 1.0), outer * DENSEST_PACKING)
     if cluster.clusters > 1 and discs > room:
-        raise ScenarioError(
-            f"cluster: clusters = {cluster.clusters} cannot be placed cluster_separation_min_m = "
-            f"{cluster.cluster_separation_min_m:g} m apart between cu_distance_min_m = "
-            f"{cluster.cu_distance_min_m:g} m and cu_distance_max_m = {cluster.cu_distance_max_m:g} m: they "
-            f"take {discs / ring:.0%} of the area, and at most {room / ring:.0%} can be filled; lower the "
-            "separation or the number of clusters, or widen the distances"
+        raise too_crowded(
+            cluster,
+            f"clusters = {cluster.clusters} cannot be placed",
+            f": they take {discs / ring:.0%} of the area, and at most {room / ring:.0%} can be filled",
         )
 
 

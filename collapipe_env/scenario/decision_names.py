@@ -28,12 +28,6 @@ OPENED = ROWS.shipped()
 """Names of the package's own decisions that a scenario may open."""
 DECISIONS = (*COLLAPIPE, *OPENED)
 """All decisions of the package, in the order in which scenarios list them."""
-STEP_CHOICES = (1, 2, 4, 8, 16)
-"""Numbers of local steps that clusters may take by default, where that is a decision."""
-PARTICIPATION_MIN = 0.5
-"""Default of the smallest share of rounds in which a cluster must take part, where that is a decision."""
-CLOCK_CAP_MIN = 0.2
-"""Default of the smallest cap on a device's clock, over its full clock, where that is a decision."""
 
 
 def ordered_decisions(decisions: Iterable[str]) -> tuple[str, ...]:

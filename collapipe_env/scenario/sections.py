@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from collapipe_env.ground.errors import shown
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.scenario.decision_names import CLOCK_CAP_MIN, PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (
     Name,
     Positive,
@@ -83,9 +82,7 @@ class DeviceSpec:
     power_min_w: float = real(0.002, "least transmit power", "(0, 1e4] W")
     power_max_w: float = real(0.2, "greatest transmit power", "(0, 1e4] W")
     clock_cap_min: float = real(
-        CLOCK_CAP_MIN,
-        "least cap on a device's clock, over the full one, where decisions list clock_cap",
-        "[0.01, 1]",
+        0.2, "least cap on a device's clock, over the full one, where decisions list clock_cap", "[0.01, 1]"
     )
 
     @model_validator(mode="after")
@@ -188,11 +185,11 @@ class BudgetSpec:
         "(0, 1e9]",
     )
     participation_min: float = real(
-        PARTICIPATION_MIN,
+        0.5,
         "least share of rounds in which a cluster is to take part, where decisions list participation",
         "[0, 1]",
     )
-    bandwidth_floor: float = real(0.02, "least share of the bandwidth of a cluster", f"[{LEAST_SHARE}, 1)")
+    bandwidth_floor: float = real(0.02, "least share of the bandwidth for a cluster", f"[{LEAST_SHARE}, 1)")
 
 
 @spec

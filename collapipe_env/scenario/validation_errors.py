@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -66,16 +66,23 @@ def _faults(error: ValidationError, data: object) -> list[tuple[tuple[int | str,
     return [(path, items) for path, items in faults.items() if path not in above]
 
 
-def dataclass_at(root: type, path: Iterable[object]) -> type | None:
-    """Return the dataclass at the end of a path of field names and list indices; ``None`` for others."""
-    current: type | None = root
+class _Declared(NamedTuple):
+    """Declaration at a place: its type, the dataclass in that type, and its description."""
+
+    section: type | None
+    hint: object = None
+    text: str = ""
+
+
+def _declared(root: type, path: Iterable[int | str]) -> _Declared:
+    """Follow field names and list indices from a dataclass; an entry of a list is declared with its list."""
+    found = _Declared(root)
     for step in path:
-        if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
-            continue  # an index: the entry's type was already found with its list
-        if step not in field_names(current):
-            return None
-        current = _dataclass_in(get_type_hints(current)[str(step)])
-    return current
+        if isinstance(step, str):
+            hint = _hints_of(found.section).get(step)
+            field = getattr(found.section, "__pydantic_fields__", {}).get(step)
+            found = _Declared(_dataclass_in(hint), hint, getattr(field, "description", None) or "")
+    return found
 
 
 def _fault(path: Sequence[int | str], items: Sequence[Any], root: type) -> InnerFieldError:
@@ -84,33 +91,37 @@ def _fault(path: Sequence[int | str], items: Sequence[Any], root: type) -> Inner
     if isinstance(fault, InnerFieldError):
         place = shortened(".".join(map(str, (*path, fault.place))).rstrip("."))
         return InnerFieldError(place, fault.text)
-    texts = dict.fromkeys(_allowed(item, root, path) for item in items)
-    allowed = " or ".join(texts)
-    if not path:
-        return InnerFieldError("", allowed)
+    here, above = _declared(root, path), _declared(root, path[:-1])
+    allowed = " or ".join(dict.fromkeys(_allowed(item, path, here, above.section) for item in items))
     dotted = shortened(".".join(map(str, path)))
-    if items[0]["type"] == "value_error" and dataclass_at(root, path) is not None:
-        return InnerFieldError(dotted, allowed)  # a rule between fields: its message holds the values
-    note = _description(root, path)
-    text = f"got {shown(items[-1]['input'])}, but {allowed}"
-    return InnerFieldError(dotted, f"{text} ({note})" if note else text)
+    # A rule between fields: its message holds the values.
+    if not path or (items[0]["type"] == "value_error" and here.section is not None):
+        return InnerFieldError(dotted, allowed)
+    note = f" ({here.text})" if here.text and here.section is None else ""
+    return InnerFieldError(dotted, f"got {shown(items[-1]['input'])}, but {allowed}{note}")
 
 
-def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
+def _allowed(item: Mapping[str, Any], path: Sequence[int | str], here: _Declared, above: type | None) -> str:
     """Return the allowed values as text, or the rule that is broken."""
-    kind = item["type"]
+    kind, message = item["type"], str(item["msg"])
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
-        names = field_names(dataclass_at(root, path[:-1]))
-        return f"there is no field {shown(str(path[-1]))} here; {nearest_name(str(path[-1]), names)}"
+        name = str(path[-1])
+        return f"there is no field {shown(name)} here; {nearest_name(name, _field_names(above))}"
     if kind == "missing":
         return "this field is required"
     if kind == "dataclass_type":
-        return f"a mapping is expected with fields among {', '.join(field_names(dataclass_at(root, path)))}"
+        return f"a mapping is expected with fields among {', '.join(_field_names(here.section))}"
     if kind == "value_error":
-        return shortened(item["msg"].removeprefix("Value error, "), 2_000)
+        return shortened(message.removeprefix("Value error, "), 2_000)
     if kind == "unexpected_positional_argument":
         return "fields are given by name, not by position"
-    return _expected(item, root, path)
+    text = "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
+    if kind == "literal_error" and (meant := _meant(item["input"], message)) is not None:
+        return f"{text}; did you mean {meant!r}?"
+    if kind in _SEQUENCES and path and isinstance(path[-1], str):
+        entry = _entry(item["input"], _SEQUENCES[kind], here.hint)
+        return f"{text}: write {path[-1]}: [{entry}]" if entry is not None else text
+    return text
 
 
 def _path_in(data: object, loc: Sequence[int | str], kind: str) -> list[int | str]:
@@ -138,7 +149,7 @@ def _step(value: object, step: int | str) -> object:
     return _MISSING
 
 
-def field_names(cls: type | None) -> list[str]:
+def _field_names(cls: type | None) -> list[str]:
     """Return the names of a dataclass's fields; none for ``None``."""
     return [] if cls is None else [field.name for field in dataclasses.fields(cls)]
 
@@ -148,26 +159,6 @@ def _dataclass_in(hint: object) -> type | None:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
     return next((found for part in get_args(hint) if (found := _dataclass_in(part)) is not None), None)
-
-
-def _description(root: type, path: Sequence[object]) -> str:
-    """Return the description (meaning, unit, range) of the field at the end of a path."""
-    names = [step for step in path if isinstance(step, str)]
-    fields: Mapping[str, Any] = getattr(dataclass_at(root, names[:-1]), "__pydantic_fields__", {})
-    field = fields.get(names[-1]) if names and dataclass_at(root, names) is None else None
-    return "" if field is None else str(field.description or "")
-
-
-def _expected(fault: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
-    """Return the expected value and a suggestion: ``the input should be a list: write modes: [delayed]``."""
-    kind, message, value = fault["type"], str(fault["msg"]), fault["input"]
-    text = "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
-    if kind == "literal_error" and (meant := _meant(value, message)) is not None:
-        return f"{text}; did you mean {meant!r}?"
-    if kind in _SEQUENCES and path:
-        entry = _entry(value, _SEQUENCES[kind], _hints_of(dataclass_at(root, path[:-1])).get(str(path[-1])))
-        return f"{text}: write {path[-1]}: [{entry}]" if entry is not None else text
-    return text
 
 
 def _hints_of(section: type | None) -> dict[str, Any]:

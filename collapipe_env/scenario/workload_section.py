@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from collapipe_env.ground.errors import nearest_name, shown
-from collapipe_env.scenario.decision_names import STEP_CHOICES
 from collapipe_env.scenario.fields import Count, field, real, require_ordered, spec, switch, whole
 from collapipe_env.scenario.style_fields import CAUSAL, OWNERS, Style, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
@@ -60,7 +59,7 @@ class WorkloadSpec:
     batch_size: int = whole(64, "samples of a cluster's mini-batch B", 1, 65536)
     local_steps: int = whole(1, "local optimiser steps per round H", 1, 1024)
     local_steps_choices: tuple[Steps, ...] = field(
-        STEP_CHOICES,
+        (1, 2, 4, 8, 16),
         "numbers of local steps that a cluster may take where decisions list local_steps, in ascending "
         "order; range 1 to 1024 each, at least one",
     )

@@ -59,7 +59,11 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
         if not path.is_dir():
             found.append(path)
             continue
-        inside = [file for file in path.iterdir() if _is_table(file)]
+        inside = [
+            file
+            for file in path.iterdir()
+            if file.name.lower().endswith(ENDINGS) and not file.name.startswith(".") and file.is_file()
+        ]
         if not inside:
             raise DataError(f"{path} holds no trace files, {', '.join(ENDINGS)}: name the folder that does")
         found += inside
@@ -73,11 +77,6 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
                 "them, or name it once"
             )
     return tuple(found)
-
-
-def _is_table(path: Path) -> bool:
-    name = path.name.lower()
-    return name.endswith(ENDINGS) and not name.startswith(".") and path.is_file()
 
 
 def found_path(text: str) -> Path:

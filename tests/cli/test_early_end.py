@@ -254,7 +254,7 @@ def test_a_reader_that_ended_with_ctrl_c_too_changes_nothing(failed: int, capsys
         finally:
             raise OSError(failed, "gone")
 
-    assert guarded(interrupted, Call("collapipe", []), resumable=False) == INTERRUPTED
+    assert guarded(interrupted, Call("collapipe", ()), resumable=False) == INTERRUPTED
     assert capsys.readouterr().err == "\ninterrupted; there is nothing to resume\n"
 
 
