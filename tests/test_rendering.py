@@ -22,7 +22,6 @@ from collapipe_env.physics.schedules.timeline import (
 from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
 from collapipe_env.rendering.page import filled
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import RC
 
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
@@ -118,15 +117,14 @@ def test_size_follows_the_request_and_small_ones_are_refused():
 def texts_in_place_of_words(sheet):
     """Write the words of a page as Matplotlib's own texts."""
     sheet.figure.artists[0].set_visible(False)
-    with matplotlib.rc_context(RC):
-        return [
-            sheet.figure.text(
-                word.x_px, word.y_px, word.text, transform=sheet.transform, fontproperties=word.font,
-                color=word.colour, ha={0.0: "left", 0.5: "center", 1.0: "right"}[word.across],
-                va="center_baseline",
-            )
-            for word in sheet.words
-        ]  # fmt: skip
+    return [
+        sheet.figure.text(
+            word.x_px, word.y_px, word.text, transform=sheet.transform, fontproperties=word.font,
+            color=word.colour, ha={0.0: "left", 0.5: "center", 1.0: "right"}[word.across],
+            va="center_baseline",
+        )
+        for word in sheet.words
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("clusters", "devices"), [(2, 3), (5, 2), (24, 16)])
@@ -179,9 +177,14 @@ def test_writing_to_a_frame_does_not_change_the_next():
 
 
 def test_user_settings_do_not_leak_in_or_out():
-    expected = draw_round(make_view())
-    with matplotlib.rc_context({"font.size": 20.0, "axes.facecolor": "black", "lines.linewidth": 9.0}):
-        assert np.array_equal(draw_round(make_view()), expected)
+    view = make_view(steps=2)
+    expected = draw_round(view)
+    settings = {
+        "font.size": 20.0, "font.family": "serif", "text.usetex": True, "axes.facecolor": "black",
+        "lines.linewidth": 9.0, "hatch.linewidth": 3.0, "path.sketch": (1.0, 100.0, 2.0),
+    }  # fmt: skip
+    with matplotlib.rc_context(settings):
+        assert np.array_equal(draw_round(view), expected)
         assert matplotlib.rcParams["font.size"] == 20.0
 
 

@@ -66,14 +66,11 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     Args:
         asked: Schedulers to draw; empty for the best few.
     """
-    import matplotlib
-
     from collapipe_env.rendering.colours import FAINT
     from collapipe_env.rendering.gantt import draw_gantt
     from collapipe_env.rendering.legend import draw_legend, legend_entries
     from collapipe_env.rendering.panel import Panel
     from collapipe_env.rendering.sheet import Sheet
-    from collapipe_env.rendering.style import RC
 
     names = chosen(comparison, asked)
     views = [typical_view(comparison, name) for name in names]
@@ -84,24 +81,23 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
         LEFT + WIDTH + RIGHT,
         HEAD + sum(TOP + each + FOOT for each in heights) + NOTE * len(below),
     )
-    with matplotlib.rc_context(RC):
-        page = Sheet(width, height)
-        heading = f"{comparison.name}: slowest cluster in each scheduler's typical round (median delay)"
-        page.write(16.0, 20.0, heading, 12.0, bold=True)
-        timelines = [cluster.timeline for view in views for cluster in view.clusters]
-        draw_legend(page, legend_entries(timelines), 16.0, width - RIGHT, LEGEND)
-        top = HEAD
-        for view, end, each in zip(views, ends, heights, strict=True):
-            share = end / max(ends)
-            own = share < LEAST_WIDTH
-            facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
-            facts += ["time axis of its own"] if own else []
-            page.write(16.0, top + 22.0, "   ·   ".join(facts), 10.0, bold=True)
-            draw_gantt(Panel(page, LEFT, top + TOP, WIDTH * (1.0 if own else share), each), view)
-            top += TOP + each + FOOT
-        for line in below:
-            page.write(16.0, top, line, 8.0, colour=FAINT)
-            top += NOTE
+    page = Sheet(width, height)
+    heading = f"{comparison.name}: slowest cluster in each scheduler's typical round (median delay)"
+    page.write(16.0, 20.0, heading, 12.0, bold=True)
+    timelines = [cluster.timeline for view in views for cluster in view.clusters]
+    draw_legend(page, legend_entries(timelines), 16.0, width - RIGHT, LEGEND)
+    top = HEAD
+    for view, end, each in zip(views, ends, heights, strict=True):
+        share = end / max(ends)
+        own = share < LEAST_WIDTH
+        facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
+        facts += ["time axis of its own"] if own else []
+        page.write(16.0, top + 22.0, "   ·   ".join(facts), 10.0, bold=True)
+        draw_gantt(Panel(page, LEFT, top + TOP, WIDTH * (1.0 if own else share), each), view)
+        top += TOP + each + FOOT
+    for line in below:
+        page.write(16.0, top, line, 8.0, colour=FAINT)
+        top += NOTE
     return page.figure
 
 

@@ -33,7 +33,6 @@ from collapipe_env.execution.served_cluster import ServedCluster
 from collapipe_env.execution.served_heads import ServedHeads
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.moves import STAY
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.servers import Server
@@ -245,7 +244,7 @@ class ServedRound:
                 self._take(n, frame)
         idle = [c.delay_s for c in self._script.clusters if not c.plays]
         begins = max([*ends.values(), *idle])
-        self._fed.close_round(self._server, updated, self._none, COMMON)
+        self._fed.close_round(self._server, updated, self._none)
         delay = self._owner.clock.finish(begins + self._owner.clock.lasts(self._script.broadcast_s))
         losses = [loss for _, loss in sorted(self._heads.losses.items())]
         mean = float(np.average([v for v, _ in losses], weights=[u for _, u in losses])) if losses else None

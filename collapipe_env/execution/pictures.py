@@ -73,24 +73,20 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
         title: First words of the heading.
     """
     # Matplotlib is slow to import, and only pictures need it.
-    import matplotlib
-
     from collapipe_env.rendering.gantt import draw_gantt
     from collapipe_env.rendering.legend import draw_legend, legend_entries
     from collapipe_env.rendering.panel import Panel
     from collapipe_env.rendering.sheet import Sheet
-    from collapipe_env.rendering.style import RC
 
     view = executed_view(planned, result, title)
-    with matplotlib.rc_context(RC):
-        sheet = Sheet(WIDTH_PX, HEIGHT_PX)
-        facts = f"{view.title}   ·   round {view.round_index}   ·   delay {view.delay_s:.4g} s"
-        plays = sum(script.plays for script in planned.script.clusters)
-        if plays > MOST_CLUSTERS:
-            facts += f"   ·   first {MOST_CLUSTERS} of {plays} clusters"
-        sheet.write(16.0, 18.0, facts, 12.0, bold=True)
-        draw_legend(sheet, legend_entries([c.timeline for c in view.clusters]), 16.0, WIDTH_PX - 16.0, 42.0)
-        draw_gantt(Panel(sheet, LEFT_PX, 62.0, WIDTH_PX - LEFT_PX - 14.0, HEIGHT_PX - 102.0), view)
-        content = io.BytesIO()
-        sheet.figure.savefig(content, format="png")
+    sheet = Sheet(WIDTH_PX, HEIGHT_PX)
+    facts = f"{view.title}   ·   round {view.round_index}   ·   delay {view.delay_s:.4g} s"
+    plays = sum(script.plays for script in planned.script.clusters)
+    if plays > MOST_CLUSTERS:
+        facts += f"   ·   first {MOST_CLUSTERS} of {plays} clusters"
+    sheet.write(16.0, 18.0, facts, 12.0, bold=True)
+    draw_legend(sheet, legend_entries([c.timeline for c in view.clusters]), 16.0, WIDTH_PX - 16.0, 42.0)
+    draw_gantt(Panel(sheet, LEFT_PX, 62.0, WIDTH_PX - LEFT_PX - 14.0, HEIGHT_PX - 102.0), view)
+    content = io.BytesIO()
+    sheet.figure.savefig(content, format="png")
     write_bytes(path, content.getvalue())

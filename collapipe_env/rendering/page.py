@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import matplotlib
 import numpy as np
 
 from collapipe_env.ground.errors import CollaPipeError
@@ -14,7 +13,7 @@ from collapipe_env.rendering.legend import draw_legend, legend_entries
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import RC, node_colours
+from collapipe_env.rendering.style import node_colours
 
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
@@ -26,7 +25,6 @@ PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 """Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
 
-@matplotlib.rc_context(RC)
 def filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
     """Lay out and fill a page.
 

@@ -7,8 +7,8 @@ them come back there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -26,9 +26,10 @@ from matplotlib.transforms import Affine2D, IdentityTransform
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.colours import INK
-from collapipe_env.rendering.style import RC
 
 DPI = 100
+HATCHING: dict[Any, Any] = {"hatch.linewidth": 0.6}
+"""Setting of Matplotlib under which rectangles are made and drawn."""
 STAMPS = 1024
 """Number of drawn words that are kept. A frame has about 300, all but a few dozen from the frame before."""
 ACROSS = {"left": 0.0, "center": 0.5, "right": 1.0}
@@ -56,7 +57,11 @@ class Sheet:
         self.add(_Words(self.words, transform=self.transform, zorder=9.0))
 
     def add(self, artist: Artist) -> None:
-        """Add a collection or a line; artists of a lower ``zorder`` lie below."""
+        """Add a collection or a line; artists of a lower ``zorder`` lie below.
+
+        Effects that users set for all their pictures are taken off.
+        """
+        artist.set(path_effects=[], sketch_params=None)
         self.figure.add_artist(artist)
 
     def write(
@@ -75,8 +80,7 @@ class Sheet:
 
     def pixels(self) -> npt.NDArray[np.uint8]:
         """Return the page as (height, width, 3) uint8."""
-        with matplotlib.rc_context(RC):
-            self._canvas.draw()  # type: ignore[no-untyped-call]
+        self._canvas.draw()  # type: ignore[no-untyped-call]
         drawn = np.asarray(self._canvas.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
         return drawn[..., :3].copy()
 
@@ -140,13 +144,19 @@ class _Boxes(Collection):
     """Rectangles that share one path: their matrices are made all at once, unlike separate paths."""
 
     def __init__(self, x0: FloatArray, x1: FloatArray, y0: FloatArray, y1: FloatArray, **style: Any) -> None:
-        super().__init__(**style)
+        with matplotlib.rc_context(HATCHING):
+            super().__init__(**style)
         self.set_paths([Path.unit_rectangle()] * x0.size)
         matrices = np.zeros((x0.size, 3, 3))
         matrices[:, 0, 0], matrices[:, 0, 2] = x1 - x0, x0
         matrices[:, 1, 1], matrices[:, 1, 2] = y1 - y0, y0
         matrices[:, 2, 2] = 1.0
         self._transforms = matrices
+
+    def draw(self, renderer: Any) -> None:
+        """Draw the rectangles; older versions of Matplotlib read the width of hatches only here."""
+        with matplotlib.rc_context(HATCHING if self.get_hatch() else {}):
+            super().draw(renderer)
 
 
 class Word(NamedTuple):
@@ -174,12 +184,12 @@ class _Words(Artist):
             return
         pixels, to_page = isinstance(renderer, RendererAgg), self.get_transform()
         dpi = renderer.dpi if pixels else DPI
-        measure = _extent if pixels else _measured_by(renderer)
         ink = renderer.new_gc()
+        measure = partial(_extent, dpi) if pixels else partial(_extent_in, renderer)
         for word in self._words:
-            _, height, descent = measure("lp", word.font, dpi)
+            _, height, descent = measure("lp", word.font)
             x, y = to_page.transform((word.x_px, word.y_px))
-            left = x - word.across * measure(word.text, word.font, dpi)[0]
+            left = x - word.across * measure(word.text, word.font)[0]
             foot = y - 0.5 * (height - descent)
             if pixels:
                 stamp, margin = _stamp(word.text, word.font, word.colour, dpi)
@@ -192,18 +202,19 @@ class _Words(Artist):
 
 @cache
 def _font(size: float, bold: bool) -> FontProperties:
-    return FontProperties(family=RC["font.family"], size=size, weight="bold" if bold else "normal")
+    return FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
 
 
-def _measured_by(renderer: Any) -> Callable[[str, FontProperties, float], tuple[float, float, float]]:
-    """Return what measures width, height and descent of a text in a renderer's own units."""
-    return lambda text, font, _: renderer.get_text_width_height_descent(text, font, False)
+def _extent_in(renderer: Any, text: str, font: FontProperties) -> tuple[float, float, float]:
+    """Return width, height and descent of a text in a renderer's own units."""
+    found: tuple[float, float, float] = renderer.get_text_width_height_descent(text, font, False)
+    return found
 
 
 @lru_cache(maxsize=STAMPS)
-def _extent(text: str, font: FontProperties, dpi: float) -> tuple[float, float, float]:
-    """Return width, height and descent of a text in pixels."""
-    return _measured_by(RendererAgg(1, 1, dpi))(text, font, dpi)  # type: ignore[no-untyped-call]
+def _extent(dpi: float, text: str, font: FontProperties) -> tuple[float, float, float]:
+    """Return the same in pixels; measuring takes longer than drawing a kept word."""
+    return _extent_in(RendererAgg(1, 1, dpi), text, font)  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=STAMPS)
@@ -216,7 +227,7 @@ def _stamp(text: str, font: FontProperties, colour: str, dpi: float) -> tuple[np
     """
     size = font.get_size_in_points() * dpi / DPI
     margin, half = math.ceil(0.5 * size), math.ceil(2.0 * size)
-    width = math.ceil(_extent(text, font, dpi)[0]) + 2 * margin
+    width = math.ceil(_extent(dpi, text, font)[0]) + 2 * margin
     renderer = RendererAgg(width, 2 * half, dpi)  # type: ignore[no-untyped-call]
     ink = renderer.new_gc()
     ink.set_foreground(colour)

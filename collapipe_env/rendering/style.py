@@ -1,4 +1,4 @@
-"""Colours, and the text settings that make a picture independent of the user's own Matplotlib settings.
+"""Colours of bars and nodes, and hatching.
 
 Forward passes are blue and backward passes orange, the pair that every common kind of colour blindness keeps
 apart; weight gradients that run by themselves are grey. Within a hue, micro-batches run from light to dark.
@@ -8,7 +8,6 @@ Nodes use Paul Tol's "muted" set, made for the same readers.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,16 +19,6 @@ from collapipe_env.rendering.colours import CU_COLOUR, INK, MUTED
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"
 """Name of the hatching of local steps that are like a drawn one or whose events are unknown."""
-RC: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8.0,
-    "text.usetex": False,
-    "text.color": INK,
-    "text.parse_math": False,
-    "hatch.linewidth": 0.6,
-    "path.effects": [],
-    "path.sketch": None,
-}
 
 
 def node_colours(devices: int) -> list[str]:

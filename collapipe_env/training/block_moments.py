@@ -28,10 +28,10 @@ def change_hands(replicas: Sequence[Trained[ClusterModel]], moments: IntArray, *
     """
     moved = (moments == LOST) | ((moments == TRAVEL) & rounded)
     for n, block in np.argwhere(moved).tolist():
-        model, flat, optimizer = replicas[n]
-        for part in flat.memories(optimizer, model.blocks[block]):
+        state = replicas[n].optimizer.state
+        for part in replicas[n].memories(replicas[n].module.blocks[block]):
             if moments[n, block] == LOST:
-                optimizer.state.pop(part, None)
-            for name, values in optimizer.state.get(part, {}).items():
+                state.pop(part, None)
+            for name, values in state.get(part, {}).items():
                 if name != "step" and values is not None:
                     values.copy_(values.bfloat16())

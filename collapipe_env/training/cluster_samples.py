@@ -58,30 +58,22 @@ class SampleStream:
         return self._rng.random(shape) < probability
 
     def get_state(self) -> Tree:
-        """Return the cluster's samples, those still waiting in this pass, and the generator."""
-        return {
-            "indices": self._indices.copy(),
-            "waiting": self._waiting.copy(),
-            "rng": generator_tree(self._rng),
-        }
+        """Return the samples still waiting in this pass, and the generator."""
+        return {"waiting": self._waiting.copy(), "rng": generator_tree(self._rng)}
 
-    def set_state(self, tree: Tree, samples: int) -> None:
-        """Continue from a state of :meth:`get_state`.
-
-        Args:
-            samples: Number of samples of all clusters.
+    def set_state(self, tree: Tree, indices: IntArray) -> None:
+        """Continue with a cluster's samples from a state of :meth:`get_state`.
 
         Raises:
             StateError: If the state is damaged.
         """
-        for name in ("indices", "waiting"):
-            array = tree[name]
-            require_array(array, (np.size(array),), np.int64, f"stream/{name}")
-            if ((array < 0) | (array >= samples)).any() or not len(tree["indices"]):
-                raise StateError(f"stream/{name} does not choose among {samples} samples: {REMEDY}")
+        waiting = tree["waiting"]
+        require_array(waiting, (np.size(waiting),), np.int64, "stream/waiting")
+        if not np.isin(waiting, indices).all():
+            raise StateError(f"stream/waiting does not choose among the cluster's samples: {REMEDY}")
         rng = generator_of(tree["rng"] or {}, "stream/rng")
         assert rng is not None
-        self._indices, self._waiting, self._rng = tree["indices"].copy(), tree["waiting"].copy(), rng
+        self._indices, self._waiting, self._rng = indices, waiting.copy(), rng
 
 
 @dataclass(frozen=True)
@@ -93,22 +85,22 @@ class ClusterSamples:
         targets: Targets, shape (samples, ...).
         units: Number of predictions in each sample, shape (samples,).
         parts: Indices of each cluster's samples.
-        documents: Indices of each cluster's documents; empty where samples are not packed from documents.
+        dealt: The partition: these, or indices of documents where samples are packed from documents.
     """
 
     tokens: Tensor
     targets: Tensor
     units: FloatArray
     parts: Sequence[IntArray]
-    documents: Sequence[IntArray] = ()
+    dealt: Sequence[IntArray]
 
     @classmethod
-    def of(cls, setup: TrainingSetup, parts: Sequence[IntArray]) -> ClusterSamples:
+    def of(cls, setup: TrainingSetup, dealt: Sequence[IntArray]) -> ClusterSamples:
         """Return the samples of a partition, which is one of documents where the task packs these."""
         tokens, targets = setup.train
         if setup.pack is None:
-            return cls(tokens, targets, setup.units, parts)
-        packed = [setup.pack(part) for part in parts]
+            return cls(tokens, targets, setup.units, dealt, dealt)
+        packed = [setup.pack(part) for part in dealt]
         ends = np.cumsum([len(split) for split in packed])
         rows = np.split(np.arange(ends[-1]), ends[:-1])
         found = torch.from_numpy(np.concatenate([split.targets for split in packed]))
@@ -117,8 +109,13 @@ class ClusterSamples:
             found.to(tokens.device),
             setup.task.units(found).double().numpy(),
             rows,
-            parts,
+            dealt,
         )
+
+    @property
+    def sizes(self) -> FloatArray:
+        """Number of each cluster's samples, shape (N,)."""
+        return np.array([len(part) for part in self.parts], dtype=np.float64)
 
     def next_batch(self, setup: TrainingSetup, stream: SampleStream) -> MiniBatch:
         """Return a cluster's next mini-batch, from the order of its samples."""
@@ -130,24 +127,22 @@ class ClusterSamples:
         return MiniBatch(tokens, targets, self.units[indices])
 
     def get_state(self) -> Tree:
-        """Return each cluster's documents; empty where samples are not packed from documents."""
-        return {str(n): part.copy() for n, part in enumerate(self.documents)}
+        """Return the partition."""
+        return {str(n): part.copy() for n, part in enumerate(self.dealt)}
 
-    def restored(self, setup: TrainingSetup, tree: Tree) -> ClusterSamples:
+    @classmethod
+    def from_state(cls, setup: TrainingSetup, tree: Tree) -> ClusterSamples:
         """Return the samples of a state of :meth:`get_state`.
 
         Raises:
-            StateError: If the state does not give each document to one cluster.
+            StateError: If the state does not give each sample or document to one cluster.
         """
-        if setup.pack is None:
-            require_names(tree, (), "documents")
-            return self
         names = [str(n) for n in range(setup.clusters)]
-        require_names(tree, names, "documents")
+        require_names(tree, names, "partition")
         for name in names:
-            require_array(tree[name], (np.size(tree[name]),), np.int64, f"documents/{name}")
-        parts = [tree[name].copy() for name in names]
-        dealt = np.sort(np.concatenate(parts))
-        if not all(map(len, parts)) or not np.array_equal(dealt, np.arange(len(setup.strata))):
-            raise StateError(f"documents does not give each of {len(setup.strata)} to one cluster: {REMEDY}")
-        return ClusterSamples.of(setup, parts)
+            require_array(tree[name], (np.size(tree[name]),), np.int64, f"partition/{name}")
+        dealt = [tree[name].copy() for name in names]
+        everything = np.sort(np.concatenate(dealt))
+        if not all(map(len, dealt)) or not np.array_equal(everything, np.arange(len(setup.strata))):
+            raise StateError(f"partition does not give each of {len(setup.strata)} to one cluster: {REMEDY}")
+        return cls.of(setup, dealt)

@@ -24,11 +24,6 @@ _LOST_BITS = 16
 """Bits by which bfloat16 is shorter than single precision."""
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """Return bfloat16 numbers in single precision, and all others unchanged."""
-    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-
-
 def rounded_like(values: Tensor, like: Tensor, generator: Generator | None) -> Tensor:
     """Return float32 numbers in another tensor's type, stochastically rounded if that is bfloat16."""
     if like.dtype != torch.bfloat16:

@@ -60,6 +60,6 @@ def mixed_precision(precision: str, device: torch.device) -> Iterator[None]:
         torch.clear_autocast_cache()
 
 
-def full_precision(outputs: Tensor) -> Tensor:
-    """Return a head's outputs ready for a loss: bfloat16 becomes float32, anything else stays as it is."""
-    return outputs.float() if outputs.dtype == torch.bfloat16 else outputs
+def full_precision(tensor: Tensor) -> Tensor:
+    """Return bfloat16 numbers in float32, and anything else as it is."""
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor

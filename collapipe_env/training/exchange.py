@@ -11,11 +11,11 @@ from torch import Generator, Tensor
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.state_trees import Tree
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.physics.allocation import SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.aggregation import Aggregation
-from collapipe_env.training.compact_adam import rounded_like, widened
+from collapipe_env.training.compact_adam import rounded_like
+from collapipe_env.training.compute_device import full_precision
 from collapipe_env.training.flat_parameters import Trained
 from collapipe_env.training.optimizer_state import array_of, set_generator, tensor_of
 from collapipe_env.training.update_compression import UpdateCompressor
@@ -43,7 +43,7 @@ class Exchange:
         """
         model, flat, _ = replicas[0]
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
-        like = widened(flat.values)
+        like = full_precision(flat.values)
         self.compressor = UpdateCompressor(update_format, self._places, len(replicas), like, generator)
         self._aggregation = Aggregation(learning, like)
         self._rounding = generator
@@ -73,8 +73,8 @@ class Exchange:
         common: Tensor,
         weights: Tensor,
         server_blocks: IntArray,
-        server_mode: int,
-        of_server: tuple[slice, Tensor] | None = None,
+        idle: Sequence[slice],
+        of_server: tuple[slice, Tensor],
     ) -> None:
         """Replace every cluster's model by the next common one.
 
@@ -83,25 +83,21 @@ class Exchange:
             common: Parameters at the beginning of the round, shape (P,).
             weights: Weights of the clusters, shape (N,), summing to 1; 0 where a cluster takes no part.
             server_blocks: Last blocks that the server trained, shape (N,).
-            server_mode: Mode of the server. A sequential server's blocks are common already; it writes them
+            idle: Places of blocks that a sequential server trained. They are common already; it writes them
                 to the models afterwards.
             of_server: Place of a tied table, and the server head's addition to the clusters' mean update of
-                it; None without a tied table.
+                it; empty without a tied table.
         """
         blocks = len(self._places) - 1
         trained_on_devices = np.arange(-1, blocks) < blocks - server_blocks[:, None]
         # Updates are in single precision; parameters in that precision are overwritten in place.
-        updates = widened(parameters).sub_(common)
-        if server_mode == SEQUENTIAL:
-            # The optimisers' moments may have moved the clusters' idle copies.
-            for places in self._places[1 + blocks - int(server_blocks[0]) :]:
-                for place in places:
-                    updates[:, place] = 0.0
+        updates = full_precision(parameters).sub_(common)
+        for place in idle:
+            updates[:, place] = 0.0  # the optimisers' moments may have moved the clusters' copies
         takes_part = (weights > 0).cpu().numpy()
         self.compressor.upload(updates, trained_on_devices & takes_part[:, None])
         mean = weights @ updates
-        if of_server is not None:
-            place, added = of_server
-            mean[place] += added
+        table, added = of_server
+        mean[table] += added
         self.compressor.broadcast(mean, np.logical_or.reduce(trained_on_devices))
         parameters.copy_(rounded_like(common + self._aggregation.step(mean), parameters, self._rounding))

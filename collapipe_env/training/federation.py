@@ -21,7 +21,8 @@ from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import change_hands
-from collapipe_env.training.compact_adam import widened
+from collapipe_env.training.cluster_samples import ClusterSamples
+from collapipe_env.training.compute_device import full_precision
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, Trained, parameter_count
 from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
@@ -74,7 +75,7 @@ class Federation:
         learning, device = setup.learning, setup.train[0].device
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
         self.samples, self.streams, model, head, self._noise_rng = begin_training(setup, rng)
-        self._data_sizes = np.array([len(part) for part in self.samples.parts], dtype=np.float64)
+        self._data_sizes = self.samples.sizes
         self._head = Trained.of(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
         # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
@@ -119,12 +120,9 @@ class Federation:
             return float("nan")
         server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
         self._next_step(server)
-        model, flat, _ = self.replicas[0]
-        trained = len(model.blocks) - int(plan.server_blocks[0])
-        self._idle = flat.slices(list(model.blocks)[trained:] if server_mode == SEQUENTIAL else [])
         with self._private_randomness():
             updated, mean_loss = self._train_clusters(server, plan)
-        self.close_round(server, updated, plan.server_blocks, server_mode)
+        self.close_round(server, updated, plan.server_blocks)
         return mean_loss
 
     def open_round(
@@ -143,10 +141,13 @@ class Federation:
         server.begin_round(self._models, on_server)
         change_hands(self.replicas, moments, rounded=self._moments_rounded)
         server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
+        model, flat, _ = self.replicas[0]
+        trained = len(model.blocks) - int(on_server[0])
+        self._idle = flat.slices(model.blocks[trained:] if server_mode == SEQUENTIAL else [])
         self._common.copy_(self._parameters[0])
         return server
 
-    def close_round(self, server: Server, updated: BoolArray, on_server: IntArray, server_mode: int) -> None:
+    def close_round(self, server: Server, updated: BoolArray, on_server: IntArray) -> None:
         """End a round: the clusters' updates and the server's part make the next common model.
 
         Args:
@@ -156,15 +157,12 @@ class Federation:
         if not updated.any():
             return
         sizes = self._data_sizes * updated
-        weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
-        of_server = None
-        if self._tied is not None:
-            table, matrix = self._tied
-            of_server = table, server.head_after(weights)[matrix] - self._common[table]
-        self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode, of_server)
+        weights = torch.from_numpy(sizes / sizes.sum()).to(full_precision(self._common[:1]))
+        table, matrix = self._tied
+        of_server = table, server.head_after(weights)[matrix] - self._common[table]
+        self._exchange.end_round(self._parameters, self._common, weights, on_server, self._idle, of_server)
         server.end_round(self._models, weights)
-        if self._tied is not None:
-            self._head.flat.values[matrix] = self._parameters[0, table]
+        self._head.flat.values[matrix] = self._parameters[0, table]
 
     def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
         """Let every cluster take its local steps.
@@ -260,7 +258,7 @@ class Federation:
             "round": self.rounds,
             "step": self.step_sizes.step,
             "noise_rng": generator_tree(self._noise_rng),
-            "documents": self.samples.get_state(),
+            "partition": self.samples.get_state(),
         }
 
     @classmethod
@@ -282,13 +280,13 @@ class Federation:
     def _set_state(self, tree: Tree) -> None:
         clusters = [str(n) for n in range(self._setup.clusters)]
         parts = ["streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange"]
-        require_names(tree, (*parts, "round", "step", "noise_rng", "documents"), "learner/runs")
-        self.samples = self.samples.restored(self._setup, tree["documents"])
+        require_names(tree, (*parts, "round", "step", "noise_rng", "partition"), "learner/runs")
+        self.samples = ClusterSamples.from_state(self._setup, tree["partition"])
+        self._data_sizes = self.samples.sizes
         for name in ("streams", "optimizers"):
             require_names(tree[name], clusters, name)
-        for n, stream in enumerate(self.streams):
-            stream.set_state(tree["streams"][str(n)], len(self.samples.tokens))
-        self._data_sizes = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
+        for stream, cluster, part in zip(self.streams, clusters, self.samples.parts, strict=True):
+            stream.set_state(tree["streams"][cluster], part)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
         for cluster, replica in zip(clusters, self.replicas, strict=True):

@@ -79,7 +79,7 @@ class FlatParameters:
             learning: Kind of optimiser, SGD's momentum, and the weight decay of matrices. AdamW applies it
                 apart from its moments; SGD adds it to the gradient, so momentum accumulates it.
             apart: Parts of the module whose memory the optimiser keeps apart, so that each can be forgotten
-                (:meth:`memories`).
+                (:meth:`Trained.memories`).
             moment_bits: Bits of AdamW's moments, 32 or 8.
             rounding: Draws the rounding of parameters in bfloat16 and of moments in eight bits; required for
                 either. Scenarios allow these with AdamW only.
@@ -103,20 +103,6 @@ class FlatParameters:
                 return CompactAdamW(groups, learning_rate, betas, moment_bits, rounding)
             return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
         return torch.optim.SGD(groups, lr=learning_rate, momentum=learning.momentum, fused=True)
-
-    def memories(self, optimizer: torch.optim.Optimizer, part: nn.Module) -> list[nn.Parameter]:
-        """Return the optimiser's parameters that belong to a part of the module.
-
-        Args:
-            optimizer: From :meth:`optimizer`, with the part among those kept apart.
-        """
-        places, found, start = self.slices([part]), [], 0
-        for group in optimizer.param_groups:
-            (parameter,) = group["params"]
-            if any(place.start <= start < place.stop for place in places):
-                found.append(parameter)
-            start += parameter.numel()
-        return found
 
 
 class Trained(NamedTuple, Generic[M]):
@@ -142,6 +128,16 @@ class Trained(NamedTuple, Generic[M]):
         values = torch.empty(parameter_count(module)).to(next(module.parameters()))
         flat = FlatParameters(module, values, torch.zeros_like(values))
         return cls(module, flat, flat.optimizer(learning, learning_rate, rounding=rounding))
+
+    def memories(self, part: nn.Module) -> list[nn.Parameter]:
+        """Return the optimiser's parameters that belong to a part of the module, one of those kept apart."""
+        places, found, start = self.flat.slices([part]), [], 0
+        for group in self.optimizer.param_groups:
+            (parameter,) = group["params"]
+            if any(place.start <= start < place.stop for place in places):
+                found.append(parameter)
+            start += parameter.numel()
+        return found
 
 
 def parameter_count(module: nn.Module) -> int:

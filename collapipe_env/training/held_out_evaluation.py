@@ -244,8 +244,7 @@ class _Job:
 
     def __init__(self, work: Callable[[], Evaluation], after: _Job | None) -> None:
         self._work = work
-        self._found: Evaluation | None = None
-        self._error: BaseException | None = None
+        self._outcome: list[Evaluation | Exception] = []  # a single one, once it is there
         previous = () if after is None else (after._thread,)
         self._thread: threading.Thread = threading.Thread(target=self._run, args=previous, name="evaluation")
         self._thread.start()
@@ -253,20 +252,20 @@ class _Job:
     def __call__(self) -> Evaluation:
         """Wait for the evaluation and return it, or raise what it raised."""
         self._thread.join()
-        if self._found is None and self._error is None:
+        if not self._outcome:
             self._run()  # threads do not survive a fork of the process
-        if self._error is not None:
-            raise self._error
-        assert self._found is not None
-        return self._found
+        (outcome,) = self._outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def _run(self, *previous: threading.Thread) -> None:
         for thread in previous:
             thread.join()
         try:
-            self._found = self._work()
+            self._outcome.append(self._work())
         except Exception as error:
-            self._error = error
+            self._outcome.append(error)
 
 
 def _joined(predictions: list[Tensor]) -> np.ndarray:

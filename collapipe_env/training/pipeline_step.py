@@ -85,9 +85,7 @@ class CutModel:
             )
             if not last:
                 return x
-            if self.dtype == torch.bfloat16:
-                x = x.float()
-            return full_precision(self._head(x, tokens != PADDING, targets))
+            return full_precision(self._head(full_precision(x), tokens != PADDING, targets))
 
 
 def run_blocks(

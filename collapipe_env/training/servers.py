@@ -182,7 +182,6 @@ class SequentialServer(Server):
         self._known: dict[int, Part] = {}
         self._active: dict[int, Part] = {}
 
-    @torch.no_grad()
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Fetch the blocks from the common model; ``server_blocks`` are equal for all clusters."""
         blocks = models[0].blocks
@@ -190,7 +189,7 @@ class SequentialServer(Server):
         self.know([str(index) for index in active], models)
         self._active = {index: self._known[index] for index in active}
         for index, block in self._active.items():
-            _copy_parameters(blocks[index], block.module)
+            block.module.load_state_dict(blocks[index].state_dict())
 
     def parts(self) -> Sequence[Part]:
         """Return the blocks that the server runs, and the head."""
@@ -200,7 +199,7 @@ class SequentialServer(Server):
         """Copy the server's blocks into every cluster's model."""
         for index, block in self._active.items():
             for model in models:
-                _copy_parameters(block.module, model.blocks[index])
+                model.blocks[index].load_state_dict(block.module.state_dict())
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Forget the moments of those blocks that the server has run."""
@@ -217,9 +216,3 @@ class SequentialServer(Server):
             if str(index) in names and index not in self._known:
                 rate, mine = self._learning.learning_rate, copy.deepcopy(block)
                 self._known[index] = Trained.of(mine, self._learning, rate, self._rounding)
-
-
-@torch.no_grad()
-def _copy_parameters(source: nn.Module, target: nn.Module) -> None:
-    for new, old in zip(source.parameters(), target.parameters(), strict=True):
-        old.copy_(new)

@@ -26,9 +26,9 @@ def share_table(model: ClusterModel, head: nn.Module) -> None:
         head.weight.requires_grad_(model.embedding.weight.requires_grad)
 
 
-def tied_places(replica: Trained[ClusterModel], server: Trained[nn.Module]) -> tuple[slice, slice] | None:
-    """Return a trained table's places in a cluster's parameters and the head's; None if there is none."""
+def tied_places(replica: Trained[ClusterModel], server: Trained[nn.Module]) -> tuple[slice, slice]:
+    """Return a trained table's places in a cluster's parameters and the head's; empty if there is none."""
     head = server.module
     if not isinstance(head, LanguageHead) or not head.tied or not head.weight.requires_grad:
-        return None
+        return slice(0, 0), slice(0, 0)
     return replica.flat.places[replica.module.embedding.weight], server.flat.places[head.weight]

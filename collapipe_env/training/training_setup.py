@@ -1,4 +1,4 @@
-"""What a learner trains: its description, which needs no data, and the setup that its runs share."""
+"""Description of a training, which needs no data, and the setup that its runs share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What a learner trains; building it loads no data.
+    """Description of what a learner trains; building it loads no data.
 
     Attributes:
         task_spec: Data, head and metrics, with the trained embedding and encoder.

@@ -28,9 +28,8 @@ def play(learner, *rounds):
 
 def memory(run, cluster, block):
     """Memory of a block's parameters, everything in one list."""
-    optimizer = run.replicas[cluster].optimizer
-    parts = run.replicas[cluster].flat.memories(optimizer, run.replicas[cluster].module.blocks[block])
-    return [optimizer.state.get(part, {}) for part in parts]
+    replica = run.replicas[cluster]
+    return [replica.optimizer.state.get(part, {}) for part in replica.memories(replica.module.blocks[block])]
 
 
 def same(one, other):

@@ -91,11 +91,11 @@ def test_a_saved_run_goes_on_as_it_would_have(partition_name):
 )
 def test_damaged_documents_are_refused(damage):
     found = learner()
-    state, before = found.get_state(), found.get_state()["runs"]["0"]["documents"]
-    state["runs"]["0"]["documents"] = {"2": before["2"], **damage(before["0"], before["1"])}
-    with pytest.raises(StateError, match="documents"):
+    state, before = found.get_state(), found.get_state()["runs"]["0"]["partition"]
+    state["runs"]["0"]["partition"] = {"2": before["2"], **damage(before["0"], before["1"])}
+    with pytest.raises(StateError, match="partition"):
         found.set_state(state)
-    after = found.get_state()["runs"]["0"]["documents"]
+    after = found.get_state()["runs"]["0"]["partition"]
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
