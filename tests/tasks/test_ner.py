@@ -176,7 +176,7 @@ def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, cap
 
 def test_embedded_names_cannot_be_looked_up():
     """A tagger that remembers each training word's most frequent tag finds few entities."""
-    train, *held_out = load_entities("embedded")
+    train, *held_out = load_entities(ENTITIES)
     counts = {}
     for words, tags in zip(train.inputs, train.answers, strict=True):
         for word, tag in zip(words, tags, strict=True):
@@ -223,9 +223,7 @@ def test_head_is_drawn_from_its_generator_and_predicts_the_best_tag():
 def test_faults_are_named(tmp_path):
     good = "Anna\tB-x\nran\tO\n"
     dataset = folder_with(tmp_path / "unseen", good, "ran\tO\nOslo\tB-y\n")
-    with pytest.raises(
-        DataError, match=r"dev\.conll:1: type 'y' of the word 'Oslo' never occurs in"
-    ):
+    with pytest.raises(DataError, match=r"dev\.conll:1: type 'y' of the word 'Oslo' never occurs in"):
         TASK.load(spec(dataset=dataset, outputs=3))
     dataset = folder_with(tmp_path / "none", "Anna\tO\n", "ran\tO\n")
     with pytest.raises(DataError, match=r"none: no entities in the training part"):
