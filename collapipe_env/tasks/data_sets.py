@@ -33,7 +33,6 @@ _table_stem = partial(stem_of, endings=ENDINGS)
 
 def tables_at(
     path: Path | str,
-    advice: str,
     read: Callable[[Path], Table] = read_table,
     stem: Callable[[Path], str] = _table_stem,
     *,
@@ -44,7 +43,6 @@ def tables_at(
 
     Args:
         path: A file, a folder, or the name of a data set of the hub.
-        advice: Advice on a path where nothing is, for errors.
         read: Reads a file.
         stem: As for :func:`part_files`.
         train: Usual names of a folder's training file, for errors.
@@ -58,7 +56,7 @@ def tables_at(
     if path.is_file():
         return {"train": read(path)}
     if not path.is_dir():
-        raise DataError(f"{path}: {why_unusable(path)}; {advice}")
+        raise DataError(f"{path}: {why_unusable(path)}; give the path of a file like {train}, or its folder")
     named, files = part_files(path, stem)
     if "train" not in named:
         tables = [file for file in files if not stem_of(file, (".txt",))]

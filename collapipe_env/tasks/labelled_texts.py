@@ -58,7 +58,7 @@ def load_splits(path: Path | str, text: Column = None, label: Column = None) -> 
         DataError: If a table is missing or malformed, the training part has one class only or too few
             samples, or a held-out table has a class that training lacks.
     """
-    tables = tables_at(path, "give the path of a TSV, CSV or JSON lines file or of a folder of them")
+    tables = tables_at(path)
     if label is None and len(tables["train"].classes) == 1:
         label = tables["train"].classes[0]
     train, columns = labelled_texts(tables["train"], text, label)

@@ -136,8 +136,7 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
             named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
             tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
             return pairs_of_tables(tables, str(path), chosen)
-    advice = "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table"
-    tables = tables_at(path, advice, stem=partial(stem_of, endings=TABLE_ENDINGS))
+    tables = tables_at(path, stem=partial(stem_of, endings=TABLE_ENDINGS))
     return pairs_of_tables(tables, str(path), languages)
 
 
