@@ -14,10 +14,8 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.preprocessing import normalize
 
 from collapipe_env.scenario import Scenario
-from collapipe_env.tasks.labelled_texts import load_splits
-from collapipe_env.tasks.ner import load_entities
-from collapipe_env.tasks.parallel_text import load_parallel
-from collapipe_env.tasks.preparation import read_once
+from collapipe_env.tasks import get_task
+from collapipe_env.tasks.base import task_spec
 
 Labelled = tuple[Sequence[str], Sequence[str]]
 """Texts and labels, or sources and targets."""
@@ -43,18 +41,13 @@ def baselines_of(scenario: Scenario) -> tuple[Baseline, Baseline]:
 
     Only the reading of the files is shared with the learner.
     """
-    learning = scenario.learning
+    train, _, test = get_task(scenario.workload.task).samples(task_spec(scenario))
+    known, asked = (train.inputs, train.answers), (test.inputs, test.answers)
     if scenario.workload.task == "classification":
-        columns = learning.text_column, learning.label_column
-        train, _, test = read_once(load_splits, learning.dataset, "reviews", *columns)
-        texts = (train.inputs, train.answers), (test.inputs, test.answers)
-        return majority_class(*texts), naive_bayes(*texts)
+        return majority_class(known, asked), naive_bayes(known, asked)
     if scenario.workload.task == "ner":
-        known, _, asked = load_entities(learning.dataset)
-        return nothing_tagged(), memorised_tags((known.inputs, known.answers), (asked.inputs, asked.answers))
-    pairs = read_once(load_parallel, learning.dataset, "messages", learning.languages)
-    first, last = ((part.inputs, part.answers) for part in (pairs[0], pairs[2]))
-    return copied_source(last), nearest_target(first, last)
+        return nothing_tagged(), memorised_tags(known, asked)
+    return copied_source(asked), nearest_target(known, asked)
 
 
 def class_scores(said: Sequence[str], right: Sequence[str]) -> dict[str, float]:

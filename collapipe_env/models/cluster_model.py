@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -41,14 +42,11 @@ class ClusterModel(nn.Module):
         Args:
             sizes: Blocks per segment, each at least 1, summing to L at most.
 
-        Yields:
+        Returns:
             The blocks of each segment in pipeline order.
         """
-        blocks = list(self.blocks)
-        start = 0
-        for size in sizes:
-            yield blocks[start : start + size]
-            start += size
+        left = iter(self.blocks)
+        return (list(itertools.islice(left, size)) for size in sizes)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Run the uncut model: token ids (samples, q) to encoder outputs (samples, q, d).

@@ -14,6 +14,7 @@ from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.embeddings import sinusoids
 from collapipe_env.models.encoder_blocks import ResidualBlock
+from collapipe_env.models.norms import norm
 from collapipe_env.models.tokenization import PADDING
 
 KeyValue = tuple[Tensor, Tensor]
@@ -129,10 +130,10 @@ class Decoder(nn.Module):
             longest = max(1, int(asked.sum(dim=1).max()))
             read, asked = read[:, :longest], asked[:, :longest]
         memories, memory_mask = self.remember(hidden, mask)
-        x = self._embed(read, 0)
+        x = self.embed(read, 0)
         for block, memory in zip(self.blocks, memories, strict=True):
             x, _ = block(x, memory, memory_mask)
-        return self._score(x.flatten(end_dim=1) if asked is None else x[asked])
+        return self.score(x.flatten(end_dim=1) if asked is None else x[asked])
 
     def remember(self, hidden: Tensor, mask: Tensor) -> tuple[list[KeyValue], Tensor]:
         """Return each block's keys and values of the encoder outputs, and their additive mask.
@@ -142,40 +143,20 @@ class Decoder(nn.Module):
             mask: True at real source tokens, shape (samples, q).
         """
         if self.norm_first:
-            hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.memory_gain, self.memory_bias)
+            hidden = norm(hidden, self.memory_gain, self.memory_bias)
         memory_mask = torch.zeros(mask.shape, dtype=hidden.dtype, device=mask.device)
         memory_mask = memory_mask.masked_fill_(~mask, -math.inf)[:, None, None, :]
         return [block.remember(hidden) for block in self.blocks], memory_mask
 
-    def extend(
-        self, tokens: Tensor, memories: list[KeyValue], memory_mask: Tensor, past: list[KeyValue]
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """Read one more token of every sample and score what follows it.
-
-        Args:
-            tokens: Ids, shape (samples,).
-            memories: As :meth:`remember` returned them; so for their mask.
-            past: Each block's keys and values of the tokens before; empty at the first token.
-
-        Returns:
-            Scores, shape (samples, V_out), and the keys and values with the new token's.
-        """
-        x = self._embed(tokens[:, None], past[0][0].shape[2] if past else 0)
-        present: list[KeyValue] = []
-        for i, block in enumerate(self.blocks):
-            x, key_value = block(x, memories[i], memory_mask, past[i] if past else None)
-            present.append(key_value)
-        return self._score(x)[:, 0], present
-
-    def _embed(self, tokens: Tensor, start: int) -> Tensor:
+    def embed(self, tokens: Tensor, start: int) -> Tensor:
         """Map ids (samples, n) at positions from ``start`` on to activations (samples, n, d)."""
         x = functional.embedding(tokens, self.weight) * self.scale
         return drop(x + self.positions[start : start + tokens.shape[1]], self.dropout, self.training)
 
-    def _score(self, x: Tensor) -> Tensor:
+    def score(self, x: Tensor) -> Tensor:
         """Map activations (..., d) to scores (..., V_out)."""
         if self.norm_first:
-            x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
+            x = norm(x, self.norm_gain, self.norm_bias)
         return functional.linear(x, self.weight)
 
 
@@ -195,8 +176,13 @@ class CachedDecoding:
 
         Scores are logarithms of probabilities up to a constant of the row.
         """
-        scores, self._past = self._decoder.extend(tokens, self._memories, self._mask, self._past)
-        return scores
+        decoder, past = self._decoder, self._past
+        x = decoder.embed(tokens[:, None], past[0][0].shape[2] if past else 0)
+        self._past = []
+        for i, block in enumerate(decoder.blocks):
+            x, key_value = block(x, self._memories[i], self._mask, past[i] if past else None)
+            self._past.append(key_value)
+        return decoder.score(x)[:, 0]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may occur several times or never."""

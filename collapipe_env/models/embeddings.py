@@ -12,6 +12,7 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.encoder_blocks import BERT_EPSILON, DEVIATION
+from collapipe_env.models.norms import norm
 
 
 class Embedding(nn.Module):
@@ -69,7 +70,7 @@ class Embedding(nn.Module):
         if self.types is not None:
             x = x + self.types[0]
         if self.normed:
-            x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias, BERT_EPSILON)
+            x = norm(x, self.norm_gain, self.norm_bias, BERT_EPSILON)
         return drop(x, self.dropout, self.training)
 
 

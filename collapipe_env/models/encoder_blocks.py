@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
 from collapipe_env.models.dropout import drop
-from collapipe_env.models.lora import AdaptedMaps
+from collapipe_env.models.norms import norm
 
 DEVIATION = 0.02
 """Standard deviation of the initial weights of BERT, GPT-2 and Llama, embeddings included."""
@@ -26,16 +26,25 @@ _ACTIVATIONS: dict[Style, Callable[[Tensor], Tensor]] = {
     "transformer": functional.relu,
     "bert": functional.gelu,
     "gpt2": partial(functional.gelu, approximate="tanh"),
+    "llama": functional.silu,
 }
 
 
-class ResidualBlock(AdaptedMaps):
+class ResidualBlock(nn.Module):
     """Branches that are each added to their input, with dropout, heads, norms and activation of a style.
 
-    Maps have biases, and layer norms gain and bias. With ``pre-ln`` and ``gpt2`` a norm opens each branch,
-    otherwise it follows the sum of a branch and its input. In ``training`` mode, dropout applies to attention
-    weights and to the branches' outputs. Its masks come from PyTorch's global generator; see
-    :mod:`collapipe_env.models.dropout`.
+    Maps have biases, and layer norms gain and bias; ``llama`` has RMS norms, and no biases but Qwen2's. With
+    ``pre-ln``, ``gpt2`` and ``llama`` a norm opens each branch, otherwise it follows the sum of a branch and
+    its input. In ``training`` mode, dropout applies to attention weights and to the branches' outputs. Its
+    masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
+
+    A linear map called ``name`` has the parameters ``{name}_weight``, shape (rows, columns), and
+    ``{name}_bias``, ``None`` where the style has none. All blocks have ``"qkv"``, ``"out"``, ``"up"`` and
+    ``"down"``.
+
+    Attributes:
+        adapters: Modules by the name of a map, called with the map's input; their results are added to its
+            output. Empty unless adapters were added (:mod:`collapipe_env.models.lora`).
     """
 
     def __init__(
@@ -56,25 +65,38 @@ class ResidualBlock(AdaptedMaps):
         """
         super().__init__()
         d, style = architecture.width, architecture.style
+        biased, self.adapters = style != "llama", nn.ModuleDict()
         self.heads, self.dropout = architecture.heads, architecture.dropout
-        self.norm_first, self.activation = style in ("pre-ln", "gpt2"), _ACTIVATIONS[style]
-        self.epsilon = {"bert": BERT_EPSILON, "gpt2": architecture.norm_epsilon}.get(style, 1e-5)
+        self.norm_first, self.activation = style in ("pre-ln", *CAUSAL_STYLES), _ACTIVATIONS[style]
+        fixed = {"pre-ln": 1e-5, "transformer": 1e-5, "bert": BERT_EPSILON}
+        self.epsilon = fixed.get(style, architecture.norm_epsilon)
         for number, maps in enumerate(branches, start=1):
             self.register_parameter(f"norm{number}_gain", nn.Parameter(torch.ones(d)))
-            self.register_parameter(f"norm{number}_bias", nn.Parameter(torch.zeros(d)))
+            self.register_parameter(f"norm{number}_bias", nn.Parameter(torch.zeros(d)) if biased else None)
             for name, (rows, columns) in maps.items():
                 summed = blocks * len(branches) if name == [*maps][-1] else 1
-                self.add_map(name, _initial(drawn_as, rows, columns, summed, generator))
+                weight = _initial(drawn_as, rows, columns, summed, generator)
+                self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+                has_bias = biased or (name == "qkv" and architecture.qkv_bias)
+                bias = nn.Parameter(torch.zeros(rows)) if has_bias else None
+                self.register_parameter(f"{name}_bias", bias)
+
+    def linear(self, name: str, h: Tensor) -> Tensor:
+        """Map ``h``, shape (samples, q, columns), to (samples, q, rows), with the map's adapter if any."""
+        # Straight from the dictionaries: nn.Module's look-ups take a tenth of a small map's time.
+        parameters: Any = self._parameters
+        adapters: Any = self._modules["adapters"]
+        out: Tensor = functional.linear(h, parameters[f"{name}_weight"], parameters[f"{name}_bias"])
+        return out + adapters[name](h) if name in adapters else out
 
     def _residual(self, x: Tensor, number: int, branch: Callable[[Tensor], Tensor]) -> Tensor:
         """Add a branch, with its norm before or after it."""
         own: Any = self._parameters
         gain, bias = own[f"norm{number}_gain"], own[f"norm{number}_bias"]
         if self.norm_first:
-            h = functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
-            return x + drop(branch(h), self.dropout, self.training)
-        x = x + drop(branch(x), self.dropout, self.training)
-        return functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
+            h = branch(norm(x, gain, bias, self.epsilon))
+            return x + drop(h, self.dropout, self.training)
+        return norm(x + drop(branch(x), self.dropout, self.training), gain, bias, self.epsilon)
 
     def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""
@@ -85,9 +107,11 @@ class ResidualBlock(AdaptedMaps):
     def _attention(
         self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Scaled dot-product attention of all heads, joined: shape (samples, n, d)."""
-        p = self.dropout if self.training else 0.0
-        h = functional.scaled_dot_product_attention(query, key, value, mask, p, is_causal=causal)
+        """Scaled dot-product attention of all heads, joined: shape (samples, n, d); keys may have fewer."""
+        p, grouped = self.dropout if self.training else 0.0, key.shape[1] < query.shape[1]
+        h = functional.scaled_dot_product_attention(
+            query, key, value, mask, p, is_causal=causal, enable_gqa=grouped
+        )
         return h.transpose(1, 2).flatten(start_dim=2)
 
     def _transform(self, h: Tensor) -> Tensor:
@@ -128,13 +152,14 @@ def _initial(style: Style, rows: int, columns: int, summed: int, generator: Gene
     """Draw a matrix, shape (rows, columns), as its style's authors do.
 
     ``pre-ln`` keeps the variance of its input, but branches start small so that the residual stream, to which
-    ``summed`` of them add, keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` normal
-    with a fixed deviation, and so is ``gpt2``, whose branches start smaller, too (Radford et al., 2019).
+    ``summed`` of them add, keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` and
+    ``llama`` normal with a fixed deviation, and so is ``gpt2``, whose branches start smaller, too (Radford et
+    al., 2019).
     """
     if style == "transformer":
         bound = math.sqrt(6 / (rows + columns))
         return (2 * torch.rand(rows, columns, generator=generator) - 1) * bound
-    if style == "bert":
+    if style in ("bert", "llama"):
         return torch.randn(rows, columns, generator=generator) * DEVIATION
     scale = 1 / math.sqrt(summed)
     deviation = scale * DEVIATION if style == "gpt2" else scale / math.sqrt(columns)

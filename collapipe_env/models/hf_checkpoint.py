@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from collapipe_env.ground.errors import CheckpointError, reason, shown
+from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import (
@@ -31,8 +31,9 @@ from collapipe_env.models.hf_config import (
     checkpoint_folder,
     read_config,
     read_settings,
+    reading,
 )
-from collapipe_env.models.hf_places import HEAD, STEMS, place_of
+from collapipe_env.models.hf_places import HEAD, STEMS, place_of, places_of
 from collapipe_env.models.language_head import LanguageHead
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -80,36 +81,21 @@ def _values(
             f"of style {sizes.style!r}; choose another checkpoint"
         )
     found = []
-    parameters = list(model.named_parameters())
-    if isinstance(head, LanguageHead):
-        parameters += [(name, value) for name, value in head.named_parameters() if name.startswith("norm")]
-        found.append((head.weight, _head_matrix(head, tensors, stem + table, file)))
-    for name, parameter in parameters:
-        place = place_of(sizes, name, tuple(parameter.shape))
-        whole = torch.cat(
-            [
-                _tensor(tensors, stem + source, shape, file)
-                for source, shape in zip(place.sources, place.shapes, strict=True)
-            ]
-        )
-        found.append((parameter, whole.T if place.transposed else whole))
-    return found
-
-
-def _head_matrix(head: LanguageHead, tensors: Mapping[str, Tensor], table: str, file: Path) -> Tensor:
-    """Return the output matrix: the table of tokens, if the head is tied to it."""
-    shape = tuple(head.weight.shape)
-    matrix = _tensor(tensors, table if head.tied else HEAD, shape, file)
-    # transformers keeps such a head; here the workload says whether there is one, as it is priced.
-    if head.tied and HEAD in tensors:
-        own = _tensor(tensors, HEAD, shape, file)
-        if not torch.equal(own.float(), matrix.float()):
+    for owner, name, place in places_of(model, head, stem):
+        parts = [_tensor(tensors, source, shape, file) for source, shape in place.sources.items()]
+        found.append((owner.get_parameter(name), place.joined(parts)))
+    if isinstance(head, LanguageHead) and head.tied:
+        shape = tuple(head.weight.shape)
+        matrix = _tensor(tensors, stem + table, shape, file)
+        # transformers keeps a head of its own; here the workload says whether there is one, as it is priced.
+        if HEAD in tensors and not torch.equal(_tensor(tensors, HEAD, shape, file).float(), matrix.float()):
             raise CheckpointError(
-                f"{file}: {HEAD!r} differs from {table!r}, but {CONFIG} says that the head is the table "
-                "(tie_word_embeddings: true); to keep the head, set tie_word_embeddings and "
+                f"{file}: {HEAD!r} differs from {stem + table!r}, but {CONFIG} says that the head is the "
+                "table (tie_word_embeddings: true); to keep the head, set tie_word_embeddings and "
                 "workload.tied_head to false"
             )
-    return matrix
+        found.append((head.weight, matrix))
+    return found
 
 
 def _check_sizes(architecture: Architecture, config: Mapping[str, Any], folder: Path) -> None:
@@ -143,20 +129,22 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
             f"{folder} holds no weights; it needs one of {', '.join(WEIGHT_FILES)} (pickles such as "
             f"pytorch_model.bin are not read): {FETCH_ANEW}, or save it anew with save_pretrained"
         )
-    if file.suffix != ".json":
-        return file, _unwrapped(_read_file(file), file)
-    shards = read_settings(file).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise CheckpointError(f"{file} has no weight_map that names the files of the tensors; {FETCH_ANEW}")
+    names = {file.name}
+    if file.suffix == ".json":
+        shards = read_settings(file).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise CheckpointError(f"{file} has no weight_map that names the files of tensors; {FETCH_ANEW}")
+        names = set(shards.values())
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(shards.values())):
+    for name in sorted(names):
         shard = folder / name
         if shard.parent != folder or shard.suffix != ".safetensors" or not os.path.isfile(shard):
             raise CheckpointError(
                 f"{file} names the file {shown(name)}, but there is no such weight file in the folder; "
                 f"{FETCH_ANEW}"
             )
-        tensors.update(_read_file(shard))
+        with reading(shard):
+            tensors.update(load_file(shard))
     return file, _unwrapped(tensors, file)
 
 
@@ -169,22 +157,6 @@ def _unwrapped(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
         if ".base_layer." in name or ".lora_" in name:
             raise CheckpointError(f"{file} holds the tensor {shown(name)} of an adapter; {MERGE}")
     return tensors
-
-
-def _read_file(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except Exception as error:  # a damaged file may raise anything
-        with file.open("rb") as stream:
-            pointer = stream.read(16) == b"version https://"
-        cause = (
-            "it is a pointer of Git LFS: run `git lfs pull` in its folder"
-            if pointer
-            else f"it is damaged: {FETCH_ANEW}"
-        )
-        raise CheckpointError(
-            f"cannot read {file} ({type(error).__name__}: {reason(error, longest=120)}); {cause}"
-        ) from None
 
 
 def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from collapipe_env.ground.errors import CheckpointError, DataError, shown
+from collapipe_env.ground.errors import CheckpointError, DataError, reason, shown
 from collapipe_env.ground.files import read_json
 from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.architecture import HIGH_FREQUENCY, LOW_FREQUENCY
@@ -88,7 +89,7 @@ _LLAMA: _Limits = (
     ("mlp_bias", (False,), "the trained feed-forward maps have no biases"),
     ("use_sliding_window", (False,), "only full attention is supported"),
 )
-_SUPPORTED: Mapping[str, _Limits] = {
+SUPPORTED: Mapping[str, _Limits] = {
     "bert": (
         ("hidden_act", ("gelu",), "the trained blocks have the exact GELU ('gelu')"),
         ("position_embedding_type", ("absolute",), "only absolute positions ('absolute') are supported"),
@@ -109,7 +110,7 @@ _SUPPORTED: Mapping[str, _Limits] = {
 _ROPE: _Limits = (
     ("rope_type", ("default", "llama3"), "only plain rotations ('default') and Llama 3's are supported"),
 )
-_LLAMA3: _Limits = (
+LLAMA3: _Limits = (
     ("low_freq_factor", (LOW_FREQUENCY,), "the trained blocks have Llama 3's 1"),
     ("high_freq_factor", (HIGH_FREQUENCY,), "the trained blocks have Llama 3's 4"),
 )
@@ -135,9 +136,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
             f"{path}: model_type is {shown(family)}, but only BERT, GPT-2, Llama and Qwen2 "
             f"({', '.join(map(repr, STYLES))}) can be loaded; choose another checkpoint"
         )
-    _require(config, _SUPPORTED[family], path)
+    _require(config, SUPPORTED[family], path)
     style = STYLES[family]
-    fields = {"style": style, **_read(config, ENTRIES[style], path)}
+    fields = {"style": style, **read_entries(config, ENTRIES[style], path)}
     if fields["feedforward"] is None:
         fields["feedforward"] = 4 * fields["width"]
     if style == "llama":
@@ -160,10 +161,8 @@ def checkpoint_folder(folder: str | Path) -> Path:
     Raises:
         CheckpointError: If there is no such folder, or it holds an adapter that is not merged.
     """
-    try:
+    with reading("checkpoint "):
         path = given_path(str(folder))
-    except DataError as error:
-        raise CheckpointError(f"checkpoint {error}") from None
     if not path.is_dir():
         raise CheckpointError(
             f"checkpoint {shown(str(folder))} is not a folder; give the local folder of a checkpoint with "
@@ -183,10 +182,33 @@ def read_settings(path: Path, remedy: str = FETCH_ANEW) -> dict[str, Any]:
     Raises:
         CheckpointError: If it cannot be read or holds no object.
     """
-    try:
+    with reading():
         return read_json(path, remedy)
+
+
+@contextlib.contextmanager
+def reading(what: object = "") -> Iterator[None]:
+    """Turn whatever the reading of a checkpoint's file raises into one error.
+
+    Args:
+        what: The file; errors that name it themselves are only preceded by this.
+
+    Raises:
+        CheckpointError: In place of another error; the libraries that read files have no class of their own.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
     except DataError as error:
-        raise CheckpointError(str(error)) from None
+        raise CheckpointError(f"{what}{error}") from None
+    except OSError as error:
+        raise CheckpointError(f"cannot read {what} ({error.strerror or error}); {FETCH_ANEW}") from None
+    except Exception as error:
+        raise CheckpointError(
+            f"cannot read {what} ({type(error).__name__}: {reason(error, longest=120)}): it is damaged, or a "
+            f"pointer of Git LFS; {FETCH_ANEW}, or run `git lfs pull` in its folder"
+        ) from None
 
 
 def _rotations(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -200,9 +222,9 @@ def _rotations(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     _require(scaling, _ROPE, path)
     wanted = ["rope_theta"]
     if scaling["rope_type"] == "llama3":
-        _require(scaling, _LLAMA3, path)
+        _require(scaling, LLAMA3, path)
         wanted += ["rope_factor"] if scaling.get("factor") == 1 else ["rope_factor", "rope_original_length"]
-    return {"rope_factor": 1.0, **_read(scaling, {name: ROTATIONS[name] for name in wanted}, path)}
+    return {"rope_factor": 1.0, **read_entries(scaling, {name: ROTATIONS[name] for name in wanted}, path)}
 
 
 def _require(config: Mapping[str, Any], limits: _Limits, path: Path) -> None:
@@ -219,7 +241,7 @@ def _require(config: Mapping[str, Any], limits: _Limits, path: Path) -> None:
         raise CheckpointError(f"{path}: {key} is {shown(value)}, but {why}; choose another checkpoint")
 
 
-def _read(config: Mapping[str, Any], entries: Mapping[str, Entry], path: Path) -> dict[str, Any]:
+def read_entries(config: Mapping[str, Any], entries: Mapping[str, Entry], path: Path) -> dict[str, Any]:
     """Return entries by the names of a workload's fields."""
     fields: dict[str, Any] = {}
     for field, (key, kind, default) in entries.items():

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,17 @@ from torch import Tensor, nn
 
 from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.models.architecture import CAUSAL_STYLES, HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.models.hf_config import CONFIG, ENTRIES, checkpoint_folder, read_settings
-from collapipe_env.models.hf_places import HEAD, STEMS, place_of
+from collapipe_env.models.hf_config import (
+    CONFIG,
+    ENTRIES,
+    LLAMA3,
+    SUPPORTED,
+    checkpoint_folder,
+    read_settings,
+)
+from collapipe_env.models.hf_places import STEMS, places_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
@@ -84,7 +90,7 @@ def save_checkpoint(
         if any(path.iterdir()):
             raise CheckpointError(f"{path} is not empty; name a new folder for the checkpoint")
         partial.mkdir()
-        save_torch_state_dict(dict(_tensors(model, head)), partial, max_shard_size=shard_bytes)
+        save_torch_state_dict(_tensors(model, head), partial, max_shard_size=shard_bytes)
         _write_json(partial / CONFIG, config)
         if origin is not None:
             _copy_texts(origin, partial)
@@ -147,21 +153,10 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a checkpoint by their names."""
-    sizes, stem = model.architecture, STEMS[model.architecture.style][0]
-    owners: tuple[nn.Module, ...] = (model, head)
-    for owner in owners:
-        for name, parameter in owner.named_parameters():
-            if ".adapters." in name or name == "weight":  # of the head
-                continue
-            place, value = place_of(sizes, name, tuple(parameter.shape)), _value(owner, name)
-            rows = [shape[0] for shape in place.shapes]
-            parts = torch.split(value.T if place.transposed else value, rows)
-            for source, part in zip(place.sources, parts, strict=True):
-                yield stem + source, part.clone()
-    if not head.tied:
-        yield HEAD, _value(head, "weight").clone()
+def _tensors(model: ClusterModel, head: LanguageHead) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by their names."""
+    places = places_of(model, head, STEMS[model.architecture.style][0])
+    return {k: v for owner, name, place in places for k, v in place.parted(_value(owner, name)).items()}
 
 
 def _value(owner: nn.Module, name: str) -> Tensor:
@@ -184,22 +179,21 @@ def _config(sizes: Architecture) -> dict[str, Any]:
         "model_type": family,
         "architectures": [_CLASSES[family]],
         **{entry.key: getattr(sizes, field) for field, entry in ENTRIES[sizes.style].items()},
+        **{key: values[0] for key, values, _ in SUPPORTED[family]},
         "dtype": "float32",
     }
     if sizes.style == "gpt2":
-        return config | {"activation_function": "gelu_new"}
+        return config
     scaling = None
     if sizes.rope_factor != 1.0:
         scaling = {
             "rope_type": "llama3",
+            **{key: values[0] for key, values, _ in LLAMA3},
             "factor": sizes.rope_factor,
-            "low_freq_factor": LOW_FREQUENCY,
-            "high_freq_factor": HIGH_FREQUENCY,
             "original_max_position_embeddings": sizes.rope_original_length,
         }
     return config | {
         "num_key_value_heads": sizes.key_heads,
-        "hidden_act": "silu",
         # Both spellings: transformers 5 reads the last entry, earlier versions the first two.
         "rope_theta": sizes.rope_theta,
         "rope_scaling": scaling,

@@ -7,18 +7,32 @@ use :func:`special_ids`, which also works for the package's own tokenisers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer, processors
 
-from collapipe_env.ground.errors import CheckpointError, shortened, shown
+from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.models.hf_config import CONFIG, checkpoint_folder, read_config, read_settings
+from collapipe_env.models.hf_config import (
+    CONFIG,
+    Entry,
+    checkpoint_folder,
+    read_config,
+    read_entries,
+    read_settings,
+    reading,
+)
 from collapipe_env.models.tokenization import PADDING
 
 LARGEST = 64 * 1024**2
 """Most bytes of a tokeniser's file."""
+_SWITCHES = {
+    "lowercase": Entry("do_lower_case", "flag", True),
+    "strip_accents": Entry("strip_accents", "flag", None),
+    "handle_chinese_chars": Entry("tokenize_chinese_chars", "flag", True),
+}
 PAD, UNK, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
 
 
@@ -54,38 +68,25 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     return SpecialIds(unknown, unknown if mask is None else mask, start, end)
 
 
-def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None) -> Tokenizer:
+def checkpoint_tokenizer(folder: str | Path) -> Tokenizer:
     """Return a checkpoint's tokeniser, from ``tokenizer.json`` or, without that file, from ``vocab.txt``.
 
     A ``vocab.txt`` is used as BERT uses it: WordPiece between ``[CLS]`` and ``[SEP]``, lower-cased unless
     ``tokenizer_config.json`` says ``"do_lower_case": false``.
 
-    Args:
-        sequence_length: Longest row of ids; the closing ``[SEP]`` is kept when a text is cut. None for no
-            cut.
-
     Returns:
-        The tokeniser, which does not pad.
+        The tokeniser, which neither pads nor cuts.
 
     Raises:
         CheckpointError: If a file is missing or damaged, its ids do not fit ``config.json``, or padding is
             not 0.
     """
     path = checkpoint_folder(folder)
-    ready = path / "tokenizer.json"
-    file = ready if ready.is_file() else path / "vocab.txt"
-    if not file.is_file():
-        raise CheckpointError(
-            f"{path} holds neither tokenizer.json nor vocab.txt; copy the checkpoint's tokeniser there"
-        )
-    tokenizer = _from_json(file) if file == ready else _from_vocabulary(file)
+    tokenizer, file = _read(path, read_config(path))
     try:
         special_ids(tokenizer)
     except CheckpointError as error:
         raise CheckpointError(f"{file}: {error}") from None
-    _require_rows(tokenizer, file, read_config(path)["vocabulary"])
-    if sequence_length is not None:
-        tokenizer.enable_truncation(sequence_length)
     return tokenizer
 
 
@@ -109,15 +110,8 @@ def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
         raise CheckpointError(
             f"{path} is a checkpoint of style {fields['style']!r}, which is not a language model"
         )
-    file, names = path / "tokenizer.json", (path / "vocab.json", path / "merges.txt")
-    if file.is_file():
-        tokenizer = _from_json(file)
-    elif fields["style"] == "gpt2" and all(name.is_file() for name in names):
-        file, tokenizer = names[0], _from_merges(*names)
-    else:
-        raise CheckpointError(f"{path} holds no tokenizer.json; copy the checkpoint's tokeniser there")
+    tokenizer, _ = _read(path, fields)
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # adds no token that opens a text
-    _require_rows(tokenizer, file, fields["vocabulary"])
     end = read_settings(path / CONFIG).get("eos_token_id")
     if isinstance(end, list) and end:
         end = end[0]
@@ -129,55 +123,45 @@ def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
     return tokenizer, end
 
 
-def _require_rows(tokenizer: Tokenizer, file: Path, rows: int) -> None:
-    """Refuse ids that have no row in the checkpoint's table."""
+def _read(folder: Path, fields: Mapping[str, Any]) -> tuple[Tokenizer, Path]:
+    """Return the tokeniser in the first file that exists of those that its style may have, and the file."""
+    readers = _READERS[fields["style"]]
+    file = next((folder / name for name in readers if (folder / name).is_file()), None)
+    if file is None:
+        raise CheckpointError(f"{folder} holds no {' or '.join(readers)}; copy its tokeniser there")
+    tokenizer = readers[file.name](file)
     highest = max(tokenizer.get_vocab().values(), default=-1)
-    if highest >= rows:
+    if highest >= fields["vocabulary"]:
         raise CheckpointError(
-            f"{file} has token ids up to {highest}, but vocab_size in {file.with_name(CONFIG)} is {rows}; "
-            "the files belong to different checkpoints"
+            f"{file} has token ids up to {highest}, but vocab_size in {folder / CONFIG} is "
+            f"{fields['vocabulary']}; the files belong to different checkpoints"
         )
+    return tokenizer, file
 
 
-def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
-    """Return the byte-level tokeniser of GPT-2 as it was released."""
-    ids = read_settings(vocabulary)
-    lines = _read(merges).decode("utf-8", errors="replace").splitlines()
-    try:
+def _from_merges(vocabulary: Path) -> Tokenizer:
+    """Return the byte-level tokeniser of GPT-2 as it was released, with ``merges.txt`` beside it."""
+    ids, merges = read_settings(vocabulary), vocabulary.with_name("merges.txt")
+    with reading(f"{vocabulary} or {merges}"):
+        lines = read_regular(merges, LARGEST).decode("utf-8", errors="replace").splitlines()
         kept = (line.split(" ") for line in lines if line and not line.startswith("#version"))
         made = ByteLevelBPETokenizer(ids, [(left, right) for left, right in kept])
-    except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(
-            f"{vocabulary} or {merges} is damaged ({shortened(str(error))}); fetch both again"
-        ) from None
-    return Tokenizer.from_str(made.to_str())
+        return Tokenizer.from_str(made.to_str())
 
 
 def _from_json(file: Path) -> Tokenizer:
-    content = _read(file)
-    try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(f"{file} is damaged ({shortened(str(error))}); fetch it again") from None
+    with reading(file):
+        tokenizer = Tokenizer.from_buffer(read_regular(file, LARGEST))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
 
 
-def _read(file: Path) -> bytes:
-    try:
-        return read_regular(file, LARGEST)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {file} ({error.strerror}); fetch it again") from None
-
-
 def _from_vocabulary(file: Path) -> Tokenizer:
-    try:
-        # Not splitlines(): BERT's vocabularies hold tokens that it would take for ends of lines.
-        text = _read(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-        tokens = text.rstrip("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"cannot read {file} ({error}); fetch it again") from None
+    with reading(file):
+        text = read_regular(file, LARGEST).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    # Not splitlines(): BERT's vocabularies hold tokens that it would take for ends of lines.
+    tokens = text.rstrip("\n").split("\n")
     ids: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if token in ids:
@@ -189,22 +173,15 @@ def _from_vocabulary(file: Path) -> Tokenizer:
     lacking = [name for name in (PAD, UNK, START, END) if name not in ids]
     if lacking:
         raise CheckpointError(f"{file} lacks {', '.join(lacking)}; this is not a vocabulary of BERT")
-    options = _options(file.with_name("tokenizer_config.json"))
-    made = BertWordPieceTokenizer(
-        ids,
-        lowercase=options.get("do_lower_case", True),
-        strip_accents=options.get("strip_accents"),
-        handle_chinese_chars=options.get("tokenize_chinese_chars", True),
-    )
+    file = file.with_name("tokenizer_config.json")
+    told = read_settings(file, "fetch it again, or delete it for BERT's defaults") if file.is_file() else {}
+    made = BertWordPieceTokenizer(ids, **read_entries(told, _SWITCHES, file))
     return Tokenizer.from_str(made.to_str())
 
 
-def _options(file: Path) -> dict[str, Any]:
-    """Return the switches of ``tokenizer_config.json``; none if there is no such file."""
-    if not file.is_file():
-        return {}
-    options = read_settings(file, "fetch it again, or delete it for BERT's defaults")
-    for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
-        if options.get(key) is not None and not isinstance(options[key], bool):
-            raise CheckpointError(f"{file}: {key} is {shown(options[key])}; it must be true or false")
-    return {key: value for key, value in options.items() if value is not None}
+_READERS: Mapping[str, Mapping[str, Callable[[Path], Tokenizer]]] = {
+    "bert": {"tokenizer.json": _from_json, "vocab.txt": _from_vocabulary},
+    "gpt2": {"tokenizer.json": _from_json, "vocab.json": _from_merges},
+    "llama": {"tokenizer.json": _from_json},
+}
+"""Readers of the files that may hold the tokeniser, by style."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.encoder_blocks import DEVIATION
+from collapipe_env.models.norms import norm
 
 
 class LanguageHead(nn.Module):
@@ -48,9 +49,4 @@ class LanguageHead(nn.Module):
 
     def forward(self, hidden: Tensor, *_: Any) -> Tensor:
         """Map the last block's outputs (samples, n, d) to scores of the next token, (samples, n, V_out)."""
-        shape = hidden.shape[-1:]
-        if self.norm_bias is None:
-            h = functional.rms_norm(hidden, shape, self.norm_gain, self.epsilon)
-        else:
-            h = functional.layer_norm(hidden, shape, self.norm_gain, self.norm_bias, self.epsilon)
-        return functional.linear(h, self.weight)
+        return functional.linear(norm(hidden, self.norm_gain, self.norm_bias, self.epsilon), self.weight)

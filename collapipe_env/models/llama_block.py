@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
-from torch.nn import functional
+from torch import Generator, Tensor
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
-from collapipe_env.models.dropout import drop
-from collapipe_env.models.encoder_blocks import DEVIATION
-from collapipe_env.models.lora import AdaptedMaps
+from collapipe_env.models.encoder_blocks import ResidualBlock
 from collapipe_env.scenario.style_fields import require_heads
 
 
-class LlamaBlock(AdaptedMaps):
+class LlamaBlock(ResidualBlock):
     """A block of Llama (Touvron et al., 2023, arXiv 2302.13971), optionally with Qwen2's biases.
 
     With d_kv for the width of a token's keys, and of its values, it has 2 d^2 + 2 d d_kv + 3 d d_ff + 2 d
@@ -30,32 +26,19 @@ class LlamaBlock(AdaptedMaps):
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
-        """Draw the weights, normal with a fixed deviation, as the code of Llama's and Qwen2's authors does.
+        """Draw the weights.
 
         Raises:
             ScenarioError: If the width of a head is odd, or the heads of keys do not divide the heads.
         """
-        super().__init__()
         try:
             require_heads("llama", architecture.width, architecture.heads, architecture.kv_heads)
         except ValueError as error:
             raise ScenarioError(str(error)) from None
         d, f, kv = architecture.width, architecture.feedforward, architecture.kv_width
-        self.dropout, self.epsilon = architecture.dropout, architecture.norm_epsilon
-        self.head_width = d // architecture.heads
-        self.grouped = kv != d
+        maps = {"qkv": (d + 2 * kv, d), "out": (d, d)}, {"up": (2 * f, d), "down": (d, f)}
+        super().__init__(architecture, "llama", architecture.blocks, maps, generator)
         self.parts = [d, kv, kv]
-
-        def add_map(name: str, rows: int, columns: int, *, biased: bool = False) -> None:
-            weight = torch.randn(rows, columns, generator=generator) * DEVIATION
-            self.add_map(name, weight, biased=biased)
-
-        self.norm1_gain = nn.Parameter(torch.ones(d))
-        add_map("qkv", d + 2 * kv, d, biased=architecture.qkv_bias)
-        add_map("out", d, d)
-        self.norm2_gain = nn.Parameter(torch.ones(d))
-        add_map("up", 2 * f, d)
-        add_map("down", d, f)
         cosines, sines = rotary_tables(architecture)
         self.cosines: Tensor
         self.sines: Tensor
@@ -67,70 +50,24 @@ class LlamaBlock(AdaptedMaps):
 
         The mask is not read: padding follows all real tokens, so none of them attends to it.
         """
-        x = x + self._attend(rms_norm(x, self.norm1_gain, self.epsilon))
-        return x + self._transform(rms_norm(x, self.norm2_gain, self.epsilon))
+        return self._residual(self._residual(x, 1, self._attend), 2, self._transform)
 
     def _attend(self, h: Tensor) -> Tensor:
         """Return the output of the attention branch."""
         samples, n, d = h.shape
         query, key, value = (
-            part.view(samples, n, -1, self.head_width)
+            part.view(samples, n, -1, d // self.heads)
             for part in torch.split(self.linear("qkv", h), self.parts, -1)
         )
         query, key = (rotate(part, self.cosines[:n], self.sines[:n]) for part in (query, key))
         # A copy: as a view it would keep the unrotated queries and keys for the backward pass, too.
-        value = value.contiguous()
-        h = functional.scaled_dot_product_attention(
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=True,
-            enable_gqa=self.grouped,
-        )
-        h = self.linear("out", h.transpose(1, 2).reshape(samples, n, d))
-        return drop(h, self.dropout, self.training)
+        heads = (part.transpose(1, 2) for part in (query, key, value.contiguous()))
+        return self.linear("out", self._attention(*heads, causal=True))
 
     def _transform(self, h: Tensor) -> Tensor:
         """Return the output of the feed-forward branch."""
         gate, through = self.linear("up", h).chunk(2, dim=-1)
-        return drop(self.linear("down", functional.silu(gate) * through), self.dropout, self.training)
-
-
-def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
-    """Return ``gain x / sqrt(mean(x^2) + epsilon)`` over the last axis d of ``x``, in its type."""
-    if x.dtype == gain.dtype == torch.bfloat16:
-        normed: Tensor = _HalfNorm.apply(x, gain, epsilon)  # type: ignore[no-untyped-call]
-        return normed
-    return functional.rms_norm(x, x.shape[-1:], gain, epsilon)
-
-
-class _HalfNorm(torch.autograd.Function):
-    """The norm of bfloat16, computed in float32.
-
-    PyTorch's norm would store the input and its ratio to the root mean square in float32. This one stores the
-    input as it is, and one float32 number a row.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
-        """Compute the norm."""
-        single = x.float()
-        inverse = torch.rsqrt(single.square().mean(dim=-1, keepdim=True) + epsilon)
-        ctx.save_for_backward(x, inverse, gain)
-        return (single * inverse).to(x.dtype) * gain
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        """Compute the gradients of the input and, where it is trained, of the gain."""
-        x, inverse, gain = ctx.saved_tensors
-        gradient, ratio = gradients[0].float(), x.float() * inverse
-        along = gradient * gain.float()
-        of_x = inverse * (along - ratio * (along * ratio).mean(dim=-1, keepdim=True))
-        of_gain = None
-        if ctx.needs_input_grad[1]:
-            of_gain = (gradient * ratio).flatten(0, -2).sum(dim=0).to(gain.dtype)
-        return of_x.to(x.dtype), of_gain, None
+        return self.linear("down", self.activation(gate) * through)
 
 
 def rotary_tables(architecture: Architecture) -> tuple[Tensor, Tensor]:

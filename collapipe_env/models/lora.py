@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -32,35 +31,6 @@ class Adapter(nn.Module):
         return self.scale * functional.linear(functional.linear(h, self.down), self.up)
 
 
-class AdaptedMaps(nn.Module):
-    """A block's linear maps by name; all have at least ``"qkv"``, ``"out"``, ``"up"`` and ``"down"``.
-
-    A map called ``name`` has the parameters ``{name}_weight``, shape (rows, columns), and ``{name}_bias``,
-    which is ``None`` where the block's style has none.
-
-    Attributes:
-        adapters: Modules by the name of a map, called with the map's input; their results are added to its
-            output. Empty unless adapters were added.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.adapters = nn.ModuleDict()
-
-    def add_map(self, name: str, weight: Tensor, *, biased: bool = True) -> None:
-        """Add a linear map with this matrix, shape (rows, columns), and no bias or one of zeros."""
-        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
-        self.register_parameter(f"{name}_bias", nn.Parameter(torch.zeros(len(weight))) if biased else None)
-
-    def linear(self, name: str, h: Tensor) -> Tensor:
-        """Map ``h``, shape (samples, q, columns), to (samples, q, rows), with the map's adapter if any."""
-        # Straight from the dictionaries: nn.Module's look-ups take a tenth of a small map's time.
-        parameters: Any = self._parameters
-        adapters: Any = self._modules["adapters"]
-        out: Tensor = functional.linear(h, parameters[f"{name}_weight"], parameters[f"{name}_bias"])
-        return out + adapters[name](h) if name in adapters else out
-
-
 def add_adapters(model: nn.Module, rank: int, alpha: float, generator: Generator) -> None:
     """Freeze a model and give every linear map of its blocks an adapter; only adapters train from now on.
 
@@ -78,7 +48,8 @@ def add_adapters(model: nn.Module, rank: int, alpha: float, generator: Generator
 
 def adapt_block(block: nn.Module, rank: int, alpha: float, generator: Generator) -> None:
     """Give all four linear maps of a block an adapter; arguments are those of :func:`add_adapters`."""
-    if isinstance(block, AdaptedMaps):
-        for name in ("qkv", "out", "up", "down"):  # queries, keys and values are one map
-            outputs, inputs = getattr(block, f"{name}_weight").shape
-            block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)
+    adapters = block.get_submodule("adapters")
+    assert isinstance(adapters, nn.ModuleDict)
+    for name in ("qkv", "out", "up", "down"):  # queries, keys and values are one map
+        outputs, inputs = block.get_parameter(f"{name}_weight").shape
+        adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)

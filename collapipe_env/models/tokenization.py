@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from collapipe_env.ground.arrays import IntArray
 
@@ -21,20 +21,24 @@ BEGIN = 2
 END = 3
 """Id of the token that a sentence or its translation ends with."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
-"""Tokens that stand for no text, in the order of their ids; only :data:`REVERSIBLE` has the last two."""
-Kind = tuple[normalizers.Normalizer, int, int]
-"""Normaliser, number of special tokens, most characters with a token of their own."""
+"""Tokens that stand for no text, in the order of their ids; only translation has the last two."""
+Kind = tuple[normalizers.Normalizer, int, int, str]
+"""Normaliser, number of special tokens, most characters with a token of their own, frame of a text."""
 
-LOWER_CASED: Kind = (normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), 2, 256)
+_WIDTHS = normalizers.NFKC()
+LOWER_CASED: Kind = (normalizers.Sequence([_WIDTHS, normalizers.Lowercase()]), 2, 256, "$A")
 """For whole texts."""
 # Invisible characters (zero-width spaces and joiners, controls) would make two words of one.
 _VISIBLE = normalizers.Replace(Regex(r"[\p{Cf}\p{Cc}]"), "")
-CASED: Kind = (normalizers.Sequence([normalizers.NFKC(), _VISIBLE]), 2, 256)
+CASED: Kind = (normalizers.Sequence([_WIDTHS, _VISIBLE]), 2, 256, "$A")
 """For single words, with upper and lower case apart: capitals tell names from other words."""
 _SPACES = normalizers.Replace(Regex(r"\s+"), " ")
-REVERSIBLE: Kind = (normalizers.Sequence([normalizers.NFC(), _SPACES, normalizers.Strip()]), 4, 1000)
-"""For translations: reversible, except for Unicode composition and runs of white space. Characters take at
-most half of the vocabulary, and neighbouring unknown ones become one token."""
+_REVERSIBLE = normalizers.Sequence([normalizers.NFC(), _SPACES, normalizers.Strip()])
+SOURCE: Kind = (_REVERSIBLE, 4, 1000, "$A [EOS]")
+"""For texts to translate: reversible, except for Unicode composition and runs of white space. Characters take
+at most half of the vocabulary, and neighbouring unknown ones become one token."""
+TARGET: Kind = (_REVERSIBLE, 4, 1000, "[BOS] $A [EOS]")
+"""For translations, like :data:`SOURCE`."""
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int, kind: Kind = LOWER_CASED) -> Tokenizer:
@@ -49,10 +53,10 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int, kind: Kind = LOWER_CA
         vocabulary: Largest number of tokens, the special ones included; at least 16.
 
     Returns:
-        The tokeniser, which adds no begin and end tokens.
+        The tokeniser; it adds begin and end tokens as the kind says.
     """
-    normalizer, special, characters = kind
-    reversible = kind is REVERSIBLE
+    normalizer, special, characters, frame = kind
+    reversible = special == len(SPECIAL_TOKENS)
     most = min(characters, (vocabulary - special) // (2 if reversible else 1))
     counts = Counter("▁")  # the pre-tokeniser writes a space so, and puts one before every text
     for text in texts:
@@ -62,6 +66,9 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int, kind: Kind = LOWER_CA
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=frame, special_tokens=[(name, i) for i, name in enumerate(SPECIAL_TOKENS)]
     )
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(
@@ -76,7 +83,10 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int, kind: Kind = LOWER_CA
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of ids, shape (texts, q), cut or padded; each has a token that is not padding."""
+    """Turn texts into rows of ids, shape (texts, q), cut or padded; each has a token that is not padding.
+
+    A translation that is cut has no end token, so that models do not learn to stop in the middle of it.
+    """
     encodings = tokenizer.encode_batch(list(texts))
     return padded([one.ids[:sequence_length] or [UNKNOWN] for one in encodings], sequence_length)
 
@@ -87,22 +97,6 @@ def padded(rows: Sequence[Sequence[int]], length: int) -> IntArray:
     for row, ids in zip(filled, rows, strict=True):
         row[: len(ids)] = ids
     return filled
-
-
-def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of ids, shape (texts, q), cut or padded, which close with the end token."""
-    encodings = tokenizer.encode_batch(list(texts))
-    return padded([[*one.ids[: sequence_length - 1], END] for one in encodings], sequence_length)
-
-
-def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of ids between the begin and the end token, shape (texts, q + 1).
-
-    A text that does not fit is cut and has no end token, so that models do not learn to stop in the middle of
-    a sentence.
-    """
-    encodings = tokenizer.encode_batch(list(texts))
-    return padded([[BEGIN, *[*one.ids, END][:sequence_length]] for one in encodings], sequence_length + 1)
 
 
 def decode(tokenizer: Tokenizer, rows: IntArray) -> list[str]:

@@ -34,13 +34,8 @@ class TaskSpec:
         outputs: Outputs V_out of the head: classes, tags or target vocabulary.
         decoder_blocks: Decoder blocks on the server.
         dataset: ``"embedded"``, the path of local data, or ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data
-            set of the Hugging Face hub.
-        text_column: Header name or 0-based index; None detects.
-        label_column: Header name or 0-based index; None detects.
-        languages: Source and target language of parallel text, as the endings of its files or its columns
-            have them; None detects.
-        checkpoint: Local folder of a checkpoint whose tokeniser is used; None learns one.
-        beam_size: Beams of the search that writes translations; 1 is greedy.
+            set of the Hugging Face hub. The other fields are those of
+            :class:`~collapipe_env.scenario.learning.LearningSpec`.
     """
 
     architecture: Architecture

@@ -3,60 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.tokenization import encode
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.data_parts import Parts, Samples
+from collapipe_env.tasks.data_parts import Samples
 from collapipe_env.tasks.heads import ChoosingTask, PooledLinear
 from collapipe_env.tasks.labelled_texts import load_splits
-from collapipe_env.tasks.preparation import (
-    once,
-    prepared,
-    read_once,
-    refuse_decoder,
-    require_outputs,
-    tokenizer_of,
-)
+from collapipe_env.tasks.preparation import prepared, require_outputs, tokenizer_of
 
 
 class Classification(ChoosingTask):
-    """Sentences of one class each; cross-entropy, accuracy and Matthews correlation."""
+    """Sentences of one class each, their strata; cross-entropy, accuracy and Matthews correlation."""
 
     name = "classification"
     metrics = ("accuracy", "mcc")
     traits = SHIPPED_TRAITS["classification"]
-
-    def load(self, spec: TaskSpec) -> TaskData:
-        """Return the labelled sentences as token rows; see :class:`~collapipe_env.tasks.base.Task`.
-
-        The tokeniser is the checkpoint's if there is one, otherwise it is learned from the training part.
-        Strata are the classes.
-        """
-        return once(_load, spec)
+    embedded = "reviews"
+    read = staticmethod(load_splits)
+    head = PooledLinear
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return the labels of the training part, sorted as numbers if all are integers, else as text."""
-        return _classes(_texts(spec)[0].answers)
+        labels = sorted(set(self.samples(spec)[0].answers))
+        try:
+            return tuple(sorted(labels, key=int))
+        except ValueError:  # one is not an integer
+            return tuple(labels)
+
+    def prepare(self, spec: TaskSpec) -> TaskData:
+        """Return the texts as token rows, with the number of their class as target."""
+        parts, classes = self.samples(spec), self.classes(spec)
+        require_outputs(spec, classes, "classes")
+        numbers = {name: i for i, name in enumerate(classes)}
+        tokenizer = tokenizer_of(spec, parts[0].inputs)
+
+        def split(part: Samples) -> Split:
+            targets = np.array([numbers[label] for label in part.answers], dtype=np.int64)
+            return Split(encode(tokenizer, part.inputs, spec.architecture.sequence_length), targets)
+
+        data = prepared(parts, split, tokenizer, classes=classes)
+        return replace(data, strata=data.train.targets)
 
     def constant_answer(self, spec: TaskSpec, part: Literal["dev", "test"]) -> float:
         """Return the accuracy of always naming the most frequent class of the training part, in [0, 1]."""
-        train, dev, test = _texts(spec)
+        train, dev, test = self.samples(spec)
         labels = np.array((dev if part == "dev" else test).answers)
         most_frequent = Counter(train.answers).most_common(1)[0][0]
         return float(np.mean(labels == most_frequent))
-
-    def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the pooled linear head."""
-        refuse_decoder(spec, self.name)
-        return PooledLinear(spec.architecture.width, spec.outputs, generator)
 
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
         """Return the accuracy and the Matthews correlation."""
@@ -84,32 +84,3 @@ def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -
         return 0.0
     covariance = np.sum(truth == predictions) * samples - true_counts @ said_counts
     return float(covariance / np.sqrt(true_variance * said_variance))
-
-
-def _texts(spec: TaskSpec) -> Parts:
-    return read_once(load_splits, spec.dataset, "reviews", spec.text_column, spec.label_column)
-
-
-def _load(spec: TaskSpec) -> TaskData:
-    refuse_decoder(spec, "classification")
-    parts = _texts(spec)
-    classes = _classes(parts[0].answers)
-    require_outputs(spec, classes, "classes")
-    numbers = {name: i for i, name in enumerate(classes)}
-    tokenizer = tokenizer_of(spec, parts[0].inputs)
-
-    def split(part: Samples) -> Split:
-        targets = np.array([numbers[label] for label in part.answers], dtype=np.int64)
-        return Split(encode(tokenizer, part.inputs, spec.architecture.sequence_length), targets)
-
-    data = prepared(parts, split, tokenizer, classes=classes)
-    return replace(data, strata=data.train.targets)
-
-
-def _classes(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct labels, in numerical order if all are integers, else in alphabetical order."""
-    distinct = sorted(set(labels))
-    try:
-        return tuple(sorted(distinct, key=int))
-    except ValueError:  # one is not an integer
-        return tuple(distinct)

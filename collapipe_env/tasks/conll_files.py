@@ -67,9 +67,9 @@ def load_tagged(path: Path | str, words: Column = None, tags: Column = None) -> 
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    read, names = partial(read_column_file, words=words, tags=tags), ", ".join(ENDINGS)
-    train = f"train{ENDINGS[0]} (or another of {names}, with or without .gz)"
-    tables = tables_at(path, read, _stem, train, "check the path")
+    read = partial(read_column_file, words=words, tags=tags)
+    train = f"train{ENDINGS[0]} (or another of {', '.join(ENDINGS)}, with or without .gz)"
+    tables = tables_at(path, read, _stem, train=train, sole=False)
     columns = (words, tags) if isinstance(path, str) else (None, None)
     parts = {part: sentences_of(table, *columns) for part, table in tables.items()}
     source, count = tables["train"].source, len(parts["train"])

@@ -49,7 +49,8 @@ class Samples:
         """Return the samples at ``indices``, in that order."""
         chosen = list(indices)
         columns = (self.inputs, self.answers, self.places)
-        return Samples(*(tuple(c[i] for i in chosen if c) for c in columns), languages=self.languages)
+        inputs, answers, places = (tuple(c[i] for i in chosen if c) for c in columns)
+        return Samples(inputs, answers, places, self.languages)
 
 
 Parts: TypeAlias = tuple[Samples, Samples, Samples]

@@ -61,13 +61,7 @@ def load_documents(path: Path | str, text: Column = None, kind: Column = None) -
             texts = tuple(one for part in whole for one in part.inputs)
             kinds = tuple(one for part in whole for one in part.answers)
             return complete({"train": Samples(texts, kinds if len(kinds) == len(texts) else ())}, str(path))
-    tables = tables_at(
-        path,
-        read_file,
-        _stem,
-        "train.txt or train.jsonl",
-        "give the path of a text file, of a file of JSON lines (.jsonl), or of a folder of them",
-    )
+    tables = tables_at(path, read_file, _stem, train="train.txt or train.jsonl", sole=False)
     found = {part: documents_of(table, text, kind, of_hub=of_hub) for part, table in tables.items()}
     return complete(found, str(path))
 

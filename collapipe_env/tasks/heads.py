@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.models.norms import norm
 from collapipe_env.tasks.base import NO_TARGET, TaskSpec
+from collapipe_env.tasks.preparation import DataTask
 
 
 class TokenLinear(nn.Module):
@@ -25,7 +30,7 @@ class TokenLinear(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor, targets: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Map encoder outputs (samples, q, d) to scores (samples, q, V_out)."""
         if self.norm_first:
-            hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.norm_gain, self.norm_bias)
+            hidden = norm(hidden, self.norm_gain, self.norm_bias)
         return functional.linear(hidden, self.weight, self.bias)
 
 
@@ -42,11 +47,28 @@ class PooledLinear(TokenLinear):
         return super().forward((hidden * real).sum(dim=1) / real.sum(dim=1), mask, targets)
 
 
-class ChoosingTask:
+class ChoosingTask(DataTask):
     """Base of tasks whose targets are the number of a class or token for each sample or position.
 
     A position without one has the target :data:`~collapipe_env.tasks.base.NO_TARGET`.
     """
+
+    name: str
+    head: ClassVar[type[TokenLinear]] = TokenLinear
+    """Class of the server's head."""
+
+    def check(self, spec: TaskSpec) -> None:
+        """Refuse decoder blocks: the head is a linear layer."""
+        if spec.decoder_blocks:
+            raise ScenarioError(
+                f"decoder_blocks is {spec.decoder_blocks}, but {self.name} has a linear head on the server "
+                "and no decoder; set decoder_blocks: 0"
+            )
+
+    def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
+        """Return the head with an output for each class."""
+        self.check(spec)
+        return self.head(spec.architecture.width, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
         """Return the number of targets of each sample."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from collapipe_env.ground.errors import DataError, reason, shortened
 from collapipe_env.tasks.data_parts import choose_named
-from collapipe_env.tasks.table_files import Table
+from collapipe_env.tasks.table_files import NESTED, Table, table_of
 
 PREFIX = "hf:"
 """Beginning of the names of the hub's data sets."""
@@ -31,21 +31,20 @@ def fetch(dataset: str) -> Mapping[str, Any]:
         dataset: ``"hf:NAME"`` or ``"hf:NAME:CONFIG"``.
 
     Raises:
-        DataError: If the library is absent, the name unknown or the hub out of reach.
+        DataError: If the library is absent or too old, the name unknown or the hub out of reach.
     """
     asked = shortened(dataset)
     try:
         import datasets
+
+        version = datasets.__version__
     except ImportError:
+        version = ""
+    if not version or int(version.partition(".")[0]) < 4:
         raise DataError(
-            f"dataset {asked!r} needs the package datasets; pip install 'collapipe-env[hub]', or give the "
-            "path of local files"
-        ) from None
-    if int(datasets.__version__.partition(".")[0]) < 4:
-        raise DataError(
-            f"dataset {asked!r} needs datasets 4.0 or newer, which runs no code of a data set, but "
-            f"{datasets.__version__} is installed; pip install -U 'collapipe-env[hub]', or give the path "
-            "of local files"
+            f"dataset {asked!r} needs the package datasets from 4.0 on, which runs no code of a data set, "
+            f"but {version or 'none'} is installed; pip install -U 'collapipe-env[hub]', or give the path of "
+            "local files"
         )
     name, _, config = dataset.removeprefix(PREFIX).partition(":")
     if not name:
@@ -72,12 +71,11 @@ def fetch(dataset: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {"train": found}
 
 
-def hub_tables(dataset: str, *, pairs: bool = False) -> dict[str, Table]:
+def hub_tables(dataset: str) -> dict[str, Table]:
     """Return the table of each part of a data set, with classes by their names; a sole split is for training.
 
     Args:
         dataset: As for :func:`fetch`.
-        pairs: Whether only columns of strings count; the fields of a column of translations are such columns.
 
     Raises:
         DataError: If two splits fit a part, there is no training part, or a split is empty.
@@ -94,32 +92,26 @@ def hub_tables(dataset: str, *, pairs: bool = False) -> dict[str, Table]:
                 f"{dataset}: no training part among the splits {', '.join(splits)}; choose another data set"
             )
         named = {"train": next(iter(splits))}
-    return {part: _table(f"{dataset} {name}", splits[name], pairs) for part, name in named.items()}
+    return {part: _table(f"{dataset} {name}", splits[name]) for part, name in named.items()}
 
 
-def _table(source: str, data: Any, pairs: bool) -> Table:
+def _table(source: str, data: Any) -> Table:
     from datasets import ClassLabel, Translation
 
     if not len(data):
         raise DataError(f"{source}: no rows; choose another data set")
-    features = data.features
-    nested = next((name for name, one in features.items() if isinstance(one, Translation | dict)), None)
-    if pairs and nested is not None:
-        sides = getattr(features[nested], "languages", None) or list(features[nested])
-        rows = list(data[nested])
-        columns = {side: [row[side] for row in rows] for side in sides}
-    else:
-        texts = ("string", "large_string")
-        kept = [name for name, one in features.items() if not pairs or getattr(one, "dtype", "") in texts]
-        columns = {name: _values(features[name], data, name) for name in kept}
-    classes = tuple(name for name, one in features.items() if isinstance(one, ClassLabel))
-    places = [f"{source} row {i}" for i in range(len(data))]
-    return Table(source, list(zip(*columns.values(), strict=True)), places, list(columns), classes)
+    columns = {
+        NESTED if isinstance(feature, Translation) else name: _values(feature, data, name)
+        for name, feature in data.features.items()
+    }
+    classes = tuple(name for name, one in data.features.items() if isinstance(one, ClassLabel))
+    objects = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return table_of(source, objects, [f"{source} row {i}" for i in range(len(data))], classes)
 
 
 def _values(feature: Any, data: Any, name: str) -> list[Any]:
     """Return a column; the feature itself in the place of each picture or the like."""
-    from datasets import ClassLabel, Value
+    from datasets import ClassLabel, Translation, Value
 
     def named(number: int | None, names: list[str]) -> str:
         return "" if number is None or number < 0 else names[number]
@@ -129,6 +121,6 @@ def _values(feature: Any, data: Any, name: str) -> list[Any]:
         return [named(number, feature.names) for number in data[name]]
     if isinstance(inner, ClassLabel):
         return [[named(number, inner.names) for number in row or ()] for row in data[name]]
-    if isinstance(feature, Value) or inner is not None:
+    if isinstance(feature, Value | Translation | dict) or inner is not None:
         return list(data[name])
     return [feature] * len(data)

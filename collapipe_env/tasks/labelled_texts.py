@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from collapipe_env.ground.errors import DataError, fits_a_line, shown
 from collapipe_env.tasks.data_parts import Parts, Samples, complete
-from collapipe_env.tasks.data_sets import tables_at
-from collapipe_env.tasks.table_files import ENDINGS, Column, Table, column_index, read_table, stem_of
+from collapipe_env.tasks.data_sets import samples_of, tables_at
+from collapipe_env.tasks.table_files import Column, Table, column_index
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")
@@ -33,7 +32,7 @@ NAME_WORDS = 2
 class Columns(NamedTuple):
     """Number of a table's columns, their names if it has them, and indices of those that are read."""
 
-    count: int
+    width: int
     header: list[str] | None
     text: tuple[int, ...]
     label: int
@@ -59,14 +58,7 @@ def load_splits(path: Path | str, text: Column = None, label: Column = None) -> 
         DataError: If a table is missing or malformed, the training part has one class only or too few
             samples, or a held-out table has a class that training lacks.
     """
-    tables = tables_at(
-        path,
-        read_table,
-        partial(stem_of, endings=ENDINGS),
-        "train.tsv, train.csv or train.jsonl",
-        "give the path of a TSV, CSV or JSON lines file or of a folder of them",
-        sole=True,
-    )
+    tables = tables_at(path)
     if label is None and len(tables["train"].classes) == 1:
         label = tables["train"].classes[0]
     train, columns = labelled_texts(tables["train"], text, label)
@@ -125,16 +117,12 @@ def labelled_texts(
     header, rows, places = table.body(_has_header(table.cells, text, label))
     if not rows:
         raise DataError(f"{table.source}: a header and no samples; add at least three lines")
-    if like is not None and like.count == len(rows[0]) and header in (None, like.header):
+    if like is not None and like.width == len(rows[0]) and header in (None, like.header):
         columns = like
     else:
         columns = _find_columns(table, header, rows, text, label)
-    texts = [" ".join(cell for i in columns.text if (cell := row[i].strip())) for row in rows]
-    labels = [row[columns.label].strip() for row in rows]
-    for name, cells in (("text", texts), ("label", labels)):
-        if "" in cells:
-            raise DataError(f"{places[cells.index('')]}: the {name} is empty; fill it in or drop the line")
-    counts = Counter(labels)
+    found = samples_of(rows, places, [("text", columns.text), ("label", (columns.label,))])
+    counts = Counter(found.answers)
     if len(counts) > MAX_CLASSES:
         raise DataError(
             f"{table.source}: column {columns.label} has {len(counts)} distinct values, more than the "
@@ -143,17 +131,17 @@ def labelled_texts(
     wrong = next((name for name in counts if not fits_a_line(name)), None)
     if wrong is not None:
         raise DataError(
-            f"{places[labels.index(wrong)]}: label {shown(wrong)} holds a line break or a control character; "
-            "leave it out"
+            f"{places[found.answers.index(wrong)]}: label {shown(wrong)} holds a line break or a control "
+            "character; leave it out"
         )
     # In a held-out part a class that training lacks is refused anyway.
-    if header is None and like is None and not _by_index(text, label) and _like_header(texts, labels, counts):
+    if header is None and like is None and not _by_index(text, label) and _like_header(found, counts):
         raise DataError(
-            f"{places[0]}: label {labels[0]!r} occurs in this line only; if the line is a header, set the "
-            "scenario's learning.text_column and learning.label_column to its names, otherwise to the "
+            f"{places[0]}: label {found.answers[0]!r} occurs in this line only; if the line is a header, set "
+            "the scenario's learning.text_column and learning.label_column to its names, otherwise to the "
             "columns' indices (from 0)"
         )
-    return Samples(tuple(texts), tuple(labels), tuple(places)), columns
+    return found, columns
 
 
 def _too_narrow(table: Table) -> bool:
@@ -179,7 +167,7 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
         if label_name is None:
             return any(name in names for name in (*TEXT_NAMES, *(theirs[i] for i in like.text if theirs)))
         column = names.index(label_name)
-    elif rows and len(rows[0]) != like.count:
+    elif rows and len(rows[0]) != like.width:
         return False
     return {row[column].strip() for row in rows} <= UNLABELLED - set(known)
 
@@ -222,13 +210,14 @@ def _by_index(text: Column, label: Column) -> bool:
     return isinstance(label, int) and text is not None and all(isinstance(i, int) for i in _column_list(text))
 
 
-def _like_header(texts: list[str], labels: list[str], counts: Counter[str]) -> bool:
+def _like_header(found: Samples, counts: Counter[str]) -> bool:
     """Whether the first line, with a text as short as a column's name, alone has a class unlike others."""
-    if counts[labels[0]] > 1 or len(texts[0].split()) > NAME_WORDS:
+    first = found.answers[0]
+    if counts[first] > 1 or len(found.inputs[0].split()) > NAME_WORDS:
         return False
-    others = {name: count for name, count in counts.items() if name != labels[0]}
-    rare = sum(count == 1 for count in others.values())
-    return (all(map(_is_number, others)) and not _is_number(labels[0])) or rare <= (len(labels) > 10)
+    others = [name for name in counts if name != first]
+    rare = sum(counts[name] == 1 for name in others)
+    return (all(map(_is_number, others)) and not _is_number(first)) or rare <= (len(found) > 10)
 
 
 def _is_number(label: str) -> bool:

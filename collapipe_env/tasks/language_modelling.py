@@ -27,11 +27,11 @@ from collapipe_env.tasks.continuations import (
     drawn,
     likeliest,
 )
-from collapipe_env.tasks.data_parts import Parts, Samples
+from collapipe_env.tasks.data_parts import Samples
 from collapipe_env.tasks.documents import load_documents
 from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
 from collapipe_env.tasks.language_tokens import HIDDEN, LanguageTokens, checkpoint_tokens, learn_bytes, pack
-from collapipe_env.tasks.preparation import length_strata, once, read_once, refuse_decoder, shared
+from collapipe_env.tasks.preparation import length_strata, shared
 
 LARGEST_EXPONENT = 690.0
 """A perplexity with a larger logarithm counts as infinite."""
@@ -45,33 +45,54 @@ class LanguageModelling(ChoosingTask):
     for each cluster separately, so no row holds documents of two clusters. The outputs of the trained head
     are the trained vocabulary, whatever the priced one is. Positions without a target hold
     :data:`~collapipe_env.tasks.base.NO_TARGET`, since 0 is a token of text in checkpoints.
+
+    Strata are the documents' kinds in the order of their names, or classes of their lengths if they have
+    none. References of held-out rows are the bytes of text that their targets stand for.
     """
 
     name = "language-modelling"
     metrics = ("perplexity", "bits_per_byte")
     traits = SHIPPED_TRAITS["language-modelling"]
+    embedded = "stories"
+    read = staticmethod(load_documents)
 
-    def load(self, spec: TaskSpec) -> TaskData:
-        """Return the documents as packed rows; see :class:`~collapipe_env.tasks.base.Task`.
+    def check(self, spec: TaskSpec) -> None:
+        """Refuse decoder blocks, and blocks that see later tokens."""
+        super().check(spec)
+        if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
+            raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
 
-        Strata are the documents' kinds in the order of their names, or classes of their lengths if they have
-        none. References of held-out rows are the bytes of text that their targets stand for. The vocabulary
-        needs a token for every byte.
-        """
-        return once(_load, spec)
-
-    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
-        """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        _documents(spec)
-        return ()
+    def prepare(self, spec: TaskSpec) -> TaskData:
+        """Return the documents as packed rows; the vocabulary needs a token for every byte."""
+        (train, *held_out), length = self.samples(spec), spec.architecture.sequence_length
+        own = spec.checkpoint is None
+        if spec.checkpoint is None:
+            tokens = learn_bytes(train.inputs, spec.architecture.vocabulary)
+        else:
+            tokens = checkpoint_tokens(spec.checkpoint)
+        documents = tokens.encode(train.inputs)
+        tokens.require_text(documents, train.inputs)
+        packed = functools.partial(_packed, documents, length, tokens.end)
+        dev, test = (_held_out(tokens, part, length) for part in held_out)
+        lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
+        kinds = np.unique(train.answers, return_inverse=True)[1].astype(np.int64)
+        return TaskData(
+            packed(np.arange(len(documents))),
+            dev,
+            test,
+            shared(kinds if train.answers else length_strata(lengths)),
+            shared(lengths),
+            decode=tokens.decode,
+            hidden=HIDDEN if own else tokens.end,
+            pack=packed,
+            end=tokens.end,
+            unwritten=tokens.unwritten,
+            tokenizer=tokens.tokenizer if own else None,
+        )
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the head over the trained vocabulary: the style's own, or a linear layer.
-
-        Raises:
-            ScenarioError: If there are decoder blocks, or the architecture is not causal.
-        """
-        _check(spec)
+        """Return the head over the trained vocabulary: the style's own, or a linear layer."""
+        self.check(spec)
         sizes = spec.architecture
         if sizes.style in CAUSAL_STYLES:
             return LanguageHead(sizes, sizes.vocabulary, generator)
@@ -152,47 +173,6 @@ def _before(end: int, ids: IntArray) -> IntArray:
     """Return the ids before the first end of a document."""
     ends = np.flatnonzero(ids == end)
     return ids[: ends[0]] if len(ends) else ids
-
-
-def _check(spec: TaskSpec) -> None:
-    refuse_decoder(spec, "language-modelling")
-    if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
-        raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
-
-
-def _documents(spec: TaskSpec) -> Parts:
-    return read_once(load_documents, spec.dataset, "stories", spec.text_column, spec.label_column)
-
-
-def _load(spec: TaskSpec) -> TaskData:
-    _check(spec)
-    (train, *held_out), length = _documents(spec), spec.architecture.sequence_length
-    if spec.checkpoint is None:
-        tokens = learn_bytes(train.inputs, spec.architecture.vocabulary)
-        hidden, learned = HIDDEN, tokens.tokenizer
-        documents = tokens.encode(train.inputs)
-    else:
-        tokens = checkpoint_tokens(spec.checkpoint)
-        hidden, learned = tokens.end, None
-        documents = tokens.encode(train.inputs)
-        tokens.require_text(documents, train.inputs)
-    packed = functools.partial(_packed, documents, length, tokens.end)
-    dev, test = (_held_out(tokens, part, length) for part in held_out)
-    lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
-    kinds = np.unique(train.answers, return_inverse=True)[1].astype(np.int64)
-    return TaskData(
-        packed(np.arange(len(documents))),
-        dev,
-        test,
-        shared(kinds if train.answers else length_strata(lengths)),
-        shared(lengths),
-        decode=tokens.decode,
-        hidden=hidden,
-        pack=packed,
-        end=tokens.end,
-        unwritten=tokens.unwritten,
-        tokenizer=learned,
-    )
 
 
 def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: IntArray) -> Split:

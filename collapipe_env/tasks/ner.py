@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
-from torch import Generator, nn
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError, shortened
@@ -19,20 +18,41 @@ from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.conll_files import load_tagged
 from collapipe_env.tasks.data_parts import Parts, Samples
-from collapipe_env.tasks.heads import ChoosingTask, TokenLinear
-from collapipe_env.tasks.preparation import (
-    once,
-    prepared,
-    read_once,
-    refuse_decoder,
-    require_outputs,
-    tokenizer_of,
-)
+from collapipe_env.tasks.heads import ChoosingTask
+from collapipe_env.tasks.preparation import prepared, require_outputs, tokenizer_of
 from collapipe_env.tasks.table_files import Column
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, spans_of, to_bio2
 
 NOT_A_START = -1
 """Word number of a piece that continues a word, and of padding."""
+
+
+def load_entities(path: Path | str, words: Column = None, tags: Column = None) -> Parts:
+    """Read a data set as :func:`~collapipe_env.tasks.conll_files.load_tagged` does, with its tags in BIO2.
+
+    Raises:
+        DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
+    """
+    parts = load_tagged(path, words, tags)
+    train, dev, test = (replace(part, answers=tuple(map(to_bio2, part.answers))) for part in parts)
+    known = set(classes_of(train))
+    if known == {OUTSIDE}:
+        raise DataError(f"{path}: no entities in the training part; there is nothing to learn from")
+    for part in (dev, test):
+        for place, words_of, tags_of in zip(part.places, part.inputs, part.answers, strict=True):
+            for word, tag in zip(words_of, tags_of, strict=True):
+                if tag not in known:
+                    raise DataError(
+                        f"{place}: type {tag[2:]!r} of the word {shortened(word)!r} never occurs in "
+                        "training; add it there or tag these words O"
+                    )
+    return train, dev, test
+
+
+def classes_of(train: Samples) -> tuple[str, ...]:
+    """Return ``O``, then the ``B-`` and ``I-`` tag of each type of the training part, types in order."""
+    kinds = sorted({span.kind for tags in train.answers for span in spans_of(tags)})
+    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
 
 
 class NamedEntities(ChoosingTask):
@@ -43,29 +63,39 @@ class NamedEntities(ChoosingTask):
     pieces that the model sees counts as predicted ``O``, so a short sequence length costs recall. An entity
     is right if its type, first word and last word are. Precision, recall and F1 count all types together
     (micro); tags that break the scheme are read as conlleval reads them.
+
+    References are the tags of all words of a sentence. The stratum of a sentence is the number, from 1 in the
+    order of names, of its most frequent entity type (the first of equally frequent ones), 0 for a sentence
+    without entities.
     """
 
     name = "ner"
     metrics = ("entity_f1", "entity_precision", "entity_recall", "token_accuracy")
     traits = SHIPPED_TRAITS["ner"]
-
-    def load(self, spec: TaskSpec) -> TaskData:
-        """Return the tagged sentences as rows of pieces; see :class:`~collapipe_env.tasks.base.Task`.
-
-        References are the tags of all words of a sentence. The stratum of a sentence is the number, from 1 in
-        the order of names, of its most frequent entity type (the first of equally frequent ones), 0 for a
-        sentence without entities.
-        """
-        return once(_load, spec)
+    embedded = "entities"
+    read = staticmethod(load_entities)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return ``O`` and the ``B-`` and ``I-`` tag of each type of entity."""
-        return classes_of(load_entities(spec.dataset, spec.text_column, spec.label_column)[0])
+        return classes_of(self.samples(spec)[0])
 
-    def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the linear head."""
-        refuse_decoder(spec, self.name)
-        return TokenLinear(spec.architecture.width, spec.outputs, generator)
+    def prepare(self, spec: TaskSpec) -> TaskData:
+        """Return the sentences as rows of pieces, with the number of their tags as targets."""
+        parts, classes = self.samples(spec), self.classes(spec)
+        require_outputs(spec, classes, "tags")
+        numbers = {tag: i for i, tag in enumerate(classes)}
+        tokenizer = tokenizer_of(spec, [word for sentence in parts[0].inputs for word in sentence], CASED)
+
+        def split(part: Samples) -> Split:
+            tokens, words = encode_words(tokenizer, part.inputs, spec.architecture.sequence_length)
+            targets = np.full_like(tokens, NO_TARGET)
+            for target, row, tags in zip(targets, words, part.answers, strict=True):
+                starts = row != NOT_A_START
+                target[starts] = [numbers[tags[word]] for word in row[starts]]
+            return Split(tokens, targets, part.answers)
+
+        strata = np.array([_stratum(tags, classes) for tags in parts[0].answers], dtype=np.int64)
+        return prepared(parts, split, tokenizer, strata, classes=classes)
 
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
         """Return F1, precision and recall of entities, and the share of words with the right tag."""
@@ -97,38 +127,6 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
     }
 
 
-def load_entities(dataset: str, words: Column = None, tags: Column = None) -> Parts:
-    """Read a data set as :func:`~collapipe_env.tasks.conll_files.load_tagged` does, with its tags in BIO2.
-
-    Raises:
-        DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
-    """
-    return read_once(_entities, dataset, "entities", words, tags)
-
-
-def classes_of(train: Samples) -> tuple[str, ...]:
-    """Return ``O``, then the ``B-`` and ``I-`` tag of each type of the training part, types in order."""
-    kinds = sorted({span.kind for tags in train.answers for span in spans_of(tags)})
-    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
-
-
-def _entities(path: Path | str, words: Column, tags: Column) -> Parts:
-    parts = load_tagged(path, words, tags)
-    train, dev, test = (replace(part, answers=tuple(map(to_bio2, part.answers))) for part in parts)
-    known = set(classes_of(train))
-    if known == {OUTSIDE}:
-        raise DataError(f"{path}: no entities in the training part; there is nothing to learn from")
-    for part in (dev, test):
-        for place, words_of, tags_of in zip(part.places, part.inputs, part.answers, strict=True):
-            for word, tag in zip(words_of, tags_of, strict=True):
-                if tag not in known:
-                    raise DataError(
-                        f"{place}: type {tag[2:]!r} of the word {shortened(word)!r} never occurs in "
-                        "training; add it there or tag these words O"
-                    )
-    return train, dev, test
-
-
 def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str]]:
     """Return the predicted tags of whole sentences, ``O`` for words that the model never saw."""
     tagged = split.targets[:, : predictions.shape[1]] != NO_TARGET
@@ -136,26 +134,6 @@ def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str
         (said := [data.classes[k] for k in row[where]]) + [OUTSIDE] * (len(tags) - len(said))
         for row, where, tags in zip(predictions, tagged, split.references, strict=True)
     ]
-
-
-def _load(spec: TaskSpec) -> TaskData:
-    refuse_decoder(spec, "ner")
-    parts = load_entities(spec.dataset, spec.text_column, spec.label_column)
-    classes = classes_of(parts[0])
-    require_outputs(spec, classes, "tags")
-    numbers = {tag: i for i, tag in enumerate(classes)}
-    tokenizer = tokenizer_of(spec, [word for sentence in parts[0].inputs for word in sentence], CASED)
-
-    def split(part: Samples) -> Split:
-        tokens, words = encode_words(tokenizer, part.inputs, spec.architecture.sequence_length)
-        targets = np.full_like(tokens, NO_TARGET)
-        for target, row, tags in zip(targets, words, part.answers, strict=True):
-            starts = row != NOT_A_START
-            target[starts] = [numbers[tags[word]] for word in row[starts]]
-        return Split(tokens, targets, part.answers)
-
-    strata = np.array([_stratum(tags, classes) for tags in parts[0].answers], dtype=np.int64)
-    return prepared(parts, split, tokenizer, strata, classes=classes)
 
 
 def _stratum(tags: tuple[str, ...], classes: tuple[str, ...]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,9 +11,9 @@ from typing import NamedTuple
 
 from collapipe_env.ground.errors import DataError, nearest_name, shown
 from collapipe_env.tasks.data_parts import Parts, Samples, choose_named, complete
-from collapipe_env.tasks.data_sets import tables_at
+from collapipe_env.tasks.data_sets import samples_of, tables_at
 from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
-from collapipe_env.tasks.table_files import ROW_ENDINGS, Table, read_table, read_text, stem_of
+from collapipe_env.tasks.table_files import ROW_ENDINGS, Table, read_text, stem_of
 
 TABLE_ENDINGS = (".tsv", ".csv", *ROW_ENDINGS)
 """Endings of a file that holds both languages; each may be followed by ``.gz``."""
@@ -135,15 +136,7 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
             named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
             tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
             return pairs_of_tables(tables, str(path), chosen)
-    tables = tables_at(
-        path,
-        read_table,
-        partial(stem_of, endings=TABLE_ENDINGS),
-        "train.tsv, train.csv or train.jsonl",
-        "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table",
-        sole=True,
-        pairs=True,
-    )
+    tables = tables_at(path, stem=partial(stem_of, endings=TABLE_ENDINGS))
     return pairs_of_tables(tables, str(path), languages)
 
 
@@ -172,22 +165,16 @@ def read_lines(source: Path, target: Path, languages: tuple[str, str]) -> Table:
         [line.strip() for line in read_text(file, "\r").rstrip().split("\n")] for file in (source, target)
     ]
     rows, places = [], []
-    for number, pair in enumerate(zip(*sides, strict=False), start=1):
+    for number, pair in enumerate(itertools.zip_longest(*sides, fillvalue=""), start=1):
         if bool(pair[0]) != bool(pair[1]):
             blank, other = (source, target) if pair[1] else (target, source)
             raise DataError(
-                f"{blank}:{number}: blank, but {other.name}:{number} is not; fill it in or blank both"
+                f"{blank}:{number}: blank or missing, but {other.name}:{number} is not ({source.name} has "
+                f"{len(sides[0])} lines, {target.name} {len(sides[1])}); fill it in or blank both"
             )
         if pair[0]:
             rows.append(pair)
             places.append(f"{source}:{number}")
-    counts = [len(side) for side in sides]
-    if counts[0] != counts[1]:
-        longer, shorter = (source, target) if counts[0] > counts[1] else (target, source)
-        raise DataError(
-            f"{longer}:{min(counts) + 1}: no line of {shorter.name} pairs with it ({longer.name} has "
-            f"{max(counts)} lines, {shorter.name} {min(counts)}); give both equally many"
-        )
     return Table(str(source), rows, places, list(languages))
 
 
@@ -206,16 +193,8 @@ def pairs_of_tables(
             other languages than training.
     """
     train, columns = _pairs_of(tables["train"], languages, None)
-    parts = {"train": train}
-    for part, table in tables.items():
-        parts[part] = found = _pairs_of(table, languages, columns)[0] if part != "train" else train
-        ours, theirs = (" -> ".join(pairs.languages or _SIDES) for pairs in (train, found))
-        if ours != theirs:
-            raise DataError(
-                f"{table.source}: its columns say {theirs}, but those of {tables['train'].source} say "
-                f"{ours}; give all files the same header"
-            )
-    return complete(parts, source)
+    held_out = {p: _pairs_of(table, languages, columns)[0] for p, table in tables.items() if p != "train"}
+    return complete({"train": train, **held_out}, source)
 
 
 class _Columns(NamedTuple):
@@ -223,7 +202,7 @@ class _Columns(NamedTuple):
 
     source: int = 0
     target: int = 1
-    count: int = 2
+    width: int = 2
     languages: tuple[str, str] | None = None
 
 
@@ -244,7 +223,8 @@ def _pairs_of(
     header, rows, places = table.body(table.header is None and _is_header(table.rows[0], languages))
     columns = like or _Columns()
     if header is not None:
-        usable = [name for i, name in enumerate(header) if i not in table.unread]
+        kinds = [{type(row[i]) for row in table.rows} or {str} for i in range(len(header))]
+        usable = [name for i, name in enumerate(header) if i not in table.unread and str in kinds[i]]
         one, other = direction(usable, languages, table.source, "languages or columns of text")
         columns = _Columns(header.index(one), header.index(other), len(header), _named(one, other))
     elif languages is not None and like is None:
@@ -252,20 +232,22 @@ def _pairs_of(
             f"{places[0]}: no columns named {languages[0]} and {languages[1]} (languages); add a first line "
             "with these names, or leave languages empty"
         )
-    elif len(rows[0]) != columns.count:
+    elif len(rows[0]) != columns.width:
         raise DataError(
-            f"{places[0]}: {len(rows[0])} columns where {columns.count} are expected; write sentence, tab, "
+            f"{places[0]}: {len(rows[0])} columns where {columns.width} are expected; write sentence, tab, "
             "translation, or add a header line source<tab>target"
         )
-    sides = [[row[i].strip() for row in rows] for i in (columns.source, columns.target)]
-    for name, side in zip(columns.languages or ("sentence", "translation"), sides, strict=True):
-        if "" in side:
-            raise DataError(
-                f"{places[side.index('')]}: the text in {name!r} is empty; fill it in, or leave out this pair"
-            )
+    ours, theirs = (" -> ".join(one.languages or _SIDES) for one in (like or columns, columns))
+    if ours != theirs:
+        raise DataError(
+            f"{table.source}: its columns say {theirs}, but those of the training part say {ours}; give all "
+            "files the same header"
+        )
     if not rows:
         raise DataError(f"{table.source}: no pair of sentences in it; it needs one a line")
-    return Samples(*map(tuple, sides), tuple(places), columns.languages), columns
+    one, other = (f"text in {name!r}" for name in columns.languages or ("sentence", "translation"))
+    picked = [(one, [columns.source]), (other, [columns.target])]
+    return samples_of(rows, places, picked, columns.languages), columns
 
 
 def _named(source: str, target: str) -> tuple[str, str]:

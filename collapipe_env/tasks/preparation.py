@@ -1,4 +1,4 @@
-"""Steps that the shipped tasks share: data kept until its files change, checks of the workload, arrays."""
+"""The path that the shipped tasks share: samples are read, kept until files change, and become tokens."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import LOWER_CASED, PADDING, Kind, train_tokenizer
@@ -29,19 +29,55 @@ Stamp = tuple[tuple[str, int, int, int, int], ...]
 """Name, inode, size, and times of the last changes of content and of metadata, for every file."""
 
 KEPT = 128
-"""Most results of :func:`once` that a process keeps, outdated ones included."""
-
-T = TypeVar("T")
+"""Most samples and data that a process keeps, outdated ones included."""
 
 
-def once(make: Callable[[TaskSpec], T], spec: TaskSpec) -> T:
-    """Return ``make(spec)``; a process makes it again only if the data's or the checkpoint's files changed.
+class DataTask:
+    """Base of tasks whose samples are read from files or the hub, as the class says, and become tokens."""
 
-    Raises:
-        DataError: If the data's path cannot be looked up.
-    """
-    key = replace(spec, beam_size=1)  # which changes no data
-    return cast(T, _made(make, stamp_of(spec.dataset, spec.checkpoint), key))
+    embedded: ClassVar[str]
+    """Folder of the task's own data, below :data:`EMBEDDED`."""
+    read: ClassVar[Callable[..., Parts]]
+    """Takes the path of local data, or the name of a data set of the hub, and the columns."""
+    columns: ClassVar[tuple[str, ...]] = ("text_column", "label_column")
+    """Fields of a specification that say which columns are read."""
+
+    def samples(self, spec: TaskSpec) -> Parts:
+        """Return the samples as they are in the data; a process reads files again only if they changed.
+
+        Raises:
+            DataError: If the data cannot be read.
+        """
+        path: Path | str = spec.dataset
+        if not spec.dataset.startswith(PREFIX):
+            path = EMBEDDED / self.embedded if path == "embedded" else given_path(spec.dataset)
+        columns = [getattr(spec, name) for name in self.columns]
+        return cast(Parts, _made(self.read, stamp_of(spec.dataset), path, *columns))
+
+    def load(self, spec: TaskSpec) -> TaskData:
+        """Return the samples as tokens; a process prepares them again only if files changed.
+
+        The tokeniser is the checkpoint's if there is one, otherwise it is learned from the training part.
+        """
+        key = replace(spec, beam_size=1)  # which changes no data
+        return cast(TaskData, _made(type(self)._fitting, stamp_of(spec.dataset, spec.checkpoint), key))
+
+    @classmethod
+    def _fitting(cls, spec: TaskSpec) -> TaskData:
+        cls().check(spec)
+        return cls().prepare(spec)
+
+    def check(self, spec: TaskSpec) -> None:
+        """Refuse a workload that does not fit the task, with a ``ScenarioError``."""
+
+    def prepare(self, spec: TaskSpec) -> TaskData:
+        """Return the data of a workload that fits."""
+        raise NotImplementedError
+
+    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
+        """Return no names, for outputs that are a vocabulary; the data is read all the same."""
+        self.samples(spec)
+        return ()
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -70,49 +106,25 @@ def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:
 def _stamp(path: Path, *, below: bool = False) -> Stamp:
     """Stamp a file, or the files of a folder (and of those below it); empty if nothing is there."""
     try:
-        if not path.is_dir():
-            return (_entry(path),)
-        files = path.rglob("*") if below else path.iterdir()
-        return tuple(_entry(file) for file in sorted(files) if file.is_file())
+        folder = path.is_dir()
+        files = sorted(path.rglob("*") if below else path.iterdir()) if folder else [path]
+        found = [(str(file), file.stat()) for file in files if file.is_file() or not folder]
     except (OSError, ValueError):  # a null character in the name
         return ()  # the reader reports the error
-
-
-def _entry(path: Path) -> tuple[str, int, int, int, int]:
-    found = os.stat(path)
-    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def read_once(load: Callable[..., Parts], dataset: str, embedded: str, *columns: Hashable) -> Parts:
-    """Return the samples of a task; a process reads files again only if they changed.
-
-    Args:
-        load: Takes the path of local data, or the name of a data set of the hub, and the columns.
-        embedded: Folder of the task's own data, below :data:`EMBEDDED`.
-
-    Raises:
-        DataError: If the data cannot be read.
-    """
-    path: Path | str = dataset
-    if not dataset.startswith(PREFIX):
-        path = EMBEDDED / embedded if dataset == "embedded" else given_path(dataset)
-    return cast(Parts, _made(load, stamp_of(dataset), path, *columns))
+    return tuple((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found)
 
 
 def tokenizer_of(spec: TaskSpec, texts: Sequence[str], kind: Kind = LOWER_CASED) -> Tokenizer:
-    """Return the checkpoint's tokeniser if there is one, otherwise one learned from training texts."""
+    """Return the checkpoint's tokeniser if there is one, otherwise one learned from training texts.
+
+    It cuts texts to rows of the architecture, but keeps what closes them.
+    """
     if spec.checkpoint is None:
-        return train_tokenizer(texts, spec.architecture.vocabulary, kind)
-    return checkpoint_tokenizer(spec.checkpoint, spec.architecture.sequence_length)
-
-
-def refuse_decoder(spec: TaskSpec, task: str) -> None:
-    """Refuse decoder blocks of a task whose head is a linear layer."""
-    if spec.decoder_blocks:
-        raise ScenarioError(
-            f"decoder_blocks is {spec.decoder_blocks}, but {task} has a linear head on the server and no "
-            "decoder; set decoder_blocks: 0"
-        )
+        tokenizer = train_tokenizer(texts, spec.architecture.vocabulary, kind)
+    else:
+        tokenizer = checkpoint_tokenizer(spec.checkpoint)
+    tokenizer.enable_truncation(spec.architecture.sequence_length)
+    return tokenizer
 
 
 def require_outputs(spec: TaskSpec, classes: Sequence[str], kind: str) -> None:

@@ -8,7 +8,7 @@ import re
 import string
 import unicodedata
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -42,8 +42,8 @@ _EXCEL = re.compile(r'"?sep=([^"\n])"?(?=\n|$)', re.IGNORECASE)
 Column = str | int | None
 """A column as requested: its name in the header or its index from 0; None detects it."""
 
-_NESTED = "translation"
-"""Field of JSON lines whose own fields are columns, as the Hugging Face hub writes pairs of sentences."""
+NESTED = "translation"
+"""Field of objects whose own fields are columns, as the Hugging Face hub writes pairs of sentences."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,16 @@ class Table:
         return self.header[column] if self.header else ""
 
     @cached_property
+    def _columns(self) -> list[list[str | None]]:
+        """Values as texts, by columns; None for one that is no text, truth value or whole number."""
+        if self.header is None:  # texts, whose lines are sound
+            return []
+        return [[cell_text(value) for value in column] for column in zip(*self.rows, strict=True)]
+
+    @cached_property
     def unread(self) -> dict[int, int]:
         """Columns that do not hold texts, truth values or whole numbers alone, with the first other row."""
-        if self.header is None:
-            return {}
-        columns = enumerate(zip(*self.rows, strict=True))
-        faults = {
-            i: next((n for n, v in enumerate(column) if cell_text(v) is None), -1) for i, column in columns
-        }
-        return {column: row for column, row in faults.items() if row >= 0}
+        return {i: column.index(None) for i, column in enumerate(self._columns) if None in column}
 
     @cached_property
     def cells(self) -> list[list[str]]:
@@ -88,11 +89,12 @@ class Table:
         """
         if self.header is None:
             return [list(row) for row in self.rows]
-        found = [["" if i in self.unread else cell_text(v) or "" for i, v in enumerate(r)] for r in self.rows]
-        for place, row in zip(self.places, found, strict=True):
+        read = [["" if i in self.unread else v or "" for v in c] for i, c in enumerate(self._columns)]
+        rows = [list(row) for row in zip(*read, strict=True)]
+        for place, row in zip(self.places, rows, strict=True):
             for cell in row:
                 require_sound(place, cell)
-        return found
+        return rows
 
     def body(self, headed: bool) -> tuple[list[str] | None, list[list[str]], Sequence[str]]:
         """Return header, rows as texts, and places; without a header, the first row is one if ``headed``."""
@@ -164,17 +166,16 @@ def read_table(path: Path) -> Table:
         raise DataError(
             f"{path}: unknown ending {path.suffix!r}; use .tsv, .csv or .jsonl, with or without .gz"
         )
-    text = read_text(path)
-    if not stem_of(path, (".csv",)):
-        return _separated(path, text, "\t", quoted=False)
-    said = _EXCEL.match(text)
+    text, quoted = read_text(path), bool(stem_of(path, (".csv",)))
+    said = _EXCEL.match(text) if quoted else None
     if said:
-        return _separated(path, text[said.end() :], said[1], quoted=True)
+        text = text[said.end() :]
+    separators = said[1] if said else SEPARATORS if quoted else "\t"
     found: dict[str, Table] = {}
     faults: list[DataError] = []
-    for separator in SEPARATORS:
+    for separator in separators:
         try:
-            found[separator] = _separated(path, text, separator, quoted=True)
+            found[separator] = _separated(path, text, separator, quoted=quoted)
         except DataError as fault:
             faults.append(fault)
     ranks = {separator: _rank(table) for separator, table in found.items() if len(table.rows[0]) > 1}
@@ -184,9 +185,10 @@ def read_table(path: Path) -> Table:
             f"{path}: both {best[0]!r} and {best[1]!r} give every line {len(found[best[0]].rows[0])} "
             f"columns; add a first line sep={best[1]} or sep={best[0]}, or quote the texts"
         )
-    if not best and SEPARATORS[0] not in found:
+    chosen = best[0] if best else separators[0]
+    if chosen not in found:
         raise faults[0]
-    return found[best[0] if best else SEPARATORS[0]]
+    return found[chosen]
 
 
 def _rank(table: Table) -> tuple[int, int]:
@@ -246,11 +248,19 @@ def read_objects(path: Path) -> Table:
             raise DataError(
                 f"{places[-1]}: {shown(row)} where an object is expected; write one object a line"
             )
-        objects.append(row[_NESTED] if isinstance(row.get(_NESTED), dict) else row)
+        objects.append(row)
     if not objects:
         raise DataError(f"{path}: empty file; it needs one JSON object a line")
-    names = list(dict.fromkeys(name for row in objects for name in row))
-    return Table(str(path), [[row.get(name) for name in names] for row in objects], places, names)
+    return table_of(str(path), objects, places)
+
+
+def table_of(
+    source: str, objects: Sequence[Mapping[str, Any]], places: Sequence[str], classes: tuple[str, ...] = ()
+) -> Table:
+    """Return the table whose columns are the fields of objects, or of their field :data:`NESTED`."""
+    rows = [row[NESTED] if isinstance(row.get(NESTED), dict) else row for row in objects]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(source, [[row.get(name) for name in names] for row in rows], places, names, classes)
 
 
 def cell_text(value: Any) -> str | None:

@@ -11,62 +11,65 @@ from torch.nn import functional
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.decoder import CachedDecoding, Decoder
-from collapipe_env.models.tokenization import (
-    BEGIN,
-    PADDING,
-    REVERSIBLE,
-    decode,
-    encode,
-    encode_sources,
-    encode_targets,
-    train_tokenizer,
-)
+from collapipe_env.models.tokenization import BEGIN, PADDING, SOURCE, TARGET, decode, encode, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
-from collapipe_env.tasks.data_parts import Parts, Samples
+from collapipe_env.tasks.data_parts import Samples
 from collapipe_env.tasks.parallel_text import load_parallel
-from collapipe_env.tasks.preparation import once, prepared, read_once, tokenizer_of
+from collapipe_env.tasks.preparation import DataTask, prepared, tokenizer_of
 
 SMALLEST_VOCABULARY = 64
 """Least number of target tokens; fewer leave no room for an alphabet."""
 
 
-class Translation:
+class Translation(DataTask):
     """Sentences and their translations; cross-entropy of the target tokens, BLEU and chrF.
 
-    Targets begin with the begin token, so the decoder reads q tokens of a row of q + 1 and predicts q.
+    Targets begin with the begin token, so the decoder reads q tokens of a row of q + 1 and predicts q. Source
+    and target have tokenisers of their own; a checkpoint's is the source's.
     """
 
     name = "translation"
     metrics = ("bleu", "chrf")
     traits = SHIPPED_TRAITS["translation"]
+    embedded = "messages"
+    read = staticmethod(load_parallel)
+    columns = ("languages",)
 
-    def load(self, spec: TaskSpec) -> TaskData:
-        """Return the pairs as token rows; see :class:`~collapipe_env.tasks.base.Task`.
+    def check(self, spec: TaskSpec) -> None:
+        """Refuse a workload without decoder blocks or with too few outputs."""
+        if spec.decoder_blocks < 1:
+            raise ScenarioError(
+                f"decoder_blocks is {spec.decoder_blocks}, but translation needs a decoder on the server; "
+                "set decoder_blocks: 2 or another number of blocks"
+            )
+        if spec.outputs < SMALLEST_VOCABULARY:
+            raise ScenarioError(
+                f"outputs is {spec.outputs}, but for translation it is the target vocabulary; set outputs: "
+                f"{SMALLEST_VOCABULARY} at least (2000 suits small data)"
+            )
 
-        Source and target have tokenisers of their own, learned from the training part; with a checkpoint,
-        the source has the checkpoint's.
-        """
-        return once(_load, spec)
+    def prepare(self, spec: TaskSpec) -> TaskData:
+        """Return the pairs as token rows, with the translations as references."""
+        parts, length = self.samples(spec), spec.architecture.sequence_length
+        source = tokenizer_of(spec, parts[0].inputs, SOURCE)
+        target = train_tokenizer(parts[0].answers, spec.outputs, TARGET)
 
-    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
-        """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        _pairs(spec)
-        return ()
+        def split(pairs: Samples) -> Split:
+            tokens = encode(source, pairs.inputs, length)
+            return Split(tokens, encode(target, pairs.answers, length + 1), pairs.answers)
+
+        return prepared(parts, split, source, decode=functools.partial(decode, target))
 
     def data_line(self, spec: TaskSpec) -> str:
         """Return the direction of the translation, as ``translates en -> de``."""
-        first, second = _pairs(spec)[0].languages or ("the first column", "the second")
+        first, second = self.samples(spec)[0].languages or ("the first column", "the second")
         return f"translates {first} -> {second}"
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the decoder.
-
-        Raises:
-            ScenarioError: If the workload has no decoder blocks or too few outputs.
-        """
-        _check(spec)
+        """Return the decoder."""
+        self.check(spec)
         return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
@@ -111,34 +114,3 @@ class Translation:
         texts, references = data.decode(predictions), [list(split.references)]
         bleu = BLEU(force=True).corpus_score(texts, references).score  # force: no warning about tokens
         return {"bleu": bleu / 100, "chrf": CHRF().corpus_score(texts, references).score / 100}
-
-
-def _check(spec: TaskSpec) -> None:
-    if spec.decoder_blocks < 1:
-        raise ScenarioError(
-            f"decoder_blocks is {spec.decoder_blocks}, but translation needs a decoder on the server; set "
-            "decoder_blocks: 2 or another number of blocks"
-        )
-    if spec.outputs < SMALLEST_VOCABULARY:
-        raise ScenarioError(
-            f"outputs is {spec.outputs}, but for translation it is the target vocabulary; set outputs: "
-            f"{SMALLEST_VOCABULARY} at least (2000 suits small data)"
-        )
-
-
-def _pairs(spec: TaskSpec) -> Parts:
-    return read_once(load_parallel, spec.dataset, "messages", spec.languages)
-
-
-def _load(spec: TaskSpec) -> TaskData:
-    _check(spec)
-    parts, length = _pairs(spec), spec.architecture.sequence_length
-    source = tokenizer_of(spec, parts[0].inputs, REVERSIBLE)
-    target = train_tokenizer(parts[0].answers, spec.outputs, REVERSIBLE)
-    encoded = encode_sources if spec.checkpoint is None else encode
-
-    def split(pairs: Samples) -> Split:
-        tokens = encoded(source, pairs.inputs, length)
-        return Split(tokens, encode_targets(target, pairs.answers, length), pairs.answers)
-
-    return prepared(parts, split, source, decode=functools.partial(decode, target))

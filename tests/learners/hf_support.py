@@ -94,10 +94,8 @@ def write_checkpoint(folder, family="bert", stem="bert."):
         return
     tensors = {}
     for name, value in model.named_parameters():
-        place = place_of(model.architecture, name, tuple(value.shape))
-        parts = torch.randn(value.shape, generator=torch.Generator().manual_seed(len(tensors)))
-        parts = parts.split([rows for rows, *_ in place.shapes])
-        tensors |= {stem + source: part.clone() for source, part in zip(place.sources, parts, strict=True)}
+        value = torch.randn(value.shape, generator=torch.Generator().manual_seed(len(tensors)))
+        tensors |= place_of(model.architecture, name, tuple(value.shape), stem).parted(value)
     save_file(tensors, folder / "model.safetensors")
     config = {"model_type": "bert", "hidden_act": "gelu", **BERT_SIZES}
     (folder / "config.json").write_text(json.dumps(config))

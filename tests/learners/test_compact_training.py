@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from variants_support import mostly_slow
 
 from collapipe_env.models.cluster_model import additive_mask
-from collapipe_env.models.llama_block import rms_norm
+from collapipe_env.models.norms import rms_norm
 from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import TrainingMemory

@@ -82,7 +82,9 @@ def test_ready_tokenizer_equals_transformers(bert):
 
 
 def test_rows_keep_their_end_when_cut(bert):
-    rows = encode(checkpoint_tokenizer(bert, 6), ["the rate", "the rates fell, the rate", ""], 6)
+    tokenizer = checkpoint_tokenizer(bert)
+    tokenizer.enable_truncation(6)
+    rows = encode(tokenizer, ["the rate", "the rates fell, the rate", ""], 6)
     assert rows.tolist() == [[3, 6, 7, 4, 0, 0], [3, 6, 7, 8, 9, 4], [3, 4, 0, 0, 0, 0]]
 
 
@@ -132,7 +134,7 @@ DEEP = ("[" * 100_000, '{"a": ' * 500 + "1" + "}" * 500, "9" * 5000)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.txt", None, "neither tokenizer.json nor vocab.txt"),
+        ("vocab.txt", None, "no tokenizer.json or vocab.txt"),
         ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\nword", r"lacks \[SEP\]; this is not a vocabulary of BERT"),
         ("vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]", r"has \[PAD\] at 1 and \[UNK\] at 0"),
         ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\nword", ":6: token 'word' is already in line 5"),
@@ -140,7 +142,7 @@ DEEP = ("[" * 100_000, '{"a": ' * 500 + "1" + "}" * 500, "9" * 5000)
         ("vocab.txt", b"\xff\xfe", "cannot read"),
         ("tokenizer_config.json", '{"do_lower_case": "yes"}', "do_lower_case is 'yes'"),
         ("tokenizer_config.json", "[]", "holds a list"),
-        ("tokenizer.json", '{"model": 3}', "is damaged"),
+        ("tokenizer.json", '{"model": 3}', "cannot read .*: it is damaged"),
         *((name, text, name) for name in ("tokenizer_config.json", "tokenizer.json") for text in DEEP),
     ],
 )
@@ -157,7 +159,7 @@ def test_damaged_tokenizers(name, content, message, bert):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("merges.txt", None, "holds no tokenizer.json"),
+        ("merges.txt", None, r"merges.txt \(No such file"),
         ("vocab.json", "{", "vocab.json"),
         ("merges.txt", "x y\n", "is damaged"),
         ("vocab.json", json.dumps({**LETTERS, "z": 61}), "up to 61"),
@@ -209,5 +211,5 @@ def test_large_files_and_pipes(name, bert, monkeypatch):
     if name == "tokenizer.json":
         checkpoint_tokenizer(bert)
         return
-    with pytest.raises(CheckpointError, match="neither"):
+    with pytest.raises(CheckpointError, match="holds no"):
         checkpoint_tokenizer(bert)

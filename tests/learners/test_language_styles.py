@@ -111,7 +111,7 @@ def test_styles_of_language_models_need_no_word_that_they_are_causal(name):
     spec = task_spec(scenario_of(name))
     unmarked = replace(spec, architecture=replace(spec.architecture, causal=False))
     task = get_task("language-modelling")
-    assert task.load(unmarked) is task.load(spec)
+    assert np.array_equal(task.load(unmarked).train.tokens, task.load(spec).train.tokens)
     tokens = torch.randint(3, VOCABULARY, (2, LENGTH), generator=torch.Generator().manual_seed(1))
     made = [ClusterModel(one.architecture, torch.Generator().manual_seed(0)) for one in (spec, unmarked)]
     assert torch.equal(*(model(tokens) for model in made))

@@ -176,7 +176,7 @@ def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, cap
 
 def test_embedded_names_cannot_be_looked_up():
     """A tagger that remembers each training word's most frequent tag finds few entities."""
-    train, *held_out = load_entities("embedded")
+    train, *held_out = load_entities(ENTITIES)
     counts = {}
     for words, tags in zip(train.inputs, train.answers, strict=True):
         for word, tag in zip(words, tags, strict=True):

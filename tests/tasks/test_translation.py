@@ -14,10 +14,10 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import (
     BEGIN,
     END,
-    REVERSIBLE,
+    SOURCE,
+    TARGET,
     decode,
-    encode_sources,
-    encode_targets,
+    encode,
     train_tokenizer,
 )
 from collapipe_env.tasks import Split, TaskData, TaskSpec
@@ -88,11 +88,13 @@ def test_strata_are_even_buckets_of_length(tmp_path):
 
 
 def test_long_sentences_are_cut(tmp_path):
-    tokenizer = train_tokenizer(["a b c"], 64, REVERSIBLE)
-    source = encode_sources(tokenizer, ["a b c a b c a b c", "a"], 6)
+    tokenizer = train_tokenizer(["a b c"], 64, SOURCE)
+    tokenizer.enable_truncation(6)
+    source = encode(tokenizer, ["a b c a b c a b c", "a"], 6)
     assert source[0, -1] == END
     assert (source[0] > 0).all()
-    target = encode_targets(tokenizer, ["a b c a b c a b c", "a b c a b", "a b c a b c"], 6)
+    tokenizer = train_tokenizer(["a b c"], 64, TARGET)
+    target = encode(tokenizer, ["a b c a b c a b c", "a b c a b", "a b c a b c"], 7)
     assert target.shape == (3, 7)
     assert END not in target[0]  # nobody learns to stop here
     assert target[1, -1] == END
@@ -110,15 +112,15 @@ TRICKY = (
 
 @pytest.mark.parametrize("vocabulary", [150, 400])
 def test_texts_survive_the_tokeniser(vocabulary):
-    tokenizer = train_tokenizer(TRICKY, vocabulary, REVERSIBLE)
+    tokenizer = train_tokenizer(TRICKY, vocabulary, TARGET)
     assert tokenizer.get_vocab_size() <= vocabulary
-    rows = encode_targets(tokenizer, TRICKY, 200)[:, 1:]
+    rows = encode(tokenizer, TRICKY, 201)[:, 1:]
     assert decode(tokenizer, rows) == [
         TRICKY[0], TRICKY[1], "iOS & Android; two spaces and a tab", "Straße STRASSE étude",
     ]  # fmt: skip
-    unknown = encode_sources(tokenizer, ["Deich 漢字"], 20)[0].tolist()
+    unknown = encode(tokenizer, ["Deich 漢字"], 20)[0].tolist()
     assert unknown.count(1) == 1
-    assert decode(tokenizer, np.array([[BEGIN, *unknown]]))[0].startswith("Deich")
+    assert decode(tokenizer, np.array([unknown]))[0].startswith("Deich")
     assert decode(tokenizer, np.array([[10**6, 0, 1, 2, END, 7], [END] * 6])) == ["", ""]
 
 
