@@ -36,7 +36,7 @@ from collapipe_env import PolicyScheduler, Scenario, load_scenario
 from collapipe_env.agents.learned.callbacks import Validation
 from collapipe_env.agents.learned.cluster_net import ClusterFeatures
 from collapipe_env.agents.learned.validation import Score, Validator
-from collapipe_env.envs.observed_processes import observation_builder
+from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
 from collapipe_env.evaluation.evaluate import Evaluation
 from collapipe_env.simulator.build import action_codec
@@ -82,7 +82,7 @@ class Rows:
     """Splits observations into a row for each cluster: its features, and their mean over all clusters."""
 
     def __init__(self, scenario: Scenario) -> None:
-        builder = observation_builder(scenario)
+        builder = FlatObserver(scenario)
         self.observation_space = builder.space()
         self.clusters, self.entries = scenario.clusters, action_codec(scenario).cluster_entries
         self._features = ClusterFeatures(builder.space(), builder.layout, scenario, backlog_unit=4.0)

@@ -15,15 +15,16 @@ from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.decision import Decision, Feature, Part
+from collapipe_env.simulator.decision import Decision, Part
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.feature import Feature
 from tests.opened_support import STATE, opened, same
 
 LONGEST = 0.9
 FIELDS = {"cu_sleep": Declared("N", low=0.0, high=LONGEST, neutral=0.0)}
 
 
-def queue(_parameters, state):
+def queue(state):
     return state.backlog[..., 0]
 
 
@@ -41,7 +42,19 @@ ROW = Decision(
     ),
     decode=lambda _, entries: {"cu_sleep": 0.5 * LONGEST * (entries["cu_sleep"].clip(-1.0, 1.0) + 1.0)},
     otherwise=", so control units stay awake",
-    features=(Feature("queue", "N", "budgets", lambda s: s.budgets.backlog_cap, "queue of the unit", queue),),
+    features=lambda scenario, _: (
+        Feature(
+            "cluster_queue",
+            "N",
+            "budgets",
+            0.0,
+            scenario.budgets.backlog_cap,
+            "queue of the unit",
+            queue,
+            array="queue",
+            log1p=True,
+        ),
+    ),
 )
 
 

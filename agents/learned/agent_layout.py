@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from collapipe_env.envs.observed_processes import observation_builder
+from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.ground.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
@@ -18,7 +18,7 @@ MOST_NAMED = 3
 
 def features_of(scenario: Scenario) -> Shapes:
     """Shapes of the features of a scenario's flat observation."""
-    return {name: list(part.shape) for name, part in observation_builder(scenario).layout.items()}
+    return {name: list(part.shape) for name, part in FlatObserver(scenario).layout.items()}
 
 
 def decisions_of(scenario: Scenario) -> Shapes:

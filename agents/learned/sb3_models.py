@@ -16,8 +16,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.sac.policies import SACPolicy
 
-from collapipe_env.envs.observation import ObservationLayout
-from collapipe_env.envs.observed_processes import observation_builder
+from collapipe_env.envs.observation import FlatObserver, ObservationLayout
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.ground.errors import CheckpointError, reason
 from collapipe_env.ground.torch_settings import under_own_settings
@@ -86,7 +85,7 @@ class LearnedScheduler(PolicyScheduler):
 def observation_and_action(scenario: Scenario) -> tuple[spaces.Box, spaces.Box]:
     """The spaces of a scenario's environment, without building one."""
     size = action_codec(scenario).action_size
-    return observation_builder(scenario).space(), spaces.Box(-1.0, 1.0, (size,), np.float32)
+    return FlatObserver(scenario).space(), spaces.Box(-1.0, 1.0, (size,), np.float32)
 
 
 class BacklogLens(BaseFeaturesExtractor):
@@ -122,7 +121,7 @@ def policy_class(parameters: HyperParameters) -> type[ActorCriticPolicy] | type[
 def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str, Any]:
     """Keyword arguments of the Stable-Baselines3 policy."""
     options: dict[str, Any] = {"net_arch": list(parameters.hidden_units)}
-    layout = observation_builder(scenario).layout
+    layout = FlatObserver(scenario).layout
     by_cluster, codec = parameters.policy == "clusters", action_codec(scenario)
     if by_cluster:
         options |= {

@@ -157,7 +157,7 @@ def _print_wrapped(line: str, indent: int) -> None:
 
 def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
     """Return the sizes of a scenario, as names and texts."""
-    from collapipe_env.envs.observed_processes import observation_builder
+    from collapipe_env.envs.observation import FlatObserver
     from collapipe_env.simulator.build import action_codec
 
     devices = scenario.cluster.devices_per_cluster
@@ -174,6 +174,6 @@ def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
         ),
         ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
         ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
-        ("observation", f"{observation_builder(scenario).layout.size:,} numbers"),
+        ("observation", f"{FlatObserver(scenario).layout.size:,} numbers"),
         ("action", f"{action_codec(scenario).action_size:,} numbers"),
     ]

@@ -9,7 +9,8 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, at_least, namespace
 from collapipe_env.physics.allocation import Allocation, said
-from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields
+from collapipe_env.simulator.decision import Decision, Part, plan_fields
+from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -39,7 +40,7 @@ def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: flo
         refuse(outside, given, name, f"a share of the full clock in [{least:g}, 1]")
 
 
-def _clock_share(parameters: Parameters, state: SystemState) -> Array:  # noqa: ARG001
+def _clock_share(state: SystemState) -> Array:
     """Share of the full clock (..., N, K), in (0, 1]; a cap above it changes nothing."""
     assert state.full_speed is not None
     return state.speed / state.full_speed
@@ -63,14 +64,16 @@ CLOCK_CAP = Decision(
     decode=_decode,
     otherwise=", so all clocks run free",
     allowed=_allowed,
-    features=(
+    features=lambda *_: (
         Feature(
-            "clock_share",
+            "device_clock_share",
             "N K",
             "1",
-            lambda _: 1.0,
+            0.0,
+            1.0,
             "share of its full clock that load and governor leave the device",
             _clock_share,
+            array="opened",
         ),
     ),
 )

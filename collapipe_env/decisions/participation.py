@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.participation import players
-from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields, stays_neutral
+from collapipe_env.simulator.decision import Decision, Part, plan_fields, stays_neutral
+from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState, able_clusters
 
@@ -46,10 +49,6 @@ def _playable(parameters: Parameters, state: SystemState, plan: Allocation) -> N
     )
 
 
-def _absence(parameters: Parameters, state: SystemState) -> Array:  # noqa: ARG001
-    return state.absence
-
-
 PARTICIPATION = Decision(
     name="participation",
     fields=plan_fields("participates"),
@@ -69,14 +68,17 @@ PARTICIPATION = Decision(
     allowed=_allowed,
     closed=_closed,
     playable=_playable,
-    features=(
+    features=lambda scenario, _: (
         Feature(
-            "absence",
+            "cluster_absence",
             "N",
             "rounds",
-            lambda scenario: scenario.budgets.backlog_cap,
+            0.0,
+            scenario.budgets.backlog_cap,
             "participation queue y",
-            _absence,
+            attrgetter("absence"),
+            array="absence",
+            log1p=True,
         ),
     ),
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation, said
-from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields
+from collapipe_env.simulator.decision import Decision, Part, plan_fields
+from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import Parameters, SystemState, other_memory_caps
+from collapipe_env.simulator.state import Parameters, other_memory_caps
 
 _FIELDS = plan_fields("recompute")
 
@@ -22,11 +25,6 @@ def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
 def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
     for name, chosen in row.values(plan):
         refuse(~np.isin(chosen, (-1, 0, 1)), chosen, name, "0 or 1, or -1 for the workload's setting")
-
-
-def _other_capacity(parameters: Parameters, state: SystemState) -> Array:
-    caps = namespace(state.clock).astype(other_memory_caps(parameters, state), state.clock.dtype)
-    return at_most(caps, parameters.costs.blocks)
 
 
 RECOMPUTE = Decision(
@@ -46,14 +44,17 @@ RECOMPUTE = Decision(
     ),
     otherwise=", so workload.recompute settles it",
     allowed=_allowed,
-    features=(
+    features=lambda scenario, parameters: (
         Feature(
-            "other_capacity",
+            "device_other_capacity",
             "N K",
             "blocks",
-            lambda scenario: scenario.blocks,
+            0.0,
+            scenario.blocks,
             "blocks that the memory holds under the other setting of recomputation",
-            _other_capacity,
+            partial(other_memory_caps, parameters),
+            least=-1.0,
+            array="opened",
         ),
     ),
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import GPIPE, INTERLEAVED, SCHEDULES, Allocation
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields, spread
+from collapipe_env.simulator.decision import Decision, Part, plan_fields, spread
+from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
@@ -167,14 +170,17 @@ SCHEDULE = Decision(
     closed=_known,
     playable=_playable,
     expressible=_expressible,
-    features=(
+    features=lambda scenario, parameters: (
         Feature(
-            "flight_capacity",
+            "device_flight_capacity",
             "N K",
             "blocks",
-            lambda scenario: scenario.blocks,
+            0.0,
+            scenario.blocks,
             "blocks that the memory holds with one micro-batch in flight, of the smallest size",
-            flight_capacity,
+            partial(flight_capacity, parameters),
+            least=-1.0,
+            array="opened",
         ),
     ),
 )

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.envs.observation import Feature, ObservationLayout
+from collapipe_env.envs.observation import FlatPart, ObservationLayout
 from collapipe_env.ground.arrays import IntArray
 
 
-def is_of_clusters(feature: Feature, clusters: int) -> bool:
+def is_of_clusters(feature: FlatPart, clusters: int) -> bool:
     """Return whether a feature has a part for each cluster; any other feature belongs to all clusters.
 
     Args:
@@ -19,7 +19,7 @@ def is_of_clusters(feature: Feature, clusters: int) -> bool:
     return feature.shape[:1] == (clusters,)
 
 
-def feature_columns(feature: Feature, clusters: int) -> IntArray:
+def feature_columns(feature: FlatPart, clusters: int) -> IntArray:
     """Return the columns of a feature that each cluster sees (N, numbers): its own, or all of a shared one.
 
     Args:
@@ -48,7 +48,7 @@ def cluster_layout(layout: ObservationLayout, clusters: int) -> ObservationLayou
         layout: Layout of the whole observation.
         clusters: ``N``.
     """
-    features: dict[str, Feature] = {}
+    features: dict[str, FlatPart] = {}
     start = 0
     for name, feature in layout.items():
         shape = feature.shape[1:] if is_of_clusters(feature, clusters) else feature.shape

@@ -1,227 +1,142 @@
-"""Arrays of the graph observation that only some scenarios have, one row of a table each."""
+"""Arrays of the graph observation that only some scenarios have: one of each owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from collapipe_env.dynamics.mobility import ANNOUNCED_S
 from collapipe_env.dynamics.presence import PRESENCE
-from collapipe_env.envs.graph_observation import (
-    BLOCKS,
-    FLAG,
-    ONE_PLUS,
-    SHARE,
-    Form,
-    GraphFeature,
-    graph_features,
-    held,
-)
-from collapipe_env.envs.observed_processes import opened_features
-from collapipe_env.ground.arrays import Array, at_most, log1p, namespace
-from collapipe_env.kernels.graph_rows import LOG_BOUND
+from collapipe_env.envs.features import carried, features_of
+from collapipe_env.envs.graph_features import FLAG, ONE_PLUS, SHARE, Form, GraphFeature
+from collapipe_env.ground.arrays import Array, at_most, namespace
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.decision import Feature
-from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.state import Parameters, SystemState
+from collapipe_env.simulator.feature import Feature
+from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import MOBILITY, walking_side
-
-SERVER_PROCESSES = ("server", "tenants")
-"""Processes that move the terms of the server."""
-SERVER_FEATURES = graph_features(
-    (
-        "log_backlog",
-        "log of 1 plus the energy queue z of the server, 0 without a budget",
-        "budgets",
-        ONE_PLUS,
-    ),
-    ("tenants", "share of the server used by tenants that come and go", "1", SHARE),
-)
-HEAT_FEATURES = (
-    GraphFeature(
-        "headroom",
-        "thermal headroom: the temperature that the governor reads over its set point, counted from 25 C",
-        "1",
-        Form(log=False, added=0.0, low=0.0, high=1.5),
-    ),
-    GraphFeature("clock_share", "share of the full clock that heat leaves", "1", SHARE),
-)
-
-_FURTHEST_M, _FASTEST_M_S = 5e3, 1e3
-
-_PLACE = Form(False, 0.0, -_FURTHEST_M, _FURTHEST_M)
-MOTION_FEATURES = (
-    GraphFeature("east_m", "place of the device, eastwards from its control unit", "m", _PLACE),
-    GraphFeature("north_m", "place of the device, northwards from its control unit", "m", _PLACE),
-    GraphFeature("speed_m_s", "speed of the device", "m/s", Form(False, 0.0, 0.0, _FASTEST_M_S)),
-)
-"""Features of devices that move, in this order."""
-DEPARTURE_FEATURES = (
-    GraphFeature(
-        "leaves_s",
-        f"time until the device leaves on its present course; {ANNOUNCED_S:g} where it does not",
-        "s",
-        Form(False, 0.0, 0.0, ANNOUNCED_S),
-    ),
-)
-"""Features of devices that may leave."""
 
 LONGEST_S = 1e9
 """Longest stay that is shown [s]."""
+_PLACE, _SPEED = Form(-5e3, 5e3), Form(0.0, 1e3)
+"""Furthest places [m] and greatest speed [m/s] that are shown."""
 
-STAY_FEATURES = (
-    GraphFeature("announced", "1 for a device that is about to leave, and says so", "1", FLAG),
-    GraphFeature(
-        "log_since_s",
-        "log of 1 plus the time since the device came, or since the episode began",
-        "s",
-        ONE_PLUS,
-    ),
-)
-"""Features of devices that come and go, in this order."""
+Column = tuple[str, str, str, Form, Callable[[SystemState], Array]]
+"""Name, meaning, unit and form of a quantity, and its values in a state."""
 
 
-class GraphAddition(NamedTuple):
+class GraphArray(NamedTuple):
     """An array that a scenario adds to the graph observation.
 
     Attributes:
         name: Its name.
         description: Meaning of its leading axes.
-        axes: Letters of its leading axes.
-        features: Features on its last axis, in order.
-        seen: Its values (..., *axes, len(features)) in a state (...), of any array library.
+        axes: Its leading axes: ``N K``, ``N`` or nothing.
+        columns: Quantities on its last axis, in order.
     """
 
     name: str
     description: str
-    axes: tuple[str, ...]
-    features: tuple[GraphFeature, ...]
-    seen: Callable[[SystemState], Array]
+    axes: str
+    columns: tuple[Column, ...]
+
+    @property
+    def features(self) -> tuple[GraphFeature, ...]:
+        """Features on its last axis, in order."""
+        return tuple(GraphFeature(*column[:4]) for column in self.columns)
+
+    def build(self, state: SystemState) -> Array:
+        """The array (..., *axes, len(columns)) of a state (...) of any array library, float32."""
+        xp, real = namespace(state.loss), state.loss.dtype
+        numbers = [form.of(xp.astype(value(state), real, copy=False)) for *_, form, value in self.columns]
+        found = xp.stack(numbers, axis=-1)
+        if self.axes == "N K":
+            found = xp.where(state.present[..., None], found, 0.0)
+        return xp.astype(found, xp.float32)
 
 
-def graph_additions(scenario: Scenario) -> tuple[GraphAddition, ...]:
-    """Return the arrays that a scenario's open decisions and processes add, in order."""
-    parameters, processes = system_parameters(scenario), active_processes(scenario)
-    # Processes that show something under the scenario's visibility.
-    active = {process.name for process in processes if process.shown}
-    walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
-    seen = opened_features(scenario)
-    opened = [feature for feature in seen if feature.axes == "N K"]
-    devices = ("N", "K")
-    rows = (
-        (
-            bool(opened),
-            GraphAddition(
-                "opened",
-                "devices, with open decisions",
-                devices,
-                tuple(
-                    GraphFeature(
-                        *(f.name, f.meaning, f.unit),
-                        BLOCKS if f.unit == "blocks" else Form(False, 0.0, 0.0, float(f.high(scenario))),
-                    )
-                    for f in opened
-                ),
-                partial(_opened, [partial(feature.value, parameters) for feature in opened]),
-            ),
-        ),
-        (
-            not active.isdisjoint(SERVER_PROCESSES),
-            GraphAddition(
-                "server",
-                "the edge server, if it has an energy budget or tenants that come and go",
-                (),
-                SERVER_FEATURES,
-                _server,
-            ),
-        ),
-        *((True, _of_clusters(parameters, feature)) for feature in seen[len(opened) :]),
-        (
-            "heat" in active,
-            GraphAddition("heat", "devices, if they warm up", devices, HEAT_FEATURES, _heat),
-        ),
-        (
-            "x" in walks,
-            GraphAddition(
-                "motion",
-                "devices, if they move; 0 for absent ones",
-                devices,
-                MOTION_FEATURES,
-                partial(_motion, 0.5 * walking_side(scenario)),
-            ),
-        ),
-        (
-            "leaves_s" in walks,
-            GraphAddition(
-                "departure",
-                "devices, if they may leave; 0 for absent ones",
-                devices,
-                DEPARTURE_FEATURES,
-                _departure,
-            ),
-        ),
-        (
-            PRESENCE in active,
-            GraphAddition(
-                "stay", "devices, if they come and go; 0 for absent ones", devices, STAY_FEATURES, _stay
-            ),
-        ),
-    )
-    return tuple(addition for there, addition in rows if there)
-
-
-def _of_present(state: SystemState, *columns: Array) -> Array:
-    """Columns (..., N, K) as features, 0 for absent devices."""
-    xp = namespace(columns[0])
-    return xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)
-
-
-def _of_clusters(parameters: Parameters, feature: Feature) -> GraphAddition:
-    """An array with what schedulers see of clusters for an open decision."""
-    about = f"log of 1 plus the {feature.meaning}"
-    columns = graph_features((f"log_{feature.name}", about, feature.unit, ONE_PLUS))
-    seen = partial(_logarithm, partial(feature.value, parameters))
-    return GraphAddition(feature.name, "clusters, with an open decision", ("N",), columns, seen)
-
-
-def _logarithm(value: Callable[[SystemState], Array], state: SystemState) -> Array:
-    return held(log1p(value(state)))[..., None]
-
-
-def _opened(values: list[Callable[[SystemState], Array]], state: SystemState) -> Array:
-    xp = namespace(state.backlog)
-    return _of_present(state, *(xp.astype(value(state), xp.float32) for value in values))
-
-
-def _server(state: SystemState) -> Array:
-    nothing = namespace(state.loss).zeros_like(state.uplink_gain[..., 0])
-    queue = nothing if state.server_backlog is None else at_most(log1p(state.server_backlog), LOG_BOUND)
-    return namespace(state.loss).stack((queue, 1.0 - state.server_share), axis=-1)
-
-
-def _heat(state: SystemState) -> Array:
-    seen = state.processes["heat"]
-    return _of_present(state, seen["headroom"], seen["share"])
-
-
-def _motion(half: float, state: SystemState) -> Array:
-    """Places from the middle of the square and speeds, within their bounds."""
-    walk = state.processes[MOBILITY]
-    xp = namespace(walk["x"])
-    columns = zip((walk["x"] - half, walk["y"] - half, walk["speed"]), MOTION_FEATURES, strict=True)
-    return _of_present(
-        state, *(xp.clip(column, feature.form.low, feature.form.high) for column, feature in columns)
+def graph_additions(scenario: Scenario) -> tuple[GraphArray, ...]:
+    """Return the arrays that the features of a scenario add, in order."""
+    features = features_of(scenario)
+    names = {feature.name for feature in features}
+    named = dict.fromkeys(feature.array for feature in features if feature.array)
+    return (
+        *(_array(name, [f for f in features if f.array == name]) for name in named),
+        *(array for needs, array in _of_processes(scenario) if names & needs),
     )
 
 
-def _departure(state: SystemState) -> Array:
-    return _of_present(state, state.processes[MOBILITY]["leaves_s"])
+def _array(name: str, features: list[Feature]) -> GraphArray:
+    """Array of the features that name it."""
+    axes = features[0].axes
+    columns = []
+    for f in features:
+        quantity = f.name.removeprefix("device_").removeprefix("cluster_")
+        about, form = (f"the {f.about}", ONE_PLUS) if f.log1p else (f.about, Form(f.low, f.high))
+        columns.append((quantity, about, f.unit, form, f.read))
+    meaning = {"N K": "devices; 0 for absent ones", "N": "clusters", "": "the system"}
+    return GraphArray(name, meaning[axes], axes, tuple(columns))
 
 
-def _stay(state: SystemState) -> Array:
-    stay = state.processes[PRESENCE]
-    xp = namespace(stay["since_s"])
-    since = xp.log(1.0 + xp.clip(stay["since_s"], 0.0, LONGEST_S))
-    return _of_present(state, xp.astype(stay["announced"], since.dtype), since)
+def _of_processes(scenario: Scenario) -> Iterator[tuple[set[str], GraphArray]]:
+    """Arrays of processes, and the features of the flat observation of which one must be there for it."""
+    about = "the edge server, if it has an energy budget or tenants that come and go"
+    queue = "the energy queue z of the server, 0 without a budget"
+    tenants = "share of the server used by tenants that come and go"
+    columns: tuple[Column, ...] = (
+        ("backlog", queue, "budgets", ONE_PLUS, _server_queue),
+        ("tenants", tenants, "1", SHARE, _tenants_share),
+    )
+    yield {"server_backlog", "tenants_share"}, GraphArray("server", about, "", columns)
+
+    headroom = "thermal headroom: the governor's temperature over its set point, counted from 25 C"
+    left = "share of the full clock that heat leaves"
+    columns = (
+        ("headroom", headroom, "1", Form(0.0, 1.5), partial(carried, "heat", "headroom")),
+        ("clock_share", left, "1", SHARE, partial(carried, "heat", "share")),
+    )
+    yield {"heat_headroom"}, GraphArray("heat", "devices, if they warm up", "N K", columns)
+
+    middle, place = 0.5 * walking_side(scenario), "place of the device, {}wards from its control unit"
+    columns = (
+        ("east_m", place.format("east"), "m", _PLACE, partial(_from_middle, "x", middle)),
+        ("north_m", place.format("north"), "m", _PLACE, partial(_from_middle, "y", middle)),
+        ("speed_m_s", "speed of the device", "m/s", _SPEED, partial(carried, MOBILITY, "speed")),
+    )
+    about = "devices, if they move; 0 for absent ones"
+    yield {f"{MOBILITY}_x"}, GraphArray("motion", about, "N K", columns)
+
+    leaves = f"time until the device leaves on its present course; {ANNOUNCED_S:g} where it does not"
+    columns = (("leaves_s", leaves, "s", Form(0.0, ANNOUNCED_S), partial(carried, MOBILITY, "leaves_s")),)
+    about = "devices, if they may leave; 0 for absent ones"
+    yield {f"{MOBILITY}_leaves_s"}, GraphArray("departure", about, "N K", columns)
+
+    announced = "1 for a device that is about to leave, and says so"
+    since = "the time since the device came, or since the episode began"
+    columns = (
+        ("announced", announced, "1", FLAG, partial(carried, PRESENCE, "announced")),
+        ("since_s", since, "s", ONE_PLUS, _since),
+    )
+    about = "devices, if they come and go; 0 for absent ones"
+    yield (
+        {f"{PRESENCE}_announced", f"{PRESENCE}_since_s"},
+        GraphArray("stay", about, "N K", columns),
+    )
+
+
+def _server_queue(state: SystemState) -> Array:
+    backlog = state.server_backlog
+    return namespace(state.loss).zeros_like(state.server_share) if backlog is None else backlog
+
+
+def _tenants_share(state: SystemState) -> Array:
+    return 1.0 - state.server_share
+
+
+def _from_middle(name: str, middle: float, state: SystemState) -> Array:
+    """Coordinate of devices, from the middle of the square [m]."""
+    return state.processes[MOBILITY][name] - middle
+
+
+def _since(state: SystemState) -> Array:
+    return at_most(state.processes[PRESENCE]["since_s"], LONGEST_S)

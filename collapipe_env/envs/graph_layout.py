@@ -6,20 +6,36 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.envs.graph_additions import GraphAddition
-from collapipe_env.envs.graph_observation import (
+from collapipe_env.envs.graph_additions import GraphArray
+from collapipe_env.envs.graph_features import (
     BETWEEN_FEATURES,
+    BLOCKS,
     CONTEXT_FEATURES,
     CU_FEATURES,
     DEVICE_FEATURES,
     HOP_FEATURES,
+    Form,
     GraphFeature,
-    hops_there,
 )
-from collapipe_env.ground.arrays import Array, at_least, namespace
+from collapipe_env.ground.arrays import Array, namespace
+
+_CORE: tuple[tuple[str, str, str, tuple[GraphFeature, ...]], ...] = (
+    ("cu", "control units", "N", CU_FEATURES),
+    ("device", "devices, 0 for absent ones", "N K", DEVICE_FEATURES),
+    (
+        "hop",
+        "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for absent "
+        "devices",
+        "N K+1 K+1",
+        HOP_FEATURES,
+    ),
+    ("between", "two clusters; 0 for a cluster and itself", "N N", BETWEEN_FEATURES),
+    ("present", "1 if the device is present", "N K", ()),
+    ("context", "the system; the same in every round", "", CONTEXT_FEATURES),
+)
+"""Name, description, leading axes and features of the arrays that every scenario has."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +47,12 @@ class GraphPart:
         shape: Its shape in one environment.
         axes: Its shape in letters.
         features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
-        blocks: Encoder blocks ``L``, a bound of some features.
-        of_devices: Whether its leading axes are those of devices, so that absent ones have no values.
     """
 
     description: str
     shape: tuple[int, ...]
     axes: str
     features: tuple[GraphFeature, ...]
-    blocks: int
-    of_devices: bool
 
     def place(self, name: str) -> int:
         """Place of a feature on the last axis.
@@ -54,32 +66,9 @@ class GraphPart:
         """Values that the array may have."""
         if not self.features:
             return spaces.Box(0.0, 1.0, self.shape, np.float32)
-        return spaces.Box(
-            self._spread([feature.form.low for feature in self.features]),
-            self._spread([feature.high(self.blocks) for feature in self.features]),
-            dtype=np.float32,
-        )
-
-    def _spread(self, bounds: list[float]) -> npt.NDArray[np.float32]:
-        return np.broadcast_to(np.array(bounds, dtype=np.float32), self.shape).copy()
-
-
-_DEVICES = ("N", "K")
-_CORE: tuple[tuple[str, str, tuple[str, ...], tuple[GraphFeature, ...]], ...] = (
-    ("cu", "control units", ("N",), CU_FEATURES),
-    ("device", "devices, 0 for absent ones", _DEVICES, DEVICE_FEATURES),
-    (
-        "hop",
-        "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for absent "
-        "devices",
-        ("N", "K+1", "K+1"),
-        HOP_FEATURES,
-    ),
-    ("between", "two clusters; 0 for a cluster and itself", ("N", "N"), BETWEEN_FEATURES),
-    ("present", "1 if the device is present", _DEVICES, ()),
-    ("context", "the system; the same in every round", (), CONTEXT_FEATURES),
-)
-"""Name, description, letters of the leading axes and features of the arrays that every scenario has."""
+        bounds = np.array([(f.form.low, f.form.high) for f in self.features], dtype=np.float32)
+        low, high = (np.broadcast_to(ends, self.shape).copy() for ends in bounds.T)
+        return spaces.Box(low, high, dtype=np.float32)
 
 
 class GraphLayout(Mapping[str, GraphPart]):
@@ -99,15 +88,19 @@ class GraphLayout(Mapping[str, GraphPart]):
     """
 
     def __init__(
-        self, clusters: int, devices: int, blocks: int, additions: Iterable[GraphAddition] = ()
+        self, clusters: int, devices: int, blocks: int, additions: Iterable[GraphArray] = ()
     ) -> None:
         sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
         rows = (*_CORE, *((a.name, a.description, a.axes, a.features) for a in additions))
         self._parts: dict[str, GraphPart] = {}
         for name, description, axes, features in rows:
-            shape = tuple(sizes[letter] for letter in axes) + ((len(features),) if features else ())
-            letters = ", ".join((*axes, str(len(features))) if features else axes)
-            self._parts[name] = GraphPart(description, shape, letters, features, blocks, axes == _DEVICES)
+            bounded = tuple(
+                f._replace(form=Form(0.0, float(blocks))) if f.form is BLOCKS else f for f in features
+            )
+            letters = axes.split()
+            shape = tuple(sizes[letter] for letter in letters) + ((len(features),) if features else ())
+            text = ", ".join((*letters, str(len(features))) if features else letters)
+            self._parts[name] = GraphPart(description, shape, text, bounded)
 
     def __getitem__(self, name: str) -> GraphPart:
         return self._parts[name]
@@ -158,13 +151,12 @@ class GraphLayout(Mapping[str, GraphPart]):
         present = observation["present"] > 0.5
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
+            there = hops_there(present) if name == "hop" else present
             found[name] = {} if part.features else {name: present}
             for i, feature in enumerate(part.features):
-                values = _quantity(feature, xp.astype(observation[name][..., i], xp.float64))
-                if name == "hop":
-                    values = xp.where(hops_there(present), values, xp.nan)
-                elif part.of_devices:
-                    values = xp.where(present, values, xp.nan)
+                values = feature.form.quantity(xp.astype(observation[name][..., i], xp.float64))
+                if part.axes.startswith("N, K"):
+                    values = xp.where(there, values, xp.nan)
                 found[name][feature.quantity] = values
         return found
 
@@ -174,7 +166,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         for name, part in self._parts.items():
             lines.append(f"{name} {part.shape}: {part.description}")
             lines += [
-                f"  {i:2d} {f.name:20s} [{f.form.low:g}, {f.high(part.blocks):g}] {f.unit:8s} {f.description}"
+                f"  {i:2d} {f.name:20s} [{f.form.low:g}, {f.form.high:g}] {f.unit:8s} {f.description}"
                 for i, f in enumerate(part.features)
             ]
         return "\n".join(lines)
@@ -189,14 +181,18 @@ class GraphLayout(Mapping[str, GraphPart]):
         return "\n".join(lines)
 
 
-def _quantity(feature: GraphFeature, values: Array) -> Array:
-    """Quantity that a feature's float64 values stand for."""
-    if feature.form.flag:
-        return values > 0.5
-    if not feature.form.log:
-        return values
-    xp = namespace(values)
-    if feature.form.added == 1.0:
-        return xp.expm1(values)
-    # Rounding must not make a time negative.
-    return at_least(xp.exp(values) - feature.form.added, 0.0)
+def hops_there(present: Array) -> Array:
+    """Hops between two nodes of a cluster that are both present.
+
+    Args:
+        present: Devices that are present (..., N, K), bool.
+
+    Returns:
+        (..., N, K+1, K+1), bool; False on the diagonal. Node 0, the CU, is always present.
+    """
+    xp = namespace(present)
+    there = xp.concat((xp.ones_like(present[..., :1]), present), axis=-1)
+    nodes = there.shape[-1]
+    place = {} if xp is np else {"device": present.device}
+    itself = xp.eye(nodes, dtype=xp.bool, **place)
+    return there[..., :, None] & there[..., None, :] & ~itself

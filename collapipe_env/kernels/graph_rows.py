@@ -1,4 +1,7 @@
-"""Graph observations, row by row: :class:`~collapipe_env.envs.graph_observation.GraphObserver` in loops."""
+"""The numbers of graph observations: each formula once, for arrays of any library and for compiled loops.
+
+The columns of an array stand in the order of its table in :mod:`collapipe_env.envs.graph_features`.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +13,32 @@ import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
+from collapipe_env.ground.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    at_least,
+    at_most,
+    log,
+    log1p,
+)
+from collapipe_env.ground.compiled import compiled, compiled_inner, jitable
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 LOG_BOUND = 80.0
 """Bound of every logarithm, upwards and downwards: a factor of 5e34, which single precision can still
 hold."""
+LEAST_SECONDS = 1e-4
+"""Added to times that may be zero before their logarithm [s]."""
+PASSES = 1.0 + BACKWARD_OVER_FORWARD
+"""Work of a forward and a backward pass, in forward passes."""
 
-
-class GraphScales(NamedTuple):
-    """Numbers of the observer that the scenario's parameters do not contain.
-
-    Attributes:
-        reference_w: Transmit power that radio features assume [W].
-        passes: Cost of a forward and a backward pass together, in forward passes.
-        hop_bits: Bits of a hop in a round [bit].
-        least_s: Time added to times that may be zero [s].
-    """
-
-    reference_w: float
-    passes: float
-    hop_bits: float
-    least_s: float
+Single = npt.NDArray[np.float32]
 
 
 class GraphSystem(NamedTuple):
@@ -55,33 +58,114 @@ class GraphSystem(NamedTuple):
     present: BoolArray
     budget: FloatArray
     backlog: FloatArray
-    previous_blocks: IntArray
     server_share: FloatArray
+    previous_blocks: IntArray
 
 
-@inlined
-def held(logarithm: float) -> float:
-    """Return a logarithm within its bounds."""
-    return min(max(logarithm, -LOG_BOUND), LOG_BOUND)
+@jitable
+def held(logarithm: Array) -> Array:
+    """Return logarithms within their bounds."""
+    return at_least(at_most(logarithm, LOG_BOUND), -LOG_BOUND)
+
+
+@jitable
+def reference_w(p: Numbers) -> float:
+    """Transmit power that radio features assume, the geometric mean of the limits [W]."""
+    return math.sqrt(p.power_min_w * p.power_max_w)
+
+
+@jitable
+def hop_bits(p: Numbers) -> float:
+    """Bits of a hop in a round [bit]."""
+    return p.local_steps * p.batch_size * (p.activation_bits + p.gradient_bits)
+
+
+@jitable
+def over_noise(gain: Array, p: Numbers) -> Array:
+    """Signal over the noise of a device-to-device channel, without interference, at the reference power."""
+    return reference_w(p) / (p.noise_density * p.d2d_bandwidth_hz) * gain
+
+
+@jitable
+def device_columns(
+    p: Numbers,
+    speed: Array,
+    clock: Array,
+    compute_power: Array,
+    memory_cap: Array,
+    budget: Array,
+    backlog: Array,
+    previous_blocks: Array,
+) -> tuple[Array, ...]:
+    """Features of devices from the arrays of a state, real numbers (..., N, K) or numbers."""
+    H, B, radio, extra = p.local_steps, p.batch_size, p.radio_power, p.overheads
+    passes = 1.0 + p.backward_over_forward
+    block_s = passes * H * stage_time(B, 1.0, p.block_forward_flops, speed)
+    sender_w = radio_power(reference_w(p), radio.d2d_circuit_w, radio.efficiency)
+    return (
+        held(log(block_s)),
+        held(log(passes * H * extra.block_cycles / clock + LEAST_SECONDS)),
+        held(log(H * extra.update_cycles / clock + LEAST_SECONDS)),
+        held(log(compute_power * block_s / budget)),
+        held(log(sender_w / budget)),
+        held(log1p(backlog)),
+        at_most(memory_cap, p.blocks),
+        previous_blocks,
+    )
+
+
+@jitable
+def cu_columns(
+    p: Numbers, gain: Array, heard: Array, budget: Array, backlog: Array, server_share: Array
+) -> tuple[Array, ...]:
+    """Features of control units from the arrays of a state (..., N), or from numbers.
+
+    Args:
+        gain: Of the uplink.
+        heard: Sum of the gains from all other clusters.
+        budget: Energy budget [J].
+        backlog: Energy queue [budgets].
+        server_share: Share of the server that other tenants leave, of a shape that fits the others.
+    """
+    H, B, radio = p.local_steps, p.batch_size, p.radio_power
+    power, share = reference_w(p), 1.0 / p.clusters
+    up = uplink_rate(share, power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz)
+    down = downlink_rate(share, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
+    server_s = PASSES * H * B * p.server_seconds / server_share
+    return (
+        held(log(p.update_bits / up)),
+        held(log(H * edge_time(B, p.activation_bits, up))),
+        held(log(H * edge_time(B, p.gradient_bits, down))),
+        held(log(power * p.clusters / p.uplink_noise_w * gain)),
+        held(log(radio_power(power, radio.edge_circuit_w, radio.efficiency) / budget)),
+        held(log1p(backlog)),
+        held(log1p(over_noise(heard, p))),
+        held(log(server_s + LEAST_SECONDS)),
+    )
+
+
+@jitable
+def hop_columns(p: Numbers, snr: Array) -> tuple[Array, ...]:
+    """Features of hops from their signal to noise ratios, arrays or numbers."""
+    rate = shannon_rate(usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+    return held(log(hop_bits(p) / rate)), held(log(snr))
 
 
 @compiled_inner
 def write_row(
     e: int,
-    scales: GraphScales,
-    parameters: Numbers,
+    p: Numbers,
     system: GraphSystem,
-    cu: npt.NDArray[np.float32],
-    device: npt.NDArray[np.float32],
-    hop: npt.NDArray[np.float32],
-    between: npt.NDArray[np.float32],
-    present: npt.NDArray[np.float32],
+    cu: Single,
+    device: Single,
+    hop: Single,
+    between: Single,
+    present: Single,
 ) -> None:
     """Write one environment's observation.
 
     Args:
         e: The environment.
-        scales: Numbers of the observer.
         system: All environments.
         cu: Receives features of control units (N, 8).
         device: Receives features of devices (N, K, 8).
@@ -90,35 +174,22 @@ def write_row(
         present: Receives 1 where a device is present (N, K).
     """
     N, K = present.shape
-    H, B, p = parameters.local_steps, parameters.batch_size, scales.reference_w
-    noise = parameters.noise_density * parameters.d2d_bandwidth_hz
-    radio, extra = parameters.radio_power, parameters.overheads
-    sender = radio_power(p, radio.d2d_circuit_w, radio.efficiency)
-    uplink_sender = radio_power(p, radio.edge_circuit_w, radio.efficiency)
-    share = 1.0 / parameters.clusters
-    server_s = scales.passes * H * B * parameters.server_seconds / system.server_share[e]
-    server = held(math.log(server_s + scales.least_s))
-    log_bits = math.log(scales.hop_bits)
-    passes = 1.0 + parameters.backward_over_forward
     for n in range(N):
-        gain = system.uplink_gain[e, n]
-        rate = uplink_rate(share, p, gain, parameters.uplink_noise_w, parameters.uplink_bandwidth_hz)
-        down = downlink_rate(
-            share, parameters.bs_power_w, gain, parameters.downlink_noise_w, parameters.downlink_bandwidth_hz
-        )
         heard = 0.0
         for m in range(N):
-            gain_between = system.cross_gain[e, m, n]
-            heard += gain_between
-            between[m, n, 0] = held(math.log1p(gain_between * p / noise))
-        cu[n, 0] = held(math.log(parameters.update_bits / rate))
-        cu[n, 1] = held(math.log(H * edge_time(B, parameters.activation_bits, rate)))
-        cu[n, 2] = held(math.log(H * edge_time(B, parameters.gradient_bits, down)))
-        cu[n, 3] = held(math.log(p * parameters.clusters / parameters.uplink_noise_w * gain))
-        cu[n, 4] = held(math.log(uplink_sender / system.budget[e, n, 0]))
-        cu[n, 5] = held(math.log1p(system.backlog[e, n, 0]))
-        cu[n, 6] = held(math.log1p(heard * p / noise))
-        cu[n, 7] = server
+            gain = system.cross_gain[e, m, n]
+            heard += gain
+            between[m, n, 0] = held(log1p(over_noise(gain, p)))
+        columns = cu_columns(
+            p,
+            system.uplink_gain[e, n],
+            heard,
+            system.budget[e, n, 0],
+            system.backlog[e, n, 0],
+            system.server_share[e],
+        )
+        for i in range(len(columns)):
+            cu[n, i] = columns[i]
         for k in range(K):
             here = system.present[e, n, k]
             present[n, k] = 1.0 if here else 0.0
@@ -126,43 +197,39 @@ def write_row(
                 for i in range(device.shape[2]):
                     device[n, k, i] = 0.0
                 continue
-            speed, clock = system.speed[e, n, k], system.clock[e, n, k]
-            block = passes * H * stage_time(B, 1.0, parameters.block_forward_flops, speed)
-            budget = system.budget[e, n, k + 1]
-            device[n, k, 0] = held(math.log(block))
-            device[n, k, 1] = held(math.log(passes * H * extra.block_cycles / clock + scales.least_s))
-            device[n, k, 2] = held(math.log(H * extra.update_cycles / clock + scales.least_s))
-            device[n, k, 3] = held(math.log(system.compute_power[e, n, k] * block / budget))
-            device[n, k, 4] = held(math.log(sender / budget))
-            device[n, k, 5] = held(math.log1p(system.backlog[e, n, k + 1]))
-            device[n, k, 6] = min(system.memory_cap[e, n, k], parameters.blocks)
-            device[n, k, 7] = system.previous_blocks[e, n, k] if len(system.previous_blocks) else 0
+            features = device_columns(
+                p,
+                system.speed[e, n, k],
+                system.clock[e, n, k],
+                system.compute_power[e, n, k],
+                float(system.memory_cap[e, n, k]),
+                system.budget[e, n, k + 1],
+                system.backlog[e, n, k + 1],
+                float(system.previous_blocks[e, n, k]) if len(system.previous_blocks) else 0.0,
+            )
+            for i in range(len(features)):
+                device[n, k, i] = features[i]
         for i in range(K + 1):
-            hop[n, i, i, 0] = hop[n, i, i, 1] = 0.0
+            for c in range(hop.shape[3]):
+                hop[n, i, i, c] = 0.0
             for j in range(i):
                 # The same both ways: gains are symmetric, and all nodes send with the reference power.
-                if not system.present[e, n, i - 1] or (j > 0 and not system.present[e, n, j - 1]):
-                    seconds, level = 0.0, 0.0
-                else:
-                    snr = p / noise * system.d2d_gain[e, n, i, j]
-                    usable = usable_snr(snr, parameters.d2d_snr_cap)
-                    seconds = held(log_bits - math.log(shannon_rate(usable, parameters.d2d_bandwidth_hz)))
-                    level = held(math.log(snr))
-                hop[n, i, j, 0] = hop[n, j, i, 0] = seconds
-                hop[n, i, j, 1] = hop[n, j, i, 1] = level
+                there = system.present[e, n, i - 1] and (j == 0 or system.present[e, n, j - 1])
+                found = hop_columns(p, over_noise(system.d2d_gain[e, n, i, j], p)) if there else (0.0, 0.0)
+                for c in range(len(found)):
+                    hop[n, i, j, c] = hop[n, j, i, c] = found[c]
 
 
 @compiled
 def graph_rows(
-    scales: GraphScales,
-    parameters: Numbers,
+    p: Numbers,
     system: GraphSystem,
-    cu: npt.NDArray[np.float32],
-    device: npt.NDArray[np.float32],
-    hop: npt.NDArray[np.float32],
-    between: npt.NDArray[np.float32],
-    present: npt.NDArray[np.float32],
+    cu: Single,
+    device: Single,
+    hop: Single,
+    between: Single,
+    present: Single,
 ) -> None:
     """Write the observations of all environments; arguments as for :func:`write_row`, with a leading E."""
     for e in range(len(cu)):
-        write_row(e, scales, parameters, system, cu[e], device[e], hop[e], between[e], present[e])
+        write_row(e, p, system, cu[e], device[e], hop[e], between[e], present[e])

@@ -7,7 +7,7 @@ file with a row, and one line that names it in :data:`collapipe_env.scenario.dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -20,6 +20,7 @@ from collapipe_env.ground.records import Declared, declarations
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import ROWS
+from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -43,28 +44,6 @@ class Part(NamedTuple):
     meaning: Callable[[Parameters], str]
     levels: Callable[[Parameters], int]
     encode: Callable[[Parameters, Allocation], FloatArray]
-
-
-class Feature(NamedTuple):
-    """Something of the system that a scheduler has to see for a decision.
-
-    Attributes:
-        name: Its name; the flat observation puts ``device_`` or ``cluster_`` in front.
-        axes: ``N K``, for a column of the graph observation's ``opened``, or ``N``, for an array of its own,
-            which holds the logarithm of 1 plus the quantity.
-        unit: Unit of the quantity; the flat observation shows 0 as 0, but 0 blocks as -1.
-        high: Largest quantity, which the flat observation shows as 1.
-        meaning: Meaning.
-        value: The quantity in states (...), real numbers (..., *axes); a function at the top of its file, so
-            that environments can be pickled.
-    """
-
-    name: str
-    axes: str
-    unit: str
-    high: Callable[[Scenario], float]
-    meaning: str
-    value: Callable[[Parameters, SystemState], Array]
 
 
 def _in_range(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
@@ -100,7 +79,8 @@ class Decision:
         closed: Check where it is not open; by default, that numbers are neutral.
         playable: Further check of plans (E, ...) in a state (E, ...); all numbers are in their ranges.
         expressible: Further check of plans (E, ...), of what actions cannot express.
-        features: What schedulers see.
+        features: What schedulers have to see of a scenario's system, in columns of the graph observation's
+            ``opened`` or an array of their own.
     """
 
     name: str
@@ -112,7 +92,7 @@ class Decision:
     closed: Check = stays_neutral
     playable: Callable[[Parameters, SystemState, Allocation], None] = lambda *_: None
     expressible: Callable[[Parameters, Allocation], None] = lambda *_: None
-    features: tuple[Feature, ...] = ()
+    features: Callable[[Scenario, Parameters], Iterable[Feature]] = lambda *_: ()
 
     def values(self, plan: Allocation) -> list[tuple[str, Array]]:
         """Fields that a plan gives, and their values."""

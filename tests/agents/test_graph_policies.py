@@ -9,7 +9,7 @@ from stable_baselines3 import PPO
 
 from collapipe_env import PolicyScheduler, evaluate
 from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.observers import GraphObservations
+from collapipe_env.envs.graph_observation import GraphObservations
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import SchedulerError

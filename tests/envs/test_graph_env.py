@@ -15,7 +15,7 @@ from gymnasium.wrappers.vector import FlattenObservation as FlattenObservations
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.observers import GraphObservations
+from collapipe_env.envs.graph_observation import GraphObservations
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.ground.errors import ScenarioError

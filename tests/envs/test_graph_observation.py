@@ -18,8 +18,7 @@ from collapipe_env import register_process
 from collapipe_env.dynamics import PROCESSES, Process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
-from collapipe_env.envs.observers import GraphObservations
+from collapipe_env.envs.graph_observation import GraphArrays, GraphObservations, GraphObserver
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.simulator.build import mean_state

@@ -1,18 +1,22 @@
-"""Observations in physical units, and features that are appended to the core block."""
+"""Observations in physical units, and features that are added to the table."""
 
 import math
+import pickle
 import re
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from env_support import VARIANTS, make_actions, make_env
 
 from collapipe_env.decisions.schedule import flight_capacity
-from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
+from collapipe_env.envs import features
+from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.state import other_memory_caps
 
 
@@ -89,63 +93,73 @@ def test_physical_keeps_leading_axes_and_tensors():
         np.testing.assert_array_equal(tensors[name].numpy(), values)
 
 
-# Features that are appended
+# Features that are added
 
 
-HEADROOM = FeatureSource(
-    "memory",
-    (2, 3),
-    0.0,
-    1.0,
-    "memory over 4 GiB",
-    lambda state: state.memory_bytes / 2.0**32,
-    "byte",
-    2.0**32,
-)
-SCARCE = FeatureSource(
-    "present_share",
-    (),
-    0.0,
-    1.0,
-    "share of devices",
-    lambda s: 1.0 * s.present[:, 0].sum(-1) / s.present.shape[-1],
-)
+def memory_bytes(state):
+    return state.memory_bytes
 
 
-@pytest.mark.parametrize("convert", [np.asarray, torch.asarray], ids=["numpy", "torch"])
-def test_features_are_appended_to_the_core_block(convert):
+def share_there(state):
+    return 1.0 * state.present[:, 0].sum(-1) / state.present.shape[-1]
+
+
+def source(_):
+    yield Feature("memory", "N K", "byte", 0.0, 2.0**32, "memory", memory_bytes, array="room")
+    yield Feature(
+        "present_share", "", "1", 0.0, 1.0, "share of devices", share_there, array="crowd", log1p=True
+    )
+
+
+@pytest.fixture
+def core(monkeypatch):
+    """Observations of `small` before a source of features is added to the table."""
+    env = make_env("small")
+    observation, _ = env.reset(seed=0)
+    monkeypatch.setattr(features, "SOURCES", (*features.SOURCES, source))
+    return env, observation
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("observation", ["flat", "graph"])
+def test_a_new_feature_is_one_function_and_one_line(core, observation, backend):
+    env, plain = core
+    more = gym.make_vec(
+        "CollaPipeSurrogate-v0", 1, scenario=env.scenario, observation=observation, backend=backend
+    )
+    seen, _ = more.reset(seed=0)
+    layout = pickle.loads(pickle.dumps(more.observation_layout))
+    physical = layout.physical(seen)
+    if observation == "flat":
+        D = env.observation_layout.size
+        assert list(layout)[-2:] == ["memory", "present_share"]
+        np.testing.assert_allclose(np.asarray(seen)[0, :D], plain, atol=1e-6)
+        assert more.single_observation_space.shape == (D + 6 + 1,)
+        assert re.search(r"memory +\[\d+:\d+\].*memory; 0 for 0 byte, 1 for", layout.describe())
+        memory, share = physical["memory"], physical["present_share"]
+    else:
+        assert list(layout)[-2:] == ["room", "crowd"]
+        memory, share = physical["room"]["memory"], physical["crowd"]["present_share"]
+    found = np.asarray(memory)[0]
+    np.testing.assert_allclose(found, np.minimum(env.state.memory_bytes[0], 2.0**32), rtol=1e-6)
+    assert float(share[0]) == pytest.approx(1.0, rel=1e-6)
+    first = {name: np.asarray(part)[0] for name, part in seen.items()} if observation == "graph" else seen[0]
+    assert more.single_observation_space.contains(first if observation == "graph" else np.asarray(first))
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_values_beyond_the_bounds_become_these(monkeypatch, value):
     env = make_env("small")
     env.reset(seed=0)
-    core, more = ObservationBuilder(env.scenario), ObservationBuilder(env.scenario, (HEADROOM, SCARCE))
-    state = env.state.map(convert)
-    build = "build" if convert is np.asarray else "build_generic"
-    plain, longer = getattr(core, build)(state), getattr(more, build)(state)
-    D = core.layout.size
-    assert more.layout.size == D + 6 + 1
-    assert list(more.layout) == [*core.layout, "memory", "present_share"]
-    np.testing.assert_array_equal(longer[:, :D], plain)
-    assert str(longer.dtype).endswith("float32")
-    memory = np.minimum(env.state.memory_bytes[0] / 2.0**32, 1.0)
-    assert 0.0 < memory.min() < memory.max()
-    np.testing.assert_allclose(more.layout.unpack(longer)["memory"][0], memory, rtol=1e-6)
-    np.testing.assert_allclose(more.layout.physical(longer)["memory"][0], memory * 2.0**32, rtol=1e-6)
-    assert float(more.layout.unpack(longer)["present_share"][0]) == 1.0
-    space = more.space()
-    assert space.shape == (D + 7,)
-    assert space.contains(np.asarray(longer)[0])
-    assert re.search(r"memory +\[\d+:\d+\].*memory over 4 GiB", more.layout.describe())
+    wild = Feature("wild", "", "1", -1.0, 1.0, "too much", lambda state: state.loss * 0.0 + value, least=-1.0)
+    monkeypatch.setattr(features, "SOURCES", (*features.SOURCES, lambda _: [wild]))
+    observer = FlatObserver(env.scenario)
+    assert observer.build(env.state)[0, -1] == math.copysign(1.0, value)
+    assert observer.build_generic(env.state)[0, -1] == math.copysign(1.0, value)
 
 
-def test_values_beyond_the_bounds_become_these():
-    env = make_env("small")
-    env.reset(seed=0)
-    wild = FeatureSource("wild", (), -1.0, 1.0, "too much", lambda state: state.loss * 0.0 + math.inf)
-    builder = ObservationBuilder(env.scenario, (wild,))
-    assert builder.build(env.state)[0, -1] == 1.0
-    assert builder.build_generic(env.state)[0, -1] == 1.0
-
-
-def test_two_features_of_one_name_are_refused():
-    again = FeatureSource("loss", (), 0.0, 1.0, "again", lambda state: state.loss)
+def test_two_features_of_one_name_are_refused(monkeypatch):
+    again = Feature("loss", "", "1", 0.0, 1.0, "again", lambda state: state.loss)
+    monkeypatch.setattr(features, "SOURCES", (*features.SOURCES, lambda _: [again]))
     with pytest.raises(ScenarioError, match="two features of the observation are called 'loss'"):
-        ObservationBuilder(load_scenario("small"), (again,))
+        FlatObserver(load_scenario("small"))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.envs.observation import ObservationBuilder
+from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
@@ -57,7 +57,7 @@ def test_observations(size):
     scenario = load_scenario({"base": size, "dynamics": {"load_levels": [0.5, 1.0]}})
     simulator = World(scenario, SurrogateLearner.from_scenario(scenario, 3), 3)
     simulator.reset([np.random.default_rng(i) for i in range(3)])
-    observer = ObservationBuilder(scenario)
+    observer = FlatObserver(scenario)
     rng = np.random.default_rng(0)
     state = simulator.state.map(np.copy)
     state.backlog[:] = rng.uniform(0.0, 2.0, state.backlog.shape) * scenario.budgets.backlog_cap

@@ -16,10 +16,10 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.cluster_costs import mean_active_power
-from collapipe_env.envs.graph_observation import LEAST_SECONDS, GraphObserver
+from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.ground.arrays import FloatArray, IntArray, log1p
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
-from collapipe_env.kernels.graph_rows import LOG_BOUND
+from collapipe_env.kernels.graph_rows import LEAST_SECONDS, LOG_BOUND
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .net_inputs import feature_of_system, log_longer, log_snr_cap

@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
-from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, write_row
+from collapipe_env.kernels.graph_rows import GraphSystem, write_row
 from collapipe_env.physics.parameters import Numbers
 
 from .cluster_needs import NEEDS, SystemTimes, write_needs, write_own_shares
@@ -305,7 +305,6 @@ def _complete(
 
 @compiled
 def decide_rows(
-    scales: GraphScales,
     system: GraphSystem,
     inputs: RoundInput,
     parameters: Numbers,
@@ -324,7 +323,6 @@ def decide_rows(
     shares may depart from those that are exact at the known gains.
 
     Args:
-        scales: Numbers of the graph observer.
         system: The systems that are observed.
         inputs: The same systems as DSSRA's arrays, with the exact drift.
         fixed: Part of the net's inputs that the scenario fixes.
@@ -349,7 +347,7 @@ def decide_rows(
     nothing = np.empty((0, processes.shape[3]), np.float32)
     for e in range(E):
         row = environment_row(inputs, e)
-        write_row(e, scales, parameters, system, cu_features, device_features, hop_features, between, present)
+        write_row(e, parameters, system, cu_features, device_features, hop_features, between, present)
         _write_inputs(
             device_features, cu_features, hop_features, present, blocks, fixed, cu, device, hop, mean_blocks
         )

@@ -12,7 +12,7 @@ import torch
 
 from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, Tensors, read_agent_file
 from collapipe_env.agents.learned.algorithms import AgentAlgorithm
-from collapipe_env.envs.graph_observation import (
+from collapipe_env.envs.graph_features import (
     CONTEXT_FEATURES,
     CU_FEATURES,
     DEVICE_FEATURES,

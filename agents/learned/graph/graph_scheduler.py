@@ -113,7 +113,6 @@ class GraphScheduler(StateScheduler):
         blocks, power = np.empty((E, N, K), np.int64), np.empty((E, N, K + 1))
         share, micro_batches = np.empty((E, N)), np.empty((E, N))
         decide_rows(
-            self._observer.scales,
             self._observer.system(state),
             inputs,
             self._record,

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, CU_FEATURES, LARGEST_SNR, GraphArrays
+from collapipe_env.envs.graph_features import CONTEXT_FEATURES, CU_FEATURES, LARGEST_SNR
+from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.ground.arrays import Array, at_least, at_most, exp, log, log1p, namespace
 from collapipe_env.ground.compiled import jitable
 from collapipe_env.kernels.graph_rows import LOG_BOUND

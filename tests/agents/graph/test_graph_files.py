@@ -26,7 +26,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
     require_scenarios,
 )
 from collapipe_env.agents.learned.graph.net import GraphNet
-from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, CU_FEATURES, DEVICE_FEATURES, HOP_FEATURES
+from collapipe_env.envs.graph_features import CONTEXT_FEATURES, CU_FEATURES, DEVICE_FEATURES, HOP_FEATURES
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
 
 PARAMETERS = GraphParameters(width=16, hidden=8)
