@@ -111,9 +111,13 @@ mdp.py: dynamics/test_tenants.py dynamics/test_open_area.py -k summaries
     xp.maximum(used, sums["total_server_ratio"] => xp.minimum(used, sums["total_server_ratio"]
     sums.get("total_granted", => sums.get("total_nothing",
 observation.py: simulator/test_kernels.py -k observations
-    gain[..., 0, 1:], self._d2d_scale) * present => gain[..., 0, 1:], self._d2d_scale)
+    numbers = xp.where(state.present, numbers, 0.0) => numbers = numbers
+    if not present[e, k]: => if present[e, k]:
+features.py: golden/test_golden.py -k Small-Wild
+    masked=False => masked=True
+features.py: envs/test_observation.py envs/test_physical_observation.py
+    cut=methodcaller("diagonal", 1, -2, -1) => cut=itemgetter((..., 0, slice(1, None)))
 observation.py: envs/test_observation.py envs/test_physical_observation.py
-    [..., 1 :: K + 2] => [..., :: K + 2]
     values = xp.where(present, values, xp.nan) => values = values
 surrogate.py: learners/test_surrogate.py learners/test_own_steps.py -k surrogate
     xp.max(taken => xp.sum(taken

@@ -166,7 +166,11 @@ class FlatObserver:
         self.layout = ObservationLayout(parts)
         self._rows = tuple(rows)
         self._reads = tuple((row.feature.value, row.feature.cut) for row in rows)
-        self._ratios = tuple(row.columns for row in rows if row.feature.decibel)
+        self._ratios: list[slice] = []
+        for columns in (row.columns for row in rows if row.feature.decibel):
+            joins = self._ratios and self._ratios[-1].stop == columns.start
+            first = self._ratios.pop().start if joins else columns.start
+            self._ratios.append(slice(first, columns.stop))
         self._hidden = np.array([row.columns.start for row in rows if row.hidden])
         widths = [row.columns.stop - row.columns.start for row in rows]
         numbers = np.array([(row.factor, row.shift, row.low, row.high) for row in rows], dtype=_SINGLE)
