@@ -24,7 +24,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.physics.overheads import NO_OVERHEADS
-from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty
+from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
@@ -146,8 +146,15 @@ class Oracle(StateScheduler):
             allocation: The decisions to price (...).
         """
         costs = round_costs(self.parameters, state, allocation)
-        form = exact_drift_plus_penalty if self.exact_drift else drift_plus_penalty
-        value: FloatArray = form(costs.delay, state.live_backlog, costs.energy_ratio, self.tradeoff_v)
+        value: FloatArray = drift_plus_penalty(
+            costs.delay,
+            state.live_backlog,
+            costs.energy_ratio,
+            self.tradeoff_v,
+            costs.allowance,
+            costs.plays,
+            exact=self.exact_drift,
+        )
         return value
 
     def solve(self, state: SystemState) -> OracleSolution:

@@ -68,7 +68,7 @@ queues.py: physics/test_allowances.py envs/test_participation_queues.py
     backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
     (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
     (least - taken) => (taken - least)
-    energy_ratio - per_node(granted - 1.0) => energy_ratio + per_node(granted - 1.0)
+    energy_ratio - (each - 1.0) => energy_ratio + (each - 1.0)
 world.py: envs/test_participation_queues.py -k 'stand_still or hold'
     found.within(costs.local_steps) => found
     found.only(costs.plays) => found

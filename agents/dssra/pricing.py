@@ -14,7 +14,6 @@ from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import (
     drift_plus_penalty,
-    exact_drift_plus_penalty,
     participation_drift,
     queue_drift,
 )
@@ -140,14 +139,18 @@ def round_objective(
         exact_drift: ``L(t+1) - L(t)`` in place of its bound ``sum z e``.
         participation_min: ``rho_min``, the least share of rounds in which a cluster is to take part.
     """
-    form = exact_drift_plus_penalty if exact_drift else drift_plus_penalty
-    granted = None if costs.budget_period_s is None else costs.allowance
-    value: FloatArray = form(
-        costs.delay, state.live_backlog, costs.energy_ratio, tradeoff_v, granted, costs.plays
+    granted = costs.allowance
+    value: FloatArray = drift_plus_penalty(
+        costs.delay,
+        state.live_backlog,
+        costs.energy_ratio,
+        tradeoff_v,
+        granted,
+        costs.plays,
+        exact=exact_drift,
     )
     if state.server_backlog is not None:
-        each = 1.0 if granted is None else granted
-        value = value + queue_drift(state.server_backlog, costs.server_ratio, each, exact=exact_drift)
+        value = value + queue_drift(state.server_backlog, costs.server_ratio, granted, exact=exact_drift)
     if state.absence is not None:
         value = value + participation_drift(state.absence, costs.plays, participation_min)
     if convergence_weight > 0.0:

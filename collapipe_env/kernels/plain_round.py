@@ -65,7 +65,6 @@ def plain_round(
     """Compute the costs of plain plans.
 
     Args:
-        c: Parameters of the scenario.
         system: The state (E, ...).
         plan: The plans (E, ...).
         rounds: :data:`ROUND`'s rows (2, E), written.

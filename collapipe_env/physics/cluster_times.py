@@ -91,7 +91,6 @@ def cluster_times(
     """Times of a cluster at given powers, interference and share of the uplink.
 
     Args:
-        c: Parameters of the scenario.
         speed: ``v`` (K,) [FLOP/s].
         clock: ``f`` (K,) [Hz].
         cap: Blocks that each device can hold (K,), 0 for those that take no part.

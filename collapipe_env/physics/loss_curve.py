@@ -80,7 +80,6 @@ def step_progress(terms: StepTerms, samples: Array, imbalance: Array, error_prob
     """Progress of one local step.
 
     Args:
-        terms: Constant numbers.
         samples: ``N S``, samples that arrived from all clusters, any shape.
         imbalance: ``I``, of that shape.
         error_probability: ``eps``, broadcastable to it.
@@ -110,7 +109,6 @@ def terms_of_steps(terms: StepTerms, plan: PlanTerms, players: Array, squares: A
 
     Args:
         terms: Terms at ``H = 0`` of all clusters.
-        plan: Constants.
         players: Clusters that take part, any shape.
         squares: Mean of ``H_n^2`` over them, of that shape.
     """

@@ -98,7 +98,6 @@ def handover(before: Array, present: Array, after: Array, moves: bool) -> Handov
         before: Holders in the round before (..., N, L, K+1), bool; none anywhere before the first round.
         present: Present devices (..., N, K), bool.
         after: Holders now (..., N, L, K+1), bool.
-        moves: Whether moments travel at all.
     """
     xp = namespace(before)
     held, holds = before[..., 1:] & present[..., None, :], after[..., 1:]
@@ -128,9 +127,7 @@ def moving_times(change: Handover, seconds: Array, through_cu: bool) -> PhaseTim
     long as its busiest sender or receiver. Over the CU, it lasts as long as the CU sends or receives.
 
     Args:
-        change: Blocks that change hands.
         seconds: Airtime of one block's moments from node to node (..., N, K+1, K+1) [s]; sender first.
-        through_cu: Whether all moments go over the CU.
     """
     xp = namespace(seconds)
     moved, leaving = (xp.astype(array, seconds.dtype) for array in change[:2])

@@ -67,6 +67,5 @@ def latency_of_chain(stages: Array, overheads: Overheads) -> Array:
 
     Args:
         stages: ``S`` >= 0.
-        overheads: Overheads of the scenario.
     """
     return (stages + 1) * overheads.latency_s + overheads.edge_latency_s

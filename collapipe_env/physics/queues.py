@@ -51,20 +51,16 @@ def update_backlog(backlog: Array, energy_ratio: Array, granted: Array = 1.0) ->
     return at_least(backlog + energy_ratio - granted, 0.0)
 
 
-def moved_backlog(
-    backlog: Array, energy_ratio: Array, granted: Array = 1.0, plays: Array | None = None
-) -> Array:
+def moved_backlog(backlog: Array, energy_ratio: Array, granted: Array, plays: Array) -> Array:
     """Virtual queues after a round, frozen for clusters that sit it out ([X]; no credit for waiting).
 
     Args:
         backlog: ``z`` (..., N, K+1), >= 0.
         energy_ratio: ``e`` (..., N, K+1), energy over budget.
         granted: ``a``, broadcastable to the others; see :func:`per_node`.
-        plays: Clusters that take part (..., N), bool; ``None`` for all.
+        plays: Clusters that take part (..., N), bool.
     """
     following = update_backlog(backlog, energy_ratio, granted)
-    if plays is None:
-        return following
     return namespace(following).where(plays[..., None], following, backlog)
 
 
@@ -101,51 +97,32 @@ def drift_plus_penalty(
     backlog: Array,
     energy_ratio: Array,
     tradeoff_v: float,
-    granted: Array | None = None,
-    plays: Array | None = None,
+    granted: Array,
+    plays: Array,
+    *,
+    exact: bool,
 ) -> Array:
-    """Bound of the drift plus penalty of a round, ``V T + sum z e`` (`system_model.md` section 9, [S]).
+    """Drift plus penalty of a round, ``V T + L(t+1) - L(t)`` ([X]), or its bound.
 
-    With budgets per second it is ``V T + sum z (e - (a - 1))`` [X], because the round's allowance then
-    depends on the plan. A constant ``sum z`` is left out of both forms.
-
-    Args:
-        delay_s: Round delay ``T`` (...) [s].
-        backlog: ``z`` (..., N, K+1).
-        energy_ratio: ``e`` (..., N, K+1).
-        tradeoff_v: ``V`` [1/s].
-        granted: ``a`` (...); ``None`` for 1.
-        plays: Clusters that take part (..., N), bool; the others' queues are frozen. ``None`` for all.
-    """
-    if granted is not None:
-        energy_ratio = energy_ratio - per_node(granted - 1.0)
-    if plays is not None:
-        xp = namespace(energy_ratio)
-        energy_ratio = xp.where(plays[..., None], energy_ratio, xp.ones_like(energy_ratio))
-    return tradeoff_v * delay_s + total(backlog * energy_ratio)
-
-
-def exact_drift_plus_penalty(
-    delay_s: Array,
-    backlog: Array,
-    energy_ratio: Array,
-    tradeoff_v: float,
-    granted: Array | None = None,
-    plays: Array | None = None,
-) -> Array:
-    """Drift plus penalty of a round, ``V T + L(t+1) - L(t)`` ([X]; the paper minimises its bound).
+    The bound (`system_model.md` section 9) is ``V T + sum z e`` [S]. With budgets per second it is
+    ``V T + sum z (e - (a - 1))`` [X], because the round's allowance then depends on the plan. A constant
+    ``sum z`` is left out of both.
 
     Args:
         delay_s: Round delay ``T`` (...) [s].
         backlog: ``z`` before the round (..., N, K+1).
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
-        granted: ``a`` (...); ``None`` for 1.
-        plays: Clusters that take part (..., N), bool; the others' queues are frozen. ``None`` for all.
+        granted: ``a`` (...).
+        plays: Clusters that take part (..., N), bool; the others' queues are frozen.
+        exact: Whether to return the drift itself rather than its bound, which the paper minimises.
     """
-    each = 1.0 if granted is None else per_node(granted)
-    drift = lyapunov(moved_backlog(backlog, energy_ratio, each, plays)) - lyapunov(backlog)
-    return tradeoff_v * delay_s + drift
+    each = per_node(granted)
+    if exact:
+        drift = lyapunov(moved_backlog(backlog, energy_ratio, each, plays)) - lyapunov(backlog)
+        return tradeoff_v * delay_s + drift
+    xp, used = namespace(energy_ratio), energy_ratio - (each - 1.0)
+    return tradeoff_v * delay_s + total(backlog * xp.where(plays[..., None], used, xp.ones_like(used)))
 
 
 def queue_drift(backlog: Array, energy_ratio: Array, granted: Array = 1.0, *, exact: bool = True) -> Array:
@@ -166,18 +143,16 @@ def queue_drift(backlog: Array, energy_ratio: Array, granted: Array = 1.0, *, ex
     return 0.5 * (after * after - backlog * backlog)
 
 
-def participation_drift(absence: Array, plays: Array | None, least: float) -> Array:
+def participation_drift(absence: Array, plays: Array, least: float) -> Array:
     """Drift of the participation queues by a round, ``sum (y(t+1)^2 - y(t)^2) / 2`` (...) [X].
 
     Args:
         absence: ``y`` before the round (..., N).
-        plays: Clusters that take part (..., N), bool; ``None`` for all.
+        plays: Clusters that take part (..., N), bool.
         least: ``rho_min``, in [0, 1].
     """
-    xp = namespace(absence)
-    taking = xp.ones_like(absence, dtype=xp.bool) if plays is None else plays
-    after = participation_queue(absence, taking, least)
-    return 0.5 * xp.sum(after * after - absence * absence, axis=-1)
+    after = participation_queue(absence, plays, least)
+    return 0.5 * namespace(absence).sum(after * after - absence * absence, axis=-1)
 
 
 def idle_drift(backlog: Array) -> Array:

@@ -131,11 +131,7 @@ class BlockBits(NamedTuple):
 
 
 def bits_of_block(costs: WorkloadCosts) -> BlockBits:
-    """Bits of a workload's block; with adapters only these are trained.
-
-    Args:
-        costs: Sizes of the workload.
-    """
+    """Bits of a workload's block; with adapters only these are trained."""
     memory, w, adapters = costs.training_memory, costs.block_parameters, costs.adapter_parameters
     trained = adapters or w
     return BlockBits(
@@ -197,8 +193,6 @@ def replay_transfer(
     Args:
         before: Holders of each block (L, K), bool: devices.
         after: Holders under the remaining plan (L, K), bool.
-        failed: Device that failed.
-        bits_of: Bits of the parts of a block.
         replicas: Node that keeps a replica of each block (L,), CU first, -1 for none; ``None`` for none at
             all.
     """

@@ -48,7 +48,6 @@ def replica_hosts(graph: PlanGraph, kind: Array) -> Array:
     A cluster's only stage has no neighbour, so the CU is its host.
 
     Args:
-        graph: The plan's chain of groups.
         kind: Index in ``REPLICATION_KINDS`` (..., N), int.
     """
     xp = namespace(kind)

@@ -83,7 +83,6 @@ def passes_flops(
     """FLOPs of the forward and backward passes of all mini-batches of a round [FLOP].
 
     Args:
-        forward_flops: FLOPs of one sample's forward pass.
         steps: ``H`` of the clusters; ``None`` for the workload's.
     """
     taken = costs.local_steps if steps is None else steps
@@ -149,7 +148,6 @@ def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
     With a copy for every cluster ``sum_n s_n (16 w + B alpha)``: all micro-batches are in flight, as under
     GPipe. A sequential server has one model and the activations of the one cluster that it serves. Clusters
     that sit the round out need none.
-
     """
     xp, server = namespace(allocation.bandwidth), allocation.server
     kept = _of_players(allocation, xp.astype(server.server_blocks, allocation.bandwidth.dtype))

@@ -64,7 +64,6 @@ def plan_traffic(
     """Traffic of one micro-batch under a plan.
 
     Args:
-        graph: The plan's chain of groups.
         snr: Signal to noise ratios (..., N, K+1, K+1), sender first.
         rates: Rates (..., N, K+1, K+1) [bit/s], sender first.
         samples: Samples of a micro-batch ``b`` (..., N).

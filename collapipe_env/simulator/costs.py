@@ -67,7 +67,6 @@ def round_costs(
 
     Args:
         state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
-        allocation: The decision to evaluate.
         interference_w: Interference to use instead of the allocation's own (..., N) [W], for solvers that
             hold it fixed. Moments travel under the interference of their own phase.
     """

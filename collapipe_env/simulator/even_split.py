@@ -15,12 +15,7 @@ REFERENCE_MICRO_BATCHES = 4
 
 
 def nearest_choice(choices: Sequence[int], wanted: int) -> int:
-    """The allowed number of micro-batches nearest to the wanted one, the larger of two equally near.
-
-    Args:
-        choices: Allowed numbers, ascending.
-        wanted: Wanted number.
-    """
+    """The allowed number of micro-batches nearest to the wanted one, the larger of two equally near."""
     return min(reversed(choices), key=lambda choice: abs(choice - wanted))
 
 

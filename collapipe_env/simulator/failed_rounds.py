@@ -23,9 +23,6 @@ class Failures:
 
     Attributes:
         prices: Scalars, terms of recovery, and prices of single local steps.
-
-    Args:
-        terms: Terms on which clusters recover.
     """
 
     def __init__(self, parameters: Parameters, terms: RecoveryTerms) -> None:

@@ -74,7 +74,6 @@ class PlansLeft:
         seconds_per_bit: Airtime of a bit from node to node (R, N, K+1, K+1) [s].
 
     Args:
-        owner: Scalars, terms and prices of steps.
         state: Systems of the rows before the rounds (R, ...).
         costs: Costs of the whole batch without failures.
         rows: Places of the rows in the batch (R,).
@@ -166,11 +165,7 @@ class PlansLeft:
         return _changed(self.plan, blocks, power, Groups(stage, share)), sent
 
     def rest_s(self, r: int, n: int) -> float:
-        """Time that a migration or a relay of new weights still takes at the failure [s].
-
-        Args:
-            r: Row.
-        """
+        """Time that a migration or a relay of new weights still takes at the failure [s]."""
         return max(0.0, float(self._begun_s[r, n] - self._at[r, n]))
 
     def _completed(self, r: int, n: int) -> int:
@@ -234,9 +229,7 @@ class PlansLeft:
         """Slots of the remaining devices (K,); idle ones take free slots if every stage is one device.
 
         Args:
-            r: Row.
             stage: Slots before (K,), -1 for none.
-            device: Device that failed.
         """
         mine: IntArray = stage.copy()
         mine[device] = NOBODY
@@ -260,7 +253,6 @@ class PlansLeft:
         """Blocks of each stage slot after the failure (K,); ``None`` where the remaining devices lack memory.
 
         Args:
-            r: Row.
             stage: Slot of each device (K,), -1 for those in none.
         """
         old = self.plan.blocks[r, n]

@@ -60,9 +60,6 @@ def place_name(place: tuple[int, ...]) -> str:
 def require_whole(name: str, value: Array) -> None:
     """Refuse anything but an array of whole numbers; compiled code does not check again.
 
-    Args:
-        name: Name of the array.
-
     Raises:
         AllocationError: Names the first value that is not a whole number, or the type.
     """
@@ -79,9 +76,6 @@ def require_whole(name: str, value: Array) -> None:
 
 def require_budgets_per_round(caller: str, parameters: Parameters) -> None:
     """Refuse budgets per second, for callers that price energy by the round.
-
-    Args:
-        caller: Name of the caller, for the error.
 
     Raises:
         ScenarioError: Names the field, the caller, and schedulers that can follow such budgets.
@@ -118,9 +112,6 @@ def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
 
     Args:
         fault: True where the array is wrong.
-        value: The array, of the same shape.
-        name: Name of the array.
-        expected: The correct value.
 
     Raises:
         AllocationError: Names the first fault.

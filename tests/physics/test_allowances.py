@@ -9,7 +9,6 @@ from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.queues import (
     allowance,
     drift_plus_penalty,
-    exact_drift_plus_penalty,
     lyapunov,
     per_node,
     update_backlog,
@@ -43,15 +42,13 @@ def test_rounds_of_the_reference_delay_are_rounds(values, period):
     for granted in (allowance(T, period), allowance(T, None)):
         assert granted.tolist() == [1.0]
         np.testing.assert_array_equal(update_backlog(z, e, per_node(granted)), update_backlog(z, e))
-        for form in (drift_plus_penalty, exact_drift_plus_penalty):
-            np.testing.assert_array_equal(form(T, z, e, 1.4, granted), form(T, z, e, 1.4))
 
 
 def test_forms_of_the_drift_node_by_node():
     rng = np.random.default_rng(0)
     z, e = rng.exponential(1.0, (5, 3, 4)), rng.exponential(1.0, (5, 3, 4))
     T, V, period = rng.uniform(1.0, 40.0, 5), 1.4, 12.0
-    granted = allowance(T, period)
+    granted, plays = allowance(T, period), np.ones((5, 3), dtype=bool)
     for row in range(5):
         a = T[row] / period
         bound = exact = V * T[row]
@@ -62,9 +59,11 @@ def test_forms_of_the_drift_node_by_node():
                 bound += q * (use - a)
                 exact += 0.5 * (max(q + use - a, 0.0) ** 2 - q**2)
                 quadratic += 0.5 * (use - a) ** 2
-        found = drift_plus_penalty(T, z, e, V, granted)[row] - z[row].sum()
+        found = drift_plus_penalty(T, z, e, V, granted, plays, exact=False)[row] - z[row].sum()
         assert found == pytest.approx(bound, rel=1e-12)
-        assert exact_drift_plus_penalty(T, z, e, V, granted)[row] == pytest.approx(exact, rel=1e-12)
+        assert drift_plus_penalty(T, z, e, V, granted, plays, exact=True)[row] == pytest.approx(
+            exact, rel=1e-12
+        )
         # The bound is one: with the square of what is added it is never below.
         assert exact <= bound + quadratic + 1e-9
 
@@ -74,7 +73,8 @@ def test_waiting_pays_until_the_queues_are_worth_no_more_than_the_time(queues, V
     """The exact form is convex in T: its minimum is where ``sum z(t+1) = V T_ref``, or at T = 0."""
     z, period = np.reshape(queues, (1, 2, 2)), 2.0
     T = np.linspace(0.0, 12.0, 4801)
-    value = exact_drift_plus_penalty(T, np.broadcast_to(z, (len(T), 2, 2)), 0.0 * z, V, T / period)
+    plays, each = np.ones((1, 2), dtype=bool), np.broadcast_to(z, (len(T), 2, 2))
+    value = drift_plus_penalty(T, each, 0.0 * z, V, T / period, plays, exact=True)
     best = T[np.argmin(value)]
     left = np.maximum(z - best / period, 0.0).sum()
     if z.sum() <= V * period:

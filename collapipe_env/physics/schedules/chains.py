@@ -27,9 +27,6 @@ def scheduled_steps(
     """Time of a local step under each cluster's own schedule (..., N) [s].
 
     Args:
-        allocation: The plan, with schedules.
-        graph: Its chain.
-        elements: Times of one micro-batch.
         gpipe: The local step under GPipe (..., N) [s].
 
     Raises:
@@ -57,9 +54,6 @@ def flat_chains(
     """Chains and schedules as rows of contiguous arrays in slot order.
 
     Args:
-        allocation: The plan, with schedules.
-        graph: Its chain.
-        elements: Times of one micro-batch.
         shape: Common leading axes and clusters (..., N).
     """
     K = allocation.blocks.shape[-1]

@@ -17,10 +17,7 @@ def schedule_events(
     """Run one chain and keep the events of all its elements.
 
     Args:
-        orders: Their schedules, GPipe included.
-        row: Index of the chain.
         local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.
-        half_duplex: Hops serve one direction at a time.
 
     Returns:
         The makespan [s] and the events in order of completion; elements as laid out by

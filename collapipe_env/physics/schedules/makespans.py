@@ -81,7 +81,6 @@ def chain_times(chains: Chains, r: int, schedule: int, chunks: int) -> tuple[Cha
     """One chain as the simulation reads it.
 
     Args:
-        r: Index of the chain.
         schedule: Place in ``SCHEDULES``; ``zb-h1`` splits the weight gradients off.
         chunks: ``v``; a slot's blocks are dealt to its chunks as evenly as possible, the larger first.
 
@@ -136,7 +135,6 @@ def run_chain(
         caps: Caps of its stages (S,).
         chunks: ``v``.
         micro_batches: ``M``, of all mini-batches together under ``async``.
-        half_duplex: Hops serve one direction at a time.
         events: See :func:`~.simulation.simulate_chain`; those of the best order.
 
     Returns:
@@ -183,9 +181,7 @@ def local_step_times(
     """Replace the local step of every chain that does not run GPipe.
 
     Args:
-        orders: Their schedules.
         mini_batches: ``H``; ``async`` runs them without a flush and gets ``1 / H`` of the whole.
-        half_duplex: Hops serve one direction at a time.
         times: Seconds of a local step (R,), written where the schedule is not GPipe; infinite where the
             orders wait for each other.
     """

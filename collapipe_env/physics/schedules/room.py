@@ -67,7 +67,6 @@ def blocks_that_fit(costs: WorkloadCosts, terms: StorageTerms, memory_bytes: Arr
     """Blocks that each device can hold with the fewest samples in flight (..., N, K), at most ``L``.
 
     Args:
-        terms: Terms of the plans.
         memory_bytes: Memory that each device offers (..., N, K) [byte], 0 for absent ones.
 
     Returns:

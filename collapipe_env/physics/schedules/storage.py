@@ -91,7 +91,6 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
     """Micro-batches whose activations each stage slot has room for (..., N, K), 0 in slots without blocks.
 
     Args:
-        allocation: Any plan.
         local_steps: ``H`` of the workload, for plans that name none.
     """
     schedules = allocation.schedules
@@ -120,7 +119,6 @@ def memory_terms(
 
     Args:
         allocation: Any plan (...).
-        terms: Terms that depend on recomputation.
 
     Returns:
         ``m_s y_k b`` (..., N, K) or a number; ``16 w`` per block, with a second copy of the weights

@@ -189,14 +189,10 @@ def chain_elements(
         hop_backward_s: (S+1,) seconds of the same hops for the gradients, in the same order.
         uplink_s: Seconds per micro-batch from the CU to the server.
         downlink_s: Seconds per micro-batch of gradients from the server to the CU.
-        server_forward_s: Seconds per micro-batch.
-        server_backward_s: Seconds per micro-batch.
         server_blocks: Encoder blocks that the server runs.
         stage_names: (S,) names of the stages' devices; ``d`` and the lead device's number by default.
         wrap_s: Seconds forward and backward of the hop from the last stage to the first, which only plans
             with several chunks a stage have.
-        latency_s: Latency of every hop.
-        edge_latency_s: Latency of uplink and downlink.
 
     Returns:
         2 S + 3 elements, and the hop between chunks if there is one.
@@ -247,7 +243,6 @@ def cluster_timeline(
         before: Phases before the local steps by name [s], such as the relay of new weights.
         step_ends: Phases that end every local step by name [s], such as the optimiser's update.
         after: Phases after the local steps by name [s].
-        broadcast_s: Length of the new model's broadcast.
         broadcast_start_s: When the broadcast begins, that is when the slowest cluster has uploaded; ``None``
             puts it right after this cluster's own upload.
         drawn_steps: How many local steps get events: the first one by default, ``None`` for all, 0 for a
