@@ -33,9 +33,10 @@ PACKAGE = ROOT / "collapipe_env"
 MUTANTS = r"""
 codec.py: test_codec.py
     self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
-    (1.0 - self.clusters * self.bandwidth_floor) * share => (1.0 - self.bandwidth_floor) * share
     if wide else at => if wide else at + 1
     unit[..., :K], memory_cap) => unit[..., 1 : K + 1], memory_cap)
+memory_choices.py: test_codec.py
+    (1.0 - count * floor) * share => (1.0 - floor) * share
 decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
     free = 1.0 - N * limits.bandwidth_floor => free = 1.0 - limits.bandwidth_floor
