@@ -66,7 +66,6 @@ timeline.py: physics/test_timeline.py
     waiting[resource].popleft() => waiting[resource].pop()
 queues.py: physics/test_allowances.py envs/test_participation_queues.py
     backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
-    (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
     (least - taken) => (taken - least)
     energy_ratio - per_node(granted - 1.0) => energy_ratio + per_node(granted - 1.0)
 world.py: envs/test_participation_queues.py -k 'stand_still or hold'
@@ -74,7 +73,10 @@ world.py: envs/test_participation_queues.py -k 'stand_still or hold'
     found.only(costs.plays) => found
 world.py: dynamics/test_presence.py -k nobody_chose
     absence = where(able_clusters(p, state), moved, absence) => absence = moved
+rewards.py: envs/test_participation_queues.py
+    where(costs.plays[..., None], each, 0.0 * each) => each
 queues.py: dynamics/test_walk_loops.py -k stand_still
+    (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
     if plays[e, n] and (i == 0 => if (i == 0
     (i == 0 or present[e, n, i - 1]) => (i >= 0)
 world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'
