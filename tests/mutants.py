@@ -33,9 +33,10 @@ PACKAGE = ROOT / "collapipe_env"
 MUTANTS = r"""
 codec.py: test_codec.py
     self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
-    (1.0 - self.clusters * self.bandwidth_floor) * share => (1.0 - self.bandwidth_floor) * share
     if wide else at => if wide else at + 1
     unit[..., :K], memory_cap) => unit[..., 1 : K + 1], memory_cap)
+memory_choices.py: test_codec.py
+    (1.0 - count * floor) * share => (1.0 - floor) * share
 decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
     free = 1.0 - N * limits.bandwidth_floor => free = 1.0 - limits.bandwidth_floor
@@ -66,7 +67,6 @@ timeline.py: physics/test_timeline.py
     arrived = [max(arrived)] * micro_batches => arrived = list(arrived)
 queues.py: physics/test_allowances.py envs/test_participation_queues.py
     backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
-    (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
     (least - taken) => (taken - least)
     energy_ratio - (each - 1.0) => energy_ratio + (each - 1.0)
 world.py: envs/test_participation_queues.py -k 'stand_still or hold'
@@ -74,7 +74,10 @@ world.py: envs/test_participation_queues.py -k 'stand_still or hold'
     found.only(costs.plays) => found
 world.py: dynamics/test_presence.py -k nobody_chose
     absence = where(able_clusters(p, state), moved, absence) => absence = moved
+rewards.py: envs/test_participation_queues.py
+    where(costs.plays[..., None], each, 0.0 * each) => each
 queues.py: dynamics/test_walk_loops.py -k stand_still
+    (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
     if plays[e, n] and (i == 0 => if (i == 0
     (i == 0 or present[e, n, i - 1]) => (i >= 0)
 world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'

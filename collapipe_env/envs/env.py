@@ -183,7 +183,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         info = {name: values[0] for name, values in self._mdp.reset_info().items()}
         return self._first(observation), info
 
-    def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: npt.NDArray[np.float32]) -> StepResult:
         """Play one round with an action of the box.
 
         Args:
@@ -207,9 +207,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             raise
         return self._unpack(step)
 
-    def step_allocation(
-        self, allocation: Allocation
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step_allocation(self, allocation: Allocation) -> StepResult:
         """Play one round with an allocation, even one that the box cannot express.
 
         Args:
@@ -223,7 +221,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             allocation = allocation.map(lambda a: a[None])
         return self._unpack(self._mdp.play(allocation))
 
-    def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _unpack(self, step: BatchStep) -> StepResult:
         info: dict[str, Any] = {name: values[0] for name, values in step.info.items()}
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         if terminated or truncated:

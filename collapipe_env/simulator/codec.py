@@ -10,14 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import (
-    Array,
-    Constant,
-    FloatArray,
-    at_most,
-    concatenate,
-    namespace,
-)
+from collapipe_env.ground.arrays import Array, Constant, FloatArray, at_most, concatenate, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.real_numbers import REAL_KINDS, real_numbers
 from collapipe_env.kernels.decode import DecodeLimits, decode_rows
@@ -27,7 +20,7 @@ from collapipe_env.physics.participation import players
 from collapipe_env.simulator.action_parts import ActionPart, require_parts
 from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
 from collapipe_env.simulator.expressible import ActionBox
-from collapipe_env.simulator.memory_choices import OpenedDecoder
+from collapipe_env.simulator.memory_choices import OpenedDecoder, shared_band
 
 
 @dataclass(frozen=True)
@@ -291,10 +284,7 @@ class ActionCodec(ActionBox):
             )
 
     def decode_finite(
-        self,
-        action: Array,
-        memory_cap: Array,
-        memory_bytes: Array | None = None,
+        self, action: Array, memory_cap: Array, memory_bytes: Array | None = None
     ) -> Allocation:
         """Turn checked actions into allocations, on any array library.
 
@@ -321,18 +311,11 @@ class ActionCodec(ActionBox):
         plan = Allocation(
             blocks=apportion(total, unit[..., :K], memory_cap),
             micro_batches=micro_batches,
-            bandwidth=self._decode_bandwidth(unit[..., 2 * K + 2]),
+            bandwidth=shared_band(unit[..., 2 * K + 2], self.bandwidth_floor, micro_batches > 0),
             device_power=power[..., :K],
             cu_power=power[..., K],
         )
         return plan if opened is None else self._decoder.complete(entries, opened, plan, memory_bytes)
-
-    def _decode_bandwidth(self, scores: Array) -> Array:
-        xp = namespace(scores)
-        total = xp.sum(scores, axis=-1, keepdims=True)
-        some = total > 0.0
-        share = xp.where(some, scores / xp.where(some, total, 1.0), 1.0 / self.clusters)
-        return self.bandwidth_floor + (1.0 - self.clusters * self.bandwidth_floor) * share
 
     def encode(self, allocation: Allocation) -> npt.NDArray[np.float32]:
         """Turn allocations into actions: the inverse of :meth:`decode`.
