@@ -278,7 +278,9 @@ class CollaPipeVectorEnv(
     def _own_state(self) -> Tree:
         return {
             "autoreset_mode": str(self.autoreset_mode.value),
-            "rngs": {str(row): generator_tree(rng) for row, rng in enumerate(self._rngs)},
+            "rngs": {
+                str(row): None if rng is None else generator_tree(rng) for row, rng in enumerate(self._rngs)
+            },
             "done": self._episodes.done.copy(),
         }
 
@@ -291,7 +293,10 @@ class CollaPipeVectorEnv(
                 f"the state has autoreset_mode = {shown(tree['autoreset_mode'])}, this environment "
                 f"{self.autoreset_mode.value!r}: build the environment with the same mode"
             )
-        rngs = [generator_of(tree["rngs"][str(row)], f"env/rngs/{row}") for row in rows]
+        rngs = [
+            None if (given := tree["rngs"][str(row)]) is None else generator_of(given, f"env/rngs/{row}")
+            for row in rows
+        ]
 
         def apply() -> None:
             self._rngs = rngs

@@ -29,7 +29,7 @@ LARGEST_POOL = 1024
 """Most words in a seed sequence's pool; NumPy's own has 4. The mixing time grows with their square."""
 
 
-def generator_tree(rng: np.random.Generator | None) -> Tree | None:
+def generator_tree(rng: np.random.Generator) -> Tree:
     """Return a generator's position in its stream and in its seed sequence, which gives episodes children.
 
     The seed is written in words of 32 bits, as NumPy itself reads it.
@@ -37,8 +37,6 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
     Raises:
         StateError: If the generator is not one of NumPy's own, or has no seed sequence.
     """
-    if rng is None:
-        return None
     bits = rng.bit_generator
     seeds, name = bits.seed_seq, type(bits).__name__
     if (
@@ -66,17 +64,12 @@ def _words(numbers: Any) -> str:
     return b"".join(number.to_bytes(4 * words, "little") for number, words in parts).hex()
 
 
-def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
+def generator_of(tree: Any, place: str) -> np.random.Generator:
     """Return the generator of a tree from :func:`generator_tree`.
-
-    Args:
-        place: Its name, for the error.
 
     Raises:
         StateError: If the tree is damaged.
     """
-    if tree is None:
-        return None
     require_names(tree, ("bits", "entropy", "spawn_key", "pool_size", "children"), place)
     try:
         entropy, key = (
@@ -112,11 +105,7 @@ def children_of(rng: np.random.Generator) -> int:
 
 def rewound(rng: np.random.Generator, children: int) -> np.random.Generator:
     """Return a copy of a generator whose seed sequence has given fewer children."""
-    tree = generator_tree(rng)
-    assert tree is not None
-    copy = generator_of({**tree, "children": children}, "generator")
-    assert copy is not None
-    return copy
+    return generator_of({**generator_tree(rng), "children": children}, "generator")
 
 
 REMEDY = "use a state that get_state() of an environment of the same make has returned, unchanged"
@@ -139,8 +128,6 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
     """Refuse a tree that differs from another in its names, types or shapes.
 
     Args:
-        template: The tree that it must match.
-        place: Its name, for the error.
         free: Places whose content is not checked.
 
     Raises:
@@ -178,10 +165,6 @@ def require_within(
     """Refuse an array that holds a number out of range.
 
     Args:
-        values: The array.
-        low: The smallest allowed number.
-        high: The largest allowed number.
-        place: Its name, for the error.
         unknown: Whether NaN is also allowed.
 
     Raises:

@@ -432,7 +432,7 @@ class World:
             raise
         # Nothing below can fail.
         self._seeds, self.state, self.seen = own_seeds, state, seen
-        self.learning = mapped(learning, array)
+        self.learning = mapped(learning, self.backend.array)
         self._was_reset, self._broken = was_reset.copy(), np.zeros_like(was_reset)
         self._last_round, self._saved_round = None, saved
 

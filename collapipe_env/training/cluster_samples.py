@@ -79,8 +79,7 @@ class SampleStream:
             require_array(array, (np.size(array),), np.int64, f"stream/{name}")
             if ((array < 0) | (array >= samples)).any() or not len(tree["indices"]):
                 raise StateError(f"stream/{name} does not choose among {samples} samples: {REMEDY}")
-        rng = generator_of(tree["rng"] or {}, "stream/rng")
-        assert rng is not None
+        rng = generator_of(tree["rng"], "stream/rng")
         self._indices, self._waiting, self._rng = tree["indices"].copy(), tree["waiting"].copy(), rng
 
 

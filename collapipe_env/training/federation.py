@@ -339,9 +339,7 @@ class Federation:
             count = tree.get(name, 0)
             if type(count) is not int or count < 0:
                 raise StateError(f"learner/runs: {name} is {shown(count)}, expected at least 0: {REMEDY}")
-        rng = generator_of(tree["noise_rng"] or {}, "noise_rng")
-        assert rng is not None
-        self._noise_rng = rng
+        self._noise_rng = generator_of(tree["noise_rng"], "noise_rng")
         self.rounds = tree["round"]
         self.step_sizes.step = tree.get("step", self.rounds * self._setup.local_steps)
 
