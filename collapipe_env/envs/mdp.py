@@ -271,8 +271,8 @@ class BatchMDP:
             StateError: If it is damaged.
         """
         sums = self._sums()
-        template = {"simulator": None, "sums": sums, "ended": None}
-        require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
+        template = {"simulator": ..., "sums": sums, "ended": ...}
+        require_alike(tree, template, "mdp")
         for name in sums:
             if name != "total_reward":
                 unknown = name == "time_to_target"

@@ -49,7 +49,7 @@ def generator_tree(rng: np.random.Generator) -> Tree:
             "use numpy.random.default_rng(seed)"
         )
     return {
-        "bits": _copied(dict(bits.state)),
+        "bits": dict(bits.state),
         "entropy": _words(seeds.entropy),
         "spawn_key": _words(seeds.spawn_key),
         "pool_size": int(seeds.pool_size),
@@ -88,7 +88,7 @@ def generator_of(tree: Any, place: str) -> np.random.Generator:
             # NumPy would read outside of a generator's buffer.
             if name in part and not 0 <= part[name] <= most:
                 raise ValueError(f"{name} is {shown(part[name])}, expected 0 to {most}")
-        bits.state = _copied(tree["bits"])
+        bits.state = tree["bits"]
     except StateError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -124,27 +124,25 @@ def require_text(tree: Any, place: str) -> None:
             raise StateError(f"{place}/{shown(name)} is unknown: {REMEDY}")
 
 
-def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = frozenset()) -> None:
+def require_alike(tree: Any, template: Any, place: str) -> None:
     """Refuse a tree that differs from another in its names, types or shapes.
 
     Args:
-        free: Places whose content is not checked.
+        template: The tree that it must match; ``...`` in it stands for anything.
 
     Raises:
         StateError: With the first place that differs, its value and the expected one.
     """
-    if place in free:
-        return
     if isinstance(template, Mapping):
         require_text(tree, place)
         for name in (*template, *tree):
             if name not in tree or name not in template:
                 word = "missing" if name not in tree else "unknown"
                 raise StateError(f"{place}/{shortened(name)} is {word}: {REMEDY}")
-            require_alike(tree[name], template[name], f"{place}/{name}", free)
+            require_alike(tree[name], template[name], f"{place}/{name}")
     elif isinstance(template, np.ndarray):
         require_array(tree, template.shape, template.dtype, place)
-    elif type(tree) is not type(template):
+    elif template is not ... and type(tree) is not type(template):
         raise StateError(f"{place} is {shown(tree)}, expected a {type(template).__name__}: {REMEDY}")
 
 
@@ -191,11 +189,4 @@ def require_names(tree: Any, names: Iterable[str], place: str) -> None:
     Raises:
         StateError: If a name is missing or unknown; the message gives the first.
     """
-    names = list(names)
-    require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _copied(part) for name, part in value.items()}
-    return value.copy() if isinstance(value, np.ndarray) else value
+    require_alike(tree, dict.fromkeys(names, ...), place)
