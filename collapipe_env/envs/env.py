@@ -240,8 +240,9 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         return row_of(self._mdp.ended_summaries, 0)
 
     def _own_state(self) -> Tree:
+        rng = self._np_random
         return {
-            "np_random": generator_tree(self._np_random),
+            "np_random": None if rng is None else generator_tree(rng),
             # Gymnasium's property of the same name returns it.
             "np_random_seed": self._np_random_seed,
             "delays": np.array(self._delays, dtype=np.float64),
@@ -254,7 +255,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         require_names(tree, names, place)
         for name in ("delays", "losses"):
             require_array(tree[name], np.shape(tree["delays"])[:1], np.float64, f"{place}/{name}")
-        rng = generator_of(tree["np_random"], f"{place}/np_random")
+        given = tree["np_random"]
+        rng = None if given is None else generator_of(given, f"{place}/np_random")
         seed = tree["np_random_seed"]
         # Gymnasium says -1 where a generator was set by hand.
         if seed is not None and (type(seed) is not int or not -1 <= seed < 2**LARGEST_BITS):

@@ -229,8 +229,7 @@ class BatchMDP:
             StateError: If it is damaged.
         """
         sums, array = self._saved_sums(), self.backend.array
-        template = {"simulator": None, "sums": sums, "ended": None}
-        require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
+        require_alike(tree, {"simulator": ..., "sums": sums, "ended": ...}, "mdp")
         for name in sums:
             if name != "total_reward":
                 unknown = name == "time_to_target"

@@ -66,8 +66,7 @@ class Snapshots(Generic[Result]):
                     f"the state has {name} = {shown(there)}, this environment {here!r}: set a state that an "
                     "environment of the same class, scenario, learner, length and number of rows has returned"
                 )
-        template = {**self._state_header, "mdp": None, "env": None}
-        require_alike(state, template, "state", frozenset(("state/mdp", "state/env")))
+        require_alike(state, {**self._state_header, "mdp": ..., "env": ...}, "state")
         seeded, apply_own = self._read_own_state(state["env"])
         self._mdp.set_state(state["mdp"], seeded)
         apply_own()

@@ -269,20 +269,25 @@ class CollaPipeVectorEnv(
     def _own_state(self) -> Tree:
         return {
             "autoreset_mode": str(self.autoreset_mode.value),
-            "rngs": {str(row): generator_tree(rng) for row, rng in enumerate(self._rngs)},
+            "rngs": {
+                str(row): None if rng is None else generator_tree(rng) for row, rng in enumerate(self._rngs)
+            },
             "done": self._done.copy(),
         }
 
     def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
         rows = range(self.num_envs)
-        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._done}
-        require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
+        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows), ...), "done": self._done}
+        require_alike(tree, template, "env")
         if tree["autoreset_mode"] != self.autoreset_mode.value:
             raise StateError(
                 f"the state has autoreset_mode = {shown(tree['autoreset_mode'])}, this environment "
                 f"{self.autoreset_mode.value!r}: build the environment with the same mode"
             )
-        rngs = [generator_of(tree["rngs"][str(row)], f"env/rngs/{row}") for row in rows]
+        rngs = [
+            None if (given := tree["rngs"][str(row)]) is None else generator_of(given, f"env/rngs/{row}")
+            for row in rows
+        ]
 
         def apply() -> None:
             self._rngs = rngs

@@ -98,9 +98,7 @@ class PlannedRounds:
 
     def new_generator(self) -> np.random.Generator:
         """Return a generator in the state at the beginning of the training run."""
-        found = generator_of(self.generator, "generator")
-        assert found is not None
-        return found
+        return generator_of(self.generator, "generator")
 
     def next(self) -> PlannedRound:
         """Play a round."""

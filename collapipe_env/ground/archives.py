@@ -72,9 +72,6 @@ def _require_usual(members: Sequence[zipfile.ZipInfo], most: int) -> None:
 def require_tensors(archive: zipfile.ZipFile, size: int) -> None:
     """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would take long to read.
 
-    Args:
-        size: Its size [byte].
-
     Raises:
         zipfile.BadZipFile: If its members are compressed, add up to more than its size, or have too long a
             description.

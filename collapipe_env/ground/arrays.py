@@ -52,10 +52,6 @@ def loop_array(array: Any, kind: Any) -> npt.NDArray[Any]:
 
     Numba compiles a function anew for read-only arrays (such as broadcast ones) and for other types and
     orders in memory, which takes up to half a minute. A copy is made only where the form differs.
-
-    Args:
-        array: An array on the host.
-        kind: Type of its numbers.
     """
     found = np.ascontiguousarray(array, dtype=kind)
     return found if found.flags.writeable else found.copy()

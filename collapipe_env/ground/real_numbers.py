@@ -20,7 +20,6 @@ def real_numbers(name: str, value: Any, shape: tuple[int, ...] | None = None) ->
     """Read an array, and refuse everything but real numbers.
 
     Args:
-        name: Its name, for the error.
         value: An array, or anything that NumPy can turn into one.
         shape: Its expected shape, which the error for ``None`` names; it is not checked.
 
@@ -61,10 +60,6 @@ def _refuse_plan(name: str, value: object) -> None:
 def float_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
     """Read an array of real numbers as ``float64``, always a copy.
 
-    Args:
-        name: Its name, for the error.
-        value: An array, or anything that NumPy can turn into one.
-
     Raises:
         AllocationError: As for :func:`real_numbers`.
     """
@@ -75,10 +70,6 @@ def float_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
 
 def whole_numbers(name: str, value: Any) -> npt.NDArray[Any]:
     """Read an array that should hold whole numbers as ``int64``, always a copy; floats stay floats.
-
-    Args:
-        name: Its name, for the error.
-        value: An array, or anything that NumPy can turn into one.
 
     Raises:
         AllocationError: As for :func:`real_numbers`, or for an integer that ``int64`` cannot hold.
@@ -93,9 +84,5 @@ def whole_numbers(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def not_real(name: str, dtype: object) -> AllocationError:
-    """Return the error for an array of another type.
-
-    Args:
-        dtype: Its type.
-    """
+    """Return the error for an array of another type."""
     return AllocationError(f"{name}: type {dtype}, expected real numbers (floats or integers)")

@@ -123,37 +123,30 @@ def mapped(record: T, function: Callable[[Array], Array]) -> T:
 
     Args:
         record: A dataclass, a named tuple, a mapping or an array; anything else stays as it is.
-        function: Applied to every array.
     """
-    found: T = _mapped(record, function)
-    return found
-
-
-def _mapped(value: Any, function: Callable[[Array], Array]) -> Any:
+    value: Any = record
     if value is None:  # many fields are
-        return None
-    if hasattr(value, "dtype"):
-        return function(value)
+        return record
     kind: Any = type(value)
-    if hasattr(kind, "__dataclass_fields__"):
+    if hasattr(value, "dtype"):
+        value = function(value)
+    elif hasattr(kind, "__dataclass_fields__"):
         found = object.__new__(kind)  # quicker than the class itself, which sets field by field
-        found.__dict__.update({name: _mapped(getattr(value, name), function) for name in _names(kind)})
-        return found
-    if isinstance(value, Mapping):
-        return {name: _mapped(part, function) for name, part in value.items()}
-    if hasattr(kind, "_fields"):
-        return kind(*(_mapped(part, function) for part in value))
-    return value
+        found.__dict__.update({name: mapped(getattr(value, name), function) for name in _names(kind)})
+        value = found
+    elif isinstance(value, Mapping):
+        value = {name: mapped(part, function) for name, part in value.items()}
+    elif hasattr(kind, "_fields"):
+        value = kind(*(mapped(part, function) for part in value))
+    changed: T = value
+    return changed
 
 
 def tree_of(record: Any) -> Tree:
     """Return a record in NumPy arrays as nested dictionaries of copies, without what is ``None``."""
-    if isinstance(record, Mapping):
-        parts = record
-    else:
-        kind: Any = type(record)
-        names = _names(kind) if hasattr(kind, "__dataclass_fields__") else record._fields
-        parts = {name: getattr(record, name) for name in names}
+    kind: Any = type(record)
+    given = isinstance(record, Mapping)
+    parts = record if given else {name: getattr(record, name) for name in _names(kind)}
     return {
         name: np.array(part) if hasattr(part, "dtype") else tree_of(part)
         for name, part in parts.items()
@@ -222,4 +215,5 @@ def sizes_of(record: Any) -> dict[str, tuple[int, ...]]:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    names: tuple[str, ...] = getattr(kind, "_fields", ()) or tuple(field.name for field in fields(kind))
+    return names

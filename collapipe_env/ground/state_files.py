@@ -68,10 +68,6 @@ def tree_bytes(tree: Tree) -> bytes:
 def read_tree(path: str | os.PathLike[str], remedy: str = REMEDY) -> Tree:
     """Read a tree; nothing is unpickled or executed, and lengths are checked before arrays are made.
 
-    Args:
-        path: A file of :func:`write_tree`.
-        remedy: Remedy for a bad file, for the error.
-
     Raises:
         StateError: If the file cannot be read, is damaged, or exceeds the limits.
     """
@@ -84,11 +80,6 @@ def read_tree(path: str | os.PathLike[str], remedy: str = REMEDY) -> Tree:
 
 def tree_of(content: bytes, place: object, remedy: str = REMEDY) -> Tree:
     """Return the tree that the content of a file holds; see :func:`read_tree`.
-
-    Args:
-        content: The whole content.
-        place: Its origin, for the error.
-        remedy: Remedy for a bad file, for the error.
 
     Raises:
         StateError: If it is damaged or exceeds the limits.

@@ -29,7 +29,7 @@ LARGEST_POOL = 1024
 """Most words in a seed sequence's pool; NumPy's own has 4. The mixing time grows with their square."""
 
 
-def generator_tree(rng: np.random.Generator | None) -> Tree | None:
+def generator_tree(rng: np.random.Generator) -> Tree:
     """Return a generator's position in its stream and in its seed sequence, which gives episodes children.
 
     The seed is written in words of 32 bits, as NumPy itself reads it.
@@ -37,8 +37,6 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
     Raises:
         StateError: If the generator is not one of NumPy's own, or has no seed sequence.
     """
-    if rng is None:
-        return None
     bits = rng.bit_generator
     seeds, name = bits.seed_seq, type(bits).__name__
     if (
@@ -51,7 +49,7 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
             "use numpy.random.default_rng(seed)"
         )
     return {
-        "bits": _copied(dict(bits.state)),
+        "bits": dict(bits.state),
         "entropy": _words(seeds.entropy),
         "spawn_key": _words(seeds.spawn_key),
         "pool_size": int(seeds.pool_size),
@@ -66,17 +64,12 @@ def _words(numbers: Any) -> str:
     return b"".join(number.to_bytes(4 * words, "little") for number, words in parts).hex()
 
 
-def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
+def generator_of(tree: Any, place: str) -> np.random.Generator:
     """Return the generator of a tree from :func:`generator_tree`.
-
-    Args:
-        place: Its name, for the error.
 
     Raises:
         StateError: If the tree is damaged.
     """
-    if tree is None:
-        return None
     require_names(tree, ("bits", "entropy", "spawn_key", "pool_size", "children"), place)
     try:
         entropy, key = (
@@ -95,7 +88,7 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
             # NumPy would read outside of a generator's buffer.
             if name in part and not 0 <= part[name] <= most:
                 raise ValueError(f"{name} is {shown(part[name])}, expected 0 to {most}")
-        bits.state = _copied(tree["bits"])
+        bits.state = tree["bits"]
     except StateError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -112,11 +105,7 @@ def children_of(rng: np.random.Generator) -> int:
 
 def rewound(rng: np.random.Generator, children: int) -> np.random.Generator:
     """Return a copy of a generator whose seed sequence has given fewer children."""
-    tree = generator_tree(rng)
-    assert tree is not None
-    copy = generator_of({**tree, "children": children}, "generator")
-    assert copy is not None
-    return copy
+    return generator_of({**generator_tree(rng), "children": children}, "generator")
 
 
 REMEDY = "use a state that get_state() of an environment of the same make has returned, unchanged"
@@ -135,29 +124,25 @@ def require_text(tree: Any, place: str) -> None:
             raise StateError(f"{place}/{shown(name)} is unknown: {REMEDY}")
 
 
-def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = frozenset()) -> None:
+def require_alike(tree: Any, template: Any, place: str) -> None:
     """Refuse a tree that differs from another in its names, types or shapes.
 
     Args:
-        template: The tree that it must match.
-        place: Its name, for the error.
-        free: Places whose content is not checked.
+        template: The tree that it must match; ``...`` in it stands for anything.
 
     Raises:
         StateError: With the first place that differs, its value and the expected one.
     """
-    if place in free:
-        return
     if isinstance(template, Mapping):
         require_text(tree, place)
         for name in (*template, *tree):
             if name not in tree or name not in template:
                 word = "missing" if name not in tree else "unknown"
                 raise StateError(f"{place}/{shortened(name)} is {word}: {REMEDY}")
-            require_alike(tree[name], template[name], f"{place}/{name}", free)
+            require_alike(tree[name], template[name], f"{place}/{name}")
     elif isinstance(template, np.ndarray):
         require_array(tree, template.shape, template.dtype, place)
-    elif type(tree) is not type(template):
+    elif template is not ... and type(tree) is not type(template):
         raise StateError(f"{place} is {shown(tree)}, expected a {type(template).__name__}: {REMEDY}")
 
 
@@ -178,10 +163,6 @@ def require_within(
     """Refuse an array that holds a number out of range.
 
     Args:
-        values: The array.
-        low: The smallest allowed number.
-        high: The largest allowed number.
-        place: Its name, for the error.
         unknown: Whether NaN is also allowed.
 
     Raises:
@@ -208,11 +189,4 @@ def require_names(tree: Any, names: Iterable[str], place: str) -> None:
     Raises:
         StateError: If a name is missing or unknown; the message gives the first.
     """
-    names = list(names)
-    require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _copied(part) for name, part in value.items()}
-    return value.copy() if isinstance(value, np.ndarray) else value
+    require_alike(tree, dict.fromkeys(names, ...), place)

@@ -210,7 +210,7 @@ def _require_same(at: str, name: str, new: Any, old: Any, *, some: bool = False)
         some: Whether names may be left out.
     """
     if not isinstance(old, Mapping):
-        if _shape(new) is None or _shape(new) != _shape(old) or new.dtype != old.dtype:
+        if _shape(new) is None or _shape(new) != _shape(old) or getattr(new, "dtype", None) != old.dtype:
             raise _wrong(at, name, new, _words(old))
         return _require_finite(at, name, new)
     if not isinstance(new, Mapping):

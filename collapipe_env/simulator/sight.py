@@ -61,7 +61,6 @@ class Sight:
         """Arrays of processes that schedulers receive.
 
         Args:
-            carried: Arrays that the processes carry.
             blurred: Whether known gains differ from the true ones; no other array may then reveal the truth.
         """
         found = {}

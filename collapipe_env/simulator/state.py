@@ -102,22 +102,15 @@ class EstimatedState(SystemState):
 
 
 def other_memory_caps(parameters: Parameters, state: SystemState) -> Array | None:
-    """Return memory caps under the other setting of recomputation, where this decision is open.
-
-    Args:
-        state: The system (...).
+    """Return the blocks that each device can hold under the other setting of recomputation (..., N, K), int.
 
     Returns:
-        Blocks that each device can hold (..., N, K), int; ``None`` where the decision is not open.
+        ``None`` where this decision is not open.
     """
     other = parameters.other_costs
     return None if other is None else memory_caps(other, state.memory_bytes)
 
 
 def able_clusters(parameters: Parameters, state: SystemState) -> Array:
-    """Return the clusters whose devices can hold the encoder (..., N), bool.
-
-    Args:
-        state: The system (...).
-    """
+    """Return the clusters whose devices can hold the encoder (..., N), bool."""
     return able_to_hold(parameters.costs, parameters.other_costs, state.memory_bytes)

@@ -75,7 +75,6 @@ def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
 
     Args:
         seeds: Seeds of the layouts (R,).
-        backend: Backend of the arrays.
     """
     if scenario.cluster.layout == "fixed":
         one = _stacked(scenario, [fixed_layout(scenario)], backend)

@@ -85,9 +85,7 @@ class WorldStates:
             StateError: If the state is damaged, or of another number of environments or another scenario.
         """
         learner, own = require_snapshots(self.learner), self._own_state()
-        free = ("simulator/learning", "simulator/learner", "simulator/last_round")
-        template = {**own, "learning": None, "learner": None, "last_round": None}
-        require_alike(tree, template, "simulator", frozenset(free))
+        require_alike(tree, {**own, "learning": ..., "learner": ..., "last_round": ...}, "simulator")
         was_reset, kept = tree["was_reset"], tree["system"]
         most = max(self.scenario.dynamics.rounds, MOST_ROUNDS)
         require_within(kept["round_index"], 0, most, "simulator/system/round_index")
@@ -95,11 +93,11 @@ class WorldStates:
             raise StateError(f"a row that was reset has no generator: {REMEDY}")
         steps, blocks = self.parameters.most_local_steps, self.parameters.costs.blocks
         sizes = {**sizes_of(self.state), "H": (steps,), "L": (blocks,)}
-        learning, saved = record_of(LearningReport, tree["learning"], sizes, free[0]), None
+        learning, saved = record_of(LearningReport, tree["learning"], sizes, "simulator/learning"), None
         host, array = self.backend.host, partial(self.backend.array, keep=True)
         if tree["last_round"] is not None:
             like = tree_of(self.state.map(host))
-            saved = SavedRound.from_tree(tree["last_round"], sizes, like, free[2])
+            saved = SavedRound.from_tree(tree["last_round"], sizes, like, "simulator/last_round")
         if isinstance(learner, CountsRounds):
             learner.require_rounds(tree["learner"], np.where(was_reset, kept["round_index"], -1))
         seeds = dict(tree["seeds"])

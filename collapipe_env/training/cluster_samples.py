@@ -71,8 +71,7 @@ class SampleStream:
         require_array(waiting, (np.size(waiting),), np.int64, "stream/waiting")
         if not np.isin(waiting, indices).all():
             raise StateError(f"stream/waiting does not choose among the cluster's samples: {REMEDY}")
-        rng = generator_of(tree["rng"] or {}, "stream/rng")
-        assert rng is not None
+        rng = generator_of(tree["rng"], "stream/rng")
         self._indices, self._waiting, self._rng = indices, waiting.copy(), rng
 
 

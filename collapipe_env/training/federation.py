@@ -303,9 +303,7 @@ class Federation:
             count = tree[name]
             if type(count) is not int or count < 0:
                 raise StateError(f"learner/runs: {name} is {shown(count)}, expected at least 0: {REMEDY}")
-        rng = generator_of(tree["noise_rng"] or {}, "noise_rng")
-        assert rng is not None
-        self._noise_rng = rng
+        self._noise_rng = generator_of(tree["noise_rng"], "noise_rng")
         self.rounds, self.step_sizes.step = tree["round"], tree["step"]
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -212,9 +212,9 @@ class EvaluationDesk:
 
     def __setstate__(self, tree: Tree) -> None:
         rounds = np.array(self._rounds, dtype=np.int64)
-        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
+        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": ...}
         place = "learner/desk/waiting"
-        require_alike(tree, template, "learner/desk", frozenset((place,)))
+        require_alike(tree, template, "learner/desk")
         self._rounds, self.loss = tree["rounds"].tolist(), tree["loss"].copy()
         self.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
         background = self._learning.evaluation == "background"

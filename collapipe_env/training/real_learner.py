@@ -173,8 +173,8 @@ class TorchLearner:
             self._train_loss = np.full(self.num_envs, np.nan)
             return
         setup, desk = self._prepared or self.prepare()
-        template = {"prepared": True, "data": "", "runs": None, "desk": None, "train_loss": self._train_loss}
-        require_alike(tree, template, "learner", frozenset(("learner/runs", "learner/desk")))
+        template = {"prepared": True, "data": "", "runs": ..., "desk": ..., "train_loss": self._train_loss}
+        require_alike(tree, template, "learner")
         if tree["data"] != setup.data_digest:
             raise StateError(
                 "the state comes from training with other data: use the files and options with which it "

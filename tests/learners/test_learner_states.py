@@ -319,7 +319,7 @@ def test_state_of_another_learner_is_refused():
     surrogate = CollaPipeEnv(learning_env(), "surrogate")
     env.reset(seed=0)
     surrogate.reset(seed=0)
-    with pytest.raises(StateError, match="learner SurrogateLearner, this is TorchLearner"):
+    with pytest.raises(StateError, match="'SurrogateLearner', this environment 'TorchLearner'"):
         env.set_state(surrogate.get_state())
     learner = SurrogateLearner.from_scenario(env.scenario, 1)
     with pytest.raises(StateError, match="learner/progress is missing"):
