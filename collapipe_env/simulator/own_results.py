@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.ground.errors import ScenarioError, fits_a_line, nearest_name, shown
-from collapipe_env.ground.records import SMALLEST, Declared, declarations
+from collapipe_env.ground.records import Declared, declarations
 from collapipe_env.ground.state_trees import LARGEST_NUMBER
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.own_arrays import (
@@ -24,8 +24,8 @@ from collapipe_env.simulator.own_arrays import (
     require_plain,
     truths,
 )
-from collapipe_env.simulator.process import Carried, Limits, Process
-from collapipe_env.simulator.round import PHYSICS_PHASES, Interruption, Price, RoundCosts, Terms
+from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.round import PHYSICS_PHASES, Interruption, RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
@@ -114,45 +114,6 @@ def system_of_own(process: Process, found: object, before: System) -> System:
     return found._replace(**sound)
 
 
-def limits_of_own(process: Process, found: object, device_shape: tuple[int, ...]) -> Limits:
-    """Return the result of `limits` or `limits_under` with whole arrays.
-
-    Args:
-        device_shape: (E, N, K); single values, and arrays that broadcast to it, are accepted.
-    """
-    method = "limits_under" if process.defines("limits_under") else "limits"
-    if not isinstance(found, Limits):
-        raise _no(process, method, found, "Limits(...)")
-    sound: dict[str, Any] = {}
-    for name, values in found._asdict().items():
-        at = Place(process.name, method, name)
-        if values is None:
-            continue
-        if name == "present":
-            sound[name] = truths(at, values, device_shape, stretch=True)
-        elif name == "clock":
-            share = Declared("N K", low=SMALLEST, high=1.0)
-            sound[name] = numbers(
-                at, values, device_shape, low=share.low, high=share.high, stretch=True, range_=share.words
-            )
-        elif name == "memory_bytes":
-            sound[name] = numbers(at, values, device_shape, low=0.0, stretch=True, range_="bytes, at least 0")
-        else:
-            sound[name] = numbers(at, values, device_shape, stretch=True)
-    return Limits(**sound)
-
-
-def price_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Price:
-    """Return the result of `price`; refuse one that would shorten a round.
-
-    Args:
-        energy_shape: (E, N, K+1).
-    """
-    if not isinstance(found, Price):
-        raise _no(process, "price", found, "Price(...)")
-    return Price(*_added(process, "price", found, energy_shape))
-
-
 def checked_price(name: str, price: Callable[..., Any]) -> Callable[..., Any]:
     """Return a price of one's own that refuses terms with which no round can be computed, in NumPy.
 
@@ -197,13 +158,21 @@ def _terms(name: str, found: object, costs: RoundCosts) -> Terms:
 
 
 def interruption_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Interruption:
-    """Return the result of `interrupt`, checked as by :func:`price_of_own`; arguments as there."""
+    """Return the result of `interrupt`, with numbers of which a round can be computed.
+
+    Args:
+        energy_shape: (E, N, K+1).
+    """
     if not isinstance(found, Interruption):
         raise _no(process, "interrupt", found, "Interruption(...)")
     if not (found.failed is None or isinstance(found.failed, FailedRounds)):
         raise Place(process.name, "interrupt", "failed").wrong_kind(found.failed, "None")
-    delay, energy = _added(process, "interrupt", found, energy_shape)
-    trained = truths(Place(process.name, "interrupt", "trained"), found.trained, energy_shape[:-1])
+    at = Place(process.name, "interrupt", "cluster_delay")
+    seconds = "finite seconds, at least 0"
+    delay = numbers(at, found.cluster_delay, energy_shape[:-1], low=0.0, range_=seconds)
+    # Energies may be negative, for instance if harvested.
+    energy = numbers(at._replace(name="energy"), found.energy, energy_shape, range_="finite joules")
+    trained = truths(at._replace(name="trained"), found.trained, energy_shape[:-1])
     return Interruption(delay, energy, trained, found.failed)
 
 
@@ -218,19 +187,19 @@ def moments_of_own(process: Process, found: Any, device_shape: tuple[int, ...]) 
 
 
 def estimate_of_own(process: Process, found: object, before: SystemState) -> SystemState:
-    """Return the result of `estimate`; refuse other fields, shapes and ranges than the truth has.
+    """Return the result of `known`; refuse other fields, shapes and ranges than the truth has.
 
     Args:
         before: The state that it was given.
     """
     if not isinstance(found, SystemState):
-        raise _no(process, "estimate", found, "replace(truth, ...)")
+        raise _no(process, "known", found, "replace(truth, ...)")
     sound: dict[str, Any] = {}
     for field in fields(before):
         old, new, at = (
             getattr(before, field.name),
             getattr(found, field.name),
-            Place(process.name, "estimate", field.name),
+            Place(process.name, "known", field.name),
         )
         if new is old:
             continue
@@ -242,23 +211,6 @@ def estimate_of_own(process: Process, found: object, before: SystemState) -> Sys
             is_ = declarations(SystemState)[field.name]
             sound[field.name] = _ranged(at, is_, new, old.shape).astype(old.dtype, copy=False)
     return replace(found, **sound)
-
-
-def require_realistic(process: Process, found: Carried, carried: Carried) -> None:
-    """Refuse a result of `realistic` with other arrays than the process carries, or without those shown.
-
-    Args:
-        carried: What it was given.
-    """
-    _require_mapping(process, "realistic", found)
-    for name, values in found.items():
-        at = Place(process.name, "realistic", name)
-        if not _alike(values, carried.get(name)):
-            raise at.wrong_kind(values, in_words(carried.get(name)))
-        require_finite(at, values)
-    for seen in process.shown:
-        if seen.carried not in found:
-            raise Place(process.name, "realistic", seen.carried).wrong_kind(None, "an array that is observed")
 
 
 def _require_mapping(process: Process, method: str, found: object) -> None:
@@ -279,21 +231,6 @@ def _require_same_processes(at: Place, found: object, before: Mapping[str, Carri
             if not _alike(values, old):
                 raise inner.wrong_kind(values, in_words(old))
             require_finite(inner, values)
-
-
-def _added(
-    process: Process, method: str, found: Price | Interruption, energy_shape: tuple[int, ...]
-) -> tuple[Any, Any]:
-    """Delays and energies that are added; energies may be negative, for instance if harvested."""
-    delay = numbers(
-        Place(process.name, method, "cluster_delay"),
-        found.cluster_delay,
-        energy_shape[:-1],
-        low=0.0,
-        range_="finite seconds, at least 0",
-    )
-    at = Place(process.name, method, "energy")
-    return delay, numbers(at, found.energy, energy_shape, range_="finite joules")
 
 
 def _ranged(at: Place, is_: Declared, values: Any, shape: tuple[int, ...]) -> Any:

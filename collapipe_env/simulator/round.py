@@ -143,18 +143,6 @@ class RoundCosts:
         return plan_graph(self.allocation)
 
 
-class Price(NamedTuple):
-    """Price of a plan beyond the physics of a round.
-
-    Attributes:
-        cluster_delay: Added to ``T_n`` (R, N) [s].
-        energy: Added to the energy of each node (R, N, K+1) [J].
-    """
-
-    cluster_delay: Array
-    energy: Array
-
-
 class Interruption(NamedTuple):
     """Events inside a round, after the decision.
 

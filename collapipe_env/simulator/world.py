@@ -35,7 +35,6 @@ from collapipe_env.simulator.learner import (
 )
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
-from collapipe_env.simulator.own_results import price_of_own
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
 from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
@@ -112,9 +111,9 @@ class World:
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
         # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.
         self._schedules = opens(scenario, "schedule")
-        self._cost = self._costs if self._schedules else backend.fuse(self._costs)
+        cost = partial(round_costs, self.parameters)
+        self._cost = cost if self._schedules else backend.fuse(cost)
         self._events = RoundEvents(self.parameters, self.system, backend)
-        self._pricing = tuple(p for p in self.system.processes if p.defines("price"))
         nodes = (E, scenario.clusters, scenario.max_devices + 1)
         zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
         self.state = self.system.state(
@@ -282,17 +281,6 @@ class World:
             costs = replace(costs, delay=host(costs.delay), energy_ratio=host(costs.energy_ratio))
         check_costs(costs)
 
-    def _costs(self, state: SystemState, allocation: Allocation) -> RoundCosts:
-        """Costs of a round, with the prices of processes."""
-        costs = round_costs(self.parameters, state, allocation)
-        for process in self._pricing:
-            price = process.price(state, allocation)
-            if process.name in self.system.checked:
-                price = price_of_own(process, price, costs.energy.shape)
-            own = Terms({process.name: price.cluster_delay}, energy=price.energy)
-            costs = with_terms(costs, self.parameters, state, [own])
-        return costs
-
     def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts:
         """Costs of a round with the events inside it."""
         terms = Terms(delay=found.cluster_delay, energy=found.energy)
@@ -350,7 +338,7 @@ class World:
             array = self.backend.array
             state = saved.state.map(partial(array, keep=True))
             allocation = saved.allocation.map(array)
-            costs, interruption = self._costs(state, allocation), saved.interruption
+            costs, interruption = round_costs(self.parameters, state, allocation), saved.interruption
             if interruption is not None:
                 interruption = interruption_on(interruption, array)
                 costs = self._interrupted(costs, state, interruption)

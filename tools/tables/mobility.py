@@ -42,7 +42,7 @@ def gains_db(shadowing_db: float) -> FloatArray:
                 u = NUMPY.uniform(own, np.full(LAYOUTS, t), process.numbers)
                 if t == 0:
                     carried[process.name] = process.begin(now, u)
-                elif process.moves:
+                elif process.defines("advance"):
                     seconds = np.full(LAYOUTS, ROUND_S)
                     before = carried[process.name]
                     # Mobility depends on time alone, not on states or costs.
