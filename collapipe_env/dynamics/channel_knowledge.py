@@ -148,7 +148,7 @@ class ChannelKnowledge(Process):
 
     def _fresh(self, u: Array) -> Array:
         """Errors of the stationary law (R, links) [dB]."""
-        return self.spec.error_db * normal(u)[:, : self._links]
+        return self.spec.error_db * normal(u, 0, self._links)
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the known gains of the links."""

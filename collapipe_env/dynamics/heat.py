@@ -136,7 +136,7 @@ class Heat(Process):
     def _normals(self, u: Array, like: Array) -> Array:
         """Standard normal numbers (R, N), of the type of another array (R, N)."""
         N = like.shape[1]
-        return namespace(like).astype(normal(u[:, N:])[:, :N], like.dtype)
+        return namespace(like).astype(normal(u, N, N), like.dtype)
 
     def _surroundings(self, carried: Carried, u: Array | None, delta_s: Array) -> Array:
         """Surroundings in the next round (R, N) [C]; unchanged where nothing is drawn."""

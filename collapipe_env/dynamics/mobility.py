@@ -250,8 +250,8 @@ class Mobility(Process):
         if self._walking:
             gain_db[:, N:] += carried["shadowing_db"]
         gain = gain_of(gain_db)
-        gain[:, :N] *= xp.astype(system.link_gain[:, :N], xp.float64, copy=False)
-        links = xp.astype(gain, system.link_gain.dtype, copy=False)
+        gain[:, :N] *= system.link_gain[:, :N]
+        links = gain if gain.dtype == system.link_gain.dtype else xp.astype(gain, system.link_gain.dtype)
         if self._reach is None:
             return system._replace(link_gain=links)
         half, x, y = 0.5 * self._side, carried["x"], carried["y"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -40,23 +41,8 @@ AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
 
 
-MOVED_FIELDS = (
-    "uplink_gain",
-    "d2d_gain",
-    "cross_gain",
-    "speed",
-    "clock",
-    "compute_power",
-    "memory_bytes",
-    "memory_cap",
-    "present",
-    "server_share",
-    "known_uplink_gain",
-    "known_d2d_gain",
-    "full_speed",
-    "cubic_power",
-)
-"""Fields of a state that layout and processes decide."""
+_GIVEN = ("budget", "backlog", "round_index", "loss", "absence", "processes")
+"""Fields of a state that layout and processes do not decide."""
 
 _Gains = tuple[Array, Array]
 
@@ -382,7 +368,9 @@ class MovingSystem:
         finally:
             self.put_back(kept)
         host = self._backend.host
-        arrays = {name: getattr(found, name) for name in MOVED_FIELDS}
+        arrays = {
+            field.name: getattr(found, field.name) for field in fields(found) if field.name not in _GIVEN
+        }
         return {name: host(array) for name, array in arrays.items() if array is not None}
 
 
