@@ -21,7 +21,7 @@ import tyro
 
 import collapipe_env
 from collapipe_env import Process, register_process
-from collapipe_env.dynamics import Limits, Observed, System
+from collapipe_env.dynamics import Observed, System, ranged, require_ranges
 from collapipe_env.evaluation.evaluate import Evaluation
 from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.ground.errors import StateError
@@ -31,36 +31,27 @@ from collapipe_env.ground.errors import StateError
 class BatterySpec:
     """Fields of ``dynamics.processes.battery``, frozen because scenarios are compared by them."""
 
-    usable_j: float = 1871.1
-    """Energy of a full battery that training may use [J]: 3 % of 4500 mAh at 3.85 V."""
-    start_min: float = 0.3
-    """Least level at the start of an episode; levels are uniform from there to 1."""
-    idle_w: float = 0.0
-    """Power that a device draws all the time, beyond the energy of its rounds [W]."""
-    charger_w: float = 8.5
-    """Power that reaches the battery of a device that is plugged in [W]."""
-    charger_on_s: float = 3600.0
-    """Mean time for which a device is plugged in [s]."""
-    charger_off_s: float = 10800.0
-    """Mean time for which it is unplugged [s]."""
-    off_below: float = 0.15
-    """Level below which a device may not take part."""
-    on_above: float = 0.3
-    """Level above which it may again, at least ``off_below``."""
+    usable_j: float = ranged(
+        1871.1, "energy of a full battery that training may use: 3 % of 4500 mAh at 3.85 V", "J", 1e-3, 1e9
+    )
+    start_min: float = ranged(
+        0.3, "least level at the start of an episode; levels are uniform from there to 1", "1", 0.0, 1.0
+    )
+    idle_w: float = ranged(0.0, "power drawn all the time, beyond the energy of rounds", "W", 0.0, 1e3)
+    charger_w: float = ranged(
+        8.5, "power that reaches the battery of a device that is plugged in", "W", 0.0, 1e3
+    )
+    charger_on_s: float = ranged(3600.0, "mean time for which a device is plugged in", "s", 1.0, 1e9)
+    charger_off_s: float = ranged(10800.0, "mean time for which it is unplugged", "s", 1.0, 1e9)
+    off_below: float = ranged(0.15, "level below which a device may not take part", "1", 0.0, 1.0)
+    on_above: float = ranged(0.3, "level above which it may again, at least `off_below`", "1", 0.0, 1.0)
 
     def __post_init__(self) -> None:
-        for name in ("usable_j", "charger_on_s", "charger_off_s"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} is {getattr(self, name):g}: give a number above 0")
-        for name in ("idle_w", "charger_w"):
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name} is {getattr(self, name):g} W: give a number of at least 0 W")
-        if not 0.0 <= self.start_min <= 1.0:
-            raise ValueError(f"start_min is {self.start_min:g}: give a level from 0 to 1")
-        if not 0.0 <= self.off_below <= self.on_above <= 1.0:
+        require_ranges(self)
+        if self.off_below > self.on_above:
             raise ValueError(
-                f"off_below is {self.off_below:g} and on_above is {self.on_above:g}: give levels from 0 to "
-                "1, the first at most the second"
+                f"off_below is {self.off_below:g}, above on_above, {self.on_above:g}: lower the one or raise "
+                "the other"
             )
 
 
@@ -141,9 +132,9 @@ class Battery(Process):
             "eligible": there & stays,
         }
 
-    def limits(self, carried: Any) -> Limits:
+    def apply(self, system: System, carried: Any) -> System:
         """Devices that may not take part count as away."""
-        return Limits(present=carried["eligible"])
+        return system._replace(present=system.present & carried["eligible"])
 
     def check(self, carried: Any) -> None:
         """Refuse a saved state with charges that no battery holds."""

@@ -88,17 +88,16 @@ world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interr
 moving_system.py: dynamics/test_process_parts.py -k 'not play_the_same and not states'
     together.trained & one.trained => together.trained | one.trained
     together.energy + one.energy => together.energy
-    limits.clock * system.full_speed => limits.clock * system.speed
-    xp.minimum(system.memory_bytes, limits.memory_bytes) => limits.memory_bytes
 moving_system.py: dynamics/test_presence.py -k sit_out
     where(system.present, system.memory_bytes, 0.0) => system.memory_bytes
 moving_system.py: dynamics/test_time_base.py
     base == "mixed" and not p => base == "mixed" and p
 moving_system.py: dynamics/test_open_area.py -k late
-    moved if process.last else system => system
+    moved if process.after == EVERY_OTHER else system => system
 heat.py: dynamics/test_every_process.py -k 'damaged and heat'
     (np.abs(carried[name] - expected[name]) > slack).any() => False
 heat.py: dynamics/test_heat.py
+    carried["share"] * system.full_speed => carried["share"] * system.speed
     (carried["paused"] & ~cool) => (carried["paused"] & cool)
     cool = reading < own.set_c - own.hysteresis_k => cool = reading < own.set_c
 presence.py: dynamics/test_every_process.py -k 'damaged and presence'

@@ -3,18 +3,18 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
-from collapipe_env.simulator.process import Limits, Observed, Process
+from collapipe_env.simulator.process import Observed, Process, ranged, require_ranges
 from collapipe_env.simulator.process_registry import PROCESSES, register_process
-from collapipe_env.simulator.round import Interruption, Price
+from collapipe_env.simulator.round import Interruption
 from collapipe_env.simulator.system import System
 
 __all__ = [
     "PROCESSES",
     "Interruption",
-    "Limits",
     "Observed",
-    "Price",
     "Process",
     "System",
+    "ranged",
     "register_process",
+    "require_ranges",
 ]

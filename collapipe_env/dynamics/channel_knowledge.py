@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System, joined_links, link_count
 
@@ -29,8 +29,6 @@ class ChannelKnowledgeSpec:
     Attributes:
         modes: Errors of known gains: any of ``delayed``, ``noisy`` and ``mean``, or only ``perfect``.
             ``delayed`` and ``mean`` exclude each other.
-        delay_rounds: Age ``d`` of ``delayed`` gains in rounds, 0 to 16.
-        noise_db: Standard deviation ``sigma_e`` of the error of ``noisy`` gains [dB], 0 to 30.
         noise_correlation: Correlation ``rho_e`` of a link's errors from round to round, at least 0, below 1.
 
     Raises:
@@ -38,8 +36,10 @@ class ChannelKnowledgeSpec:
     """
 
     modes: tuple[Mode, ...] = ("delayed", "noisy")
-    delay_rounds: int = 1
-    noise_db: float = 2.0
+    delay_rounds: int = ranged(1, "age `d` of `delayed` gains", "rounds", 0, MOST_DELAY)
+    noise_db: float = ranged(
+        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "dB", 0.0, 30.0
+    )
     noise_correlation: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,10 +52,7 @@ class ChannelKnowledgeSpec:
             raise ValueError(f"modes are {modes}: perfect cannot be combined with others")
         if {"delayed", "mean"} <= set(modes):
             raise ValueError(f"modes are {modes}: remove delayed, as a mean gain is not measured")
-        if not 0 <= self.delay_rounds <= MOST_DELAY:
-            raise ValueError(f"delay_rounds is {self.delay_rounds}: give 0 to {MOST_DELAY} rounds")
-        if not 0.0 <= self.noise_db <= 30.0:
-            raise ValueError(f"noise_db is {self.noise_db:g}: give 0 to 30 dB")
+        require_ranges(self)
         if not 0.0 <= self.noise_correlation < 1.0:
             raise ValueError(f"noise_correlation is {self.noise_correlation:g}: give 0 or more, below 1")
 
@@ -100,8 +97,7 @@ class ChannelKnowledge(Process):
 
     name = "channel_knowledge"
     endogenous = False
-    last = True
-    hides_gains = True
+    after = EVERY_OTHER
     Spec = ChannelKnowledgeSpec
 
     @classmethod
@@ -152,7 +148,7 @@ class ChannelKnowledge(Process):
 
     def _fresh(self, u: Array) -> Array:
         """Errors of the stationary law (R, links) [dB]."""
-        return self.spec.error_db * normal(u)[:, : self._links]
+        return self.spec.error_db * normal(u, 0, self._links)
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the known gains of the links."""

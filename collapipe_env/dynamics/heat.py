@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from collapipe_env.physics.thermal import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters, usual_round
-from collapipe_env.simulator.process import Carried, Limits, Observed, Process
+from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.system import System
@@ -34,7 +34,7 @@ MOST_HEADROOM = 1.5
 FARTHEST = 20.0
 """Standard deviations from the mean at which surroundings count as a damaged file."""
 STEP = 0.1
-"""Step of the headroom that schedulers receive under ``visibility: realistic``."""
+"""Step of the headroom that schedulers receive under ``visibility: realistic``, as phones report it."""
 
 
 class Heat(Process):
@@ -63,6 +63,8 @@ class Heat(Process):
 
     name = "heat"
     endogenous = True
+    after = ("load",)
+    told: ClassVar[tuple[str, ...]] = ("share",)
     Spec = HeatSpec
 
     @classmethod
@@ -91,7 +93,7 @@ class Heat(Process):
         headroom = (
             "thermal headroom: the temperature that the governor reads over its set point, both above 25 C"
         )
-        self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom),)
+        self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom, resolution=STEP),)
         if self._steps:
             last, names = float(self._last), "level of the governor, 0 the full clock"
             self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
@@ -134,7 +136,7 @@ class Heat(Process):
     def _normals(self, u: Array, like: Array) -> Array:
         """Standard normal numbers (R, N), of the type of another array (R, N)."""
         N = like.shape[1]
-        return namespace(like).astype(normal(u[:, N:])[:, :N], like.dtype)
+        return namespace(like).astype(normal(u, N, N), like.dtype)
 
     def _surroundings(self, carried: Carried, u: Array | None, delta_s: Array) -> Array:
         """Surroundings in the next round (R, N) [C]; unchanged where nothing is drawn."""
@@ -201,20 +203,10 @@ class Heat(Process):
         power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
         return clock_share(power, carried["full_power"], carried["cubic"])
 
-    @property
-    def sends_away(self) -> bool:
-        """False: hot devices slow down or pause, and stay."""
-        return False
-
-    def limits(self, carried: Carried) -> Limits:
+    def apply(self, system: System, carried: Carried) -> System:
         """Cap the clocks."""
-        return Limits(clock=carried["share"])
-
-    def realistic(self, carried: Carried) -> Carried:
-        """Headroom in steps of 0.1, as phones report it, with levels and the cap on the clock."""
-        xp, told = namespace(carried["headroom"]), ("level", "share")
-        headroom = xp.round(carried["headroom"] / STEP) * STEP
-        return {"headroom": headroom} | {name: carried[name] for name in told if name in carried}
+        capped = carried["share"] * system.full_speed
+        return system._replace(speed=namespace(capped).minimum(system.speed, capped))
 
     def check(self, carried: Carried) -> None:
         """Refuse temperatures below absolute zero, and caps that do not follow from the reading."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from collapipe_env.simulator.process import ranged, require_ranges
+
 ROOM_C = 25.0
 """Temperature at which the thermal headroom is 0 [C]."""
 
@@ -84,23 +86,8 @@ PROFILES: Mapping[str, Mapping[str, float | tuple[float, ...]]] = {
 PAUSE: Mapping[str, float | tuple[float, ...]] = {"levels": (1.0, 0.25), "hysteresis_k": 5.0}
 """Numbers of the governor ``pause``, which replace the profile's."""
 
-_RANGES: Mapping[str, tuple[float, float, str]] = {
-    "resistance_k_per_w": (0.0, 1e6, "K/W"),
-    "capacity_j_per_k": (1e-6, 1e9, "J/K"),
-    "die_resistance_k_per_w": (0.0, 1e6, "K/W"),
-    "idle_w": (0.0, 1e6, "W"),
-    "on_c": (-60.0, 1e6, "C"),
-    "set_c": (ROOM_C + 1.0, 1e6, "C"),
-    "critical_c": (ROOM_C + 1.0, 1e6, "C"),
-    "hysteresis_k": (0.0, 1e6, "K"),
-    "period_s": (1e-3, 1e9, "s"),
-    "sustainable_w": (1e-6, 1e6, "W"),
-    "least_w": (1e-6, 1e6, "W"),
-    "ambient_min_c": (-60.0, 100.0, "C"),
-    "ambient_max_c": (-60.0, 100.0, "C"),
-    "ambient_sd_k": (0.0, 100.0, "K"),
-    "ambient_tau_s": (1.0, 1e9, "s"),
-}
+_LEAST_W = 1e-6
+"""Least power that may be sustainable [W]."""
 
 
 @dataclass(frozen=True)
@@ -111,25 +98,7 @@ class HeatSpec:
         profile: ``phone``, ``board`` (bare) or ``board_cased``: a preset of the following numbers.
         governor: ``step`` lowers the clock level by level, ``pause`` to one slow level until the device is
             cool, ``ipa`` caps the power, linearly in the temperature.
-        ambient_min_c: Least temperature of the surroundings [C], -60 to 100; each cluster's is uniform
-            between the two in every episode.
-        ambient_max_c: Greatest temperature [C]; equal to the least for a constant.
-        ambient_sd_k: Standard deviation of the surroundings about that temperature in an episode [K], 0 to
-            100; 0 for constant ones.
-        ambient_tau_s: Their correlation time [s], 1 to 1e9, where they vary.
-        resistance_k_per_w: ``R`` [K/W], 0 to 1e6.
-        capacity_j_per_k: ``C`` [J/K], 1e-6 to 1e9.
-        die_resistance_k_per_w: ``R_die`` [K/W], 0 to 1e6.
-        idle_w: ``P_id`` [W], 0 to 1e6.
-        on_c: ``Theta_on`` of ``ipa`` [C], below ``set_c``.
-        set_c: ``Theta_set`` [C], 26 to 1e6.
-        critical_c: ``Theta_crit`` [C], at least ``set_c``.
-        hysteresis_k: ``h`` [K], 0 to 1e6.
         levels: Shares of the full clock, 1 first, descending, above 0; at least two, two for ``pause``.
-        period_s: Seconds between two moves of a level [s], 1e-3 to 1e9.
-        sustainable_w: ``P_s`` of ``ipa`` [W], 1e-6 to 1e6; ``None`` for the power that, together with the
-            idle power, holds the device at ``set_c`` in surroundings of 25 C.
-        least_w: Least power that ``ipa`` grants [W], 1e-6 to 1e6.
 
     Raises:
         ValueError: If one is out of range.
@@ -137,28 +106,35 @@ class HeatSpec:
 
     profile: Literal["phone", "board", "board_cased"] = "phone"
     governor: Literal["step", "pause", "ipa"] = "step"
-    ambient_min_c: float = 18.0
-    ambient_max_c: float = 35.0
-    ambient_sd_k: float = 0.0
-    ambient_tau_s: float = 1800.0
-    resistance_k_per_w: float | None = None
-    capacity_j_per_k: float | None = None
-    die_resistance_k_per_w: float | None = None
-    idle_w: float | None = None
-    on_c: float | None = None
-    set_c: float | None = None
-    critical_c: float | None = None
-    hysteresis_k: float | None = None
+    ambient_min_c: float = ranged(
+        18.0, "least temperature of a cluster's surroundings, uniform between the two", "C", -60.0, 100.0
+    )
+    ambient_max_c: float = ranged(35.0, "greatest one; the least one for a constant", "C", -60.0, 100.0)
+    ambient_sd_k: float = ranged(
+        0.0, "standard deviation about that temperature in an episode; 0 for a constant", "K", 0.0, 100.0
+    )
+    ambient_tau_s: float = ranged(1800.0, "correlation time of the surroundings", "s", 1.0, 1e9)
+    resistance_k_per_w: float | None = ranged(None, "`R`", "K/W", 0.0, 1e6)
+    capacity_j_per_k: float | None = ranged(None, "`C`", "J/K", 1e-6, 1e9)
+    die_resistance_k_per_w: float | None = ranged(None, "`R_die`", "K/W", 0.0, 1e6)
+    idle_w: float | None = ranged(None, "`P_id`", "W", 0.0, 1e6)
+    on_c: float | None = ranged(None, "`Theta_on` of `ipa`, below `set_c`", "C", -60.0, 1e6)
+    set_c: float | None = ranged(None, "`Theta_set`", "C", ROOM_C + 1.0, 1e6)
+    critical_c: float | None = ranged(None, "`Theta_crit`, at least `set_c`", "C", ROOM_C + 1.0, 1e6)
+    hysteresis_k: float | None = ranged(None, "`h`", "K", 0.0, 1e6)
     levels: tuple[float, ...] | None = None
-    period_s: float | None = None
-    sustainable_w: float | None = None
-    least_w: float | None = None
+    period_s: float | None = ranged(None, "time between two moves of a level", "s", 1e-3, 1e9)
+    sustainable_w: float | None = ranged(
+        None,
+        "`P_s` of `ipa`; by default what, with the idle power, holds the device at `set_c` in a room",
+        "W",
+        _LEAST_W,
+        1e6,
+    )
+    least_w: float | None = ranged(None, "least power that `ipa` grants", "W", _LEAST_W, 1e6)
 
     def __post_init__(self) -> None:
-        for name, (low, high, unit) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise ValueError(f"{name} is {value:g}: give {low:g} to {high:g} {unit}")
+        require_ranges(self)
         if self.ambient_min_c > self.ambient_max_c:
             raise ValueError(
                 f"ambient_min_c is {self.ambient_min_c:g}, above ambient_max_c = {self.ambient_max_c:g}: "
@@ -199,4 +175,4 @@ def _sustainable(found: Mapping[str, float | tuple[float, ...]]) -> float:
     )
     if resistance + die == 0.0:
         return math.inf
-    return max((set_c - ROOM_C) / (resistance + die) - idle, _RANGES["sustainable_w"][0])
+    return max((set_c - ROOM_C) / (resistance + die) - idle, _LEAST_W)

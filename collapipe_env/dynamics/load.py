@@ -31,29 +31,23 @@ class Load(Process):
         self._shape = (scenario.clusters, scenario.max_devices)
         levels = np.asarray(dynamics.load_levels, dtype=np.float64)
         self._levels, self._last = Constant(levels), len(levels) - 1
-        self._stay = dynamics.load_stay_probability
+        # At the only level it stays.
+        self._stay = dynamics.load_stay_probability if self._last else 1.0
         # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
         weights = np.full(len(levels), 2.0)
         weights[[0, -1]] = 1.0
         # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
         self._edges = Constant(np.cumsum(weights / weights.sum())[:-1])
-        self.numbers = math.prod(self._shape) if self.moves else 0
+        self.numbers = math.prod(self._shape)
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
         """On where devices can have less than their full speed."""
         return None if scenario.dynamics.load_levels == (1.0,) else cls(scenario)
 
-    @property
-    def moves(self) -> bool:
-        """Whether there is more than one level."""
-        return self._last > 0
-
     def begin(self, system: System, u: Array) -> Carried:
         """Start in the stationary law."""
         xp = namespace(system.speed)
-        if not self.moves:
-            return {"level": xp.zeros_like(system.speed, dtype=xp.int64)}
         level = xp.searchsorted(self._edges.like(u), xp.reshape(u, (-1,)), side="right")
         return {"level": xp.reshape(xp.astype(level, xp.int64), (-1, *self._shape))}
 

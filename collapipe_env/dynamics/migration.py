@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class PreviousPlan(Process):
     """
 
     name = "migration"
+    # A planner knows the plans that were played.
+    told: ClassVar[tuple[str, ...]] = ("holders",)
     Spec = MigrationSpec
 
     @classmethod
@@ -85,10 +87,6 @@ class PreviousPlan(Process):
             "blocks": blocks,
             "holders": xp.where(costs.plays[..., None, None], holders, carried["holders"]),
         }
-
-    def realistic(self, carried: Carried) -> Carried:
-        """All arrays: a planner knows the plans that were played."""
-        return carried
 
     def check(self, carried: Carried) -> None:
         """Refuse plans that cannot have been played."""
@@ -160,7 +158,8 @@ def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Ha
     # One state may serve all plans: only the array form repeats it.
     if type(before) is not np.ndarray or before.ndim != 4 or before.shape != after.shape:
         return handover(before, present, after, moves)
-    return Handover(*handover_rows(*map(np.ascontiguousarray, (before, present, after)), moves))
+    here, now = np.ascontiguousarray(present), np.ascontiguousarray(after)
+    return Handover(*handover_rows(np.ascontiguousarray(before), here, now, moves))
 
 
 def _of_players(change: Handover, plays: Array) -> Handover:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,30 +13,23 @@ from collapipe_env.dynamics.walks import PauseGo, pause_and_go, start_pausing_an
 from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY, require_within
-from collapipe_env.kernels.walking import hop_rows, leaving_rows, shadow_rows, way_rows
+from collapipe_env.kernels.kept_devices import staying_rows
+from collapipe_env.kernels.walking import distance_rows, hop_rows, leaving_rows, shadow_rows, way_rows
+from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.motion import (
     MOST_LEGS,
     NUMBERS_PER_LEG,
     correlated,
-    forgotten,
     leaves_on_leg,
     length,
 )
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import Carried, Limits, Observed, Process
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_of, walking_side
 
-_RANGES = {
-    "pause_s": (0.1, 1e6, "s"),
-    "speed_min_m_s": (0.01, 100.0, "m/s"),
-    "speed_max_m_s": (0.01, 100.0, "m/s"),
-    "decorrelation_m": (0.1, 1e6, "m"),
-    "environment_sd_db": (0.0, 30.0, "dB"),
-    "environment_time_s": (0.01, 1e6, "s"),
-    "roaming": (1.0, 10.0, "sides"),
-}
 ANNOUNCED_S = 60.0
 """Longest time ahead for which a departure is foreseen [s]."""
 
@@ -47,38 +40,35 @@ class MobilitySpec:
 
     Devices stand, then walk straight to a uniform point of the square, and so on.
 
-    Attributes:
-        area: ``closed``: nobody leaves the cluster's square. ``open``: devices walk in a larger square around
-            it, and are away while they are outside the circle through its corners.
-        pause_s: Mean pause [s], 0.1 to 1e6.
-        speed_min_m_s: Least speed of a leg [m/s], 0.01 to 100.
-        speed_max_m_s: Greatest speed of a leg [m/s], at least the least one, up to 100.
-        decorrelation_m: Distance over which the correlation of shadowing between two nodes falls to 1/e [m],
-            0.1 to 1e6. Its deviation is ``radio.d2d_shadowing_db``.
-        environment_sd_db: Standard deviation of the changes on every link with time alone, such as people and
-            doors [dB], 0 to 30; 0 for none.
-        environment_time_s: Time constant of these changes [s], 0.01 to 1e6.
-        roaming: Side of the square in which devices walk, over the side of the cluster's square, where the
-            area is open, 1 to 10.
+    ``area`` says where: ``closed``: nobody leaves the cluster's square. ``open``: devices walk in a larger
+    square around it, and are away while they are outside the circle through its corners. The deviation of the
+    shadowing between two nodes is ``radio.d2d_shadowing_db``.
 
     Raises:
         ValueError: If one is out of range.
     """
 
     area: Literal["closed", "open"] = "closed"
-    pause_s: float = 120.0
-    speed_min_m_s: float = 0.5
-    speed_max_m_s: float = 1.5
-    decorrelation_m: float = 13.0
-    environment_sd_db: float = 1.2
-    environment_time_s: float = 20.0
-    roaming: float = 1.25
+    pause_s: float = ranged(120.0, "mean pause", "s", 0.1, 1e6)
+    speed_min_m_s: float = ranged(0.5, "least speed of a leg", "m/s", 0.01, 100.0)
+    speed_max_m_s: float = ranged(1.5, "greatest speed of a leg, at least the least one", "m/s", 0.01, 100.0)
+    decorrelation_m: float = ranged(
+        13.0, "distance over which the correlation of shadowing between two nodes falls to 1/e", "m", 0.1, 1e6
+    )
+    environment_sd_db: float = ranged(
+        1.2,
+        "standard deviation of the changes on every link with time alone, such as people; 0 for none",
+        "dB",
+        0.0,
+        30.0,
+    )
+    environment_time_s: float = ranged(20.0, "time constant of these changes", "s", 0.01, 1e6)
+    roaming: float = ranged(
+        1.25, "side of an open area's square over the side of the cluster's square", "sides", 1.0, 10.0
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high, unit) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} is {value:g} {unit}: give a number from {low:g} to {high:g} {unit}")
+        require_ranges(self)
         if self.speed_min_m_s > self.speed_max_m_s:
             raise ValueError(
                 f"speed_min_m_s is {self.speed_min_m_s:g}, above speed_max_m_s, {self.speed_max_m_s:g}: "
@@ -109,7 +99,8 @@ class Mobility(Process):
     name = MOBILITY
     endogenous = False
     after = ("shadowing",)
-    gains = ("shadowing_db", "environment_db")
+    # They would tell the true gains where schedulers know others.
+    hidden: ClassVar[tuple[str, ...]] = ("shadowing_db", "environment_db")
     Spec = MobilitySpec
 
     @classmethod
@@ -135,6 +126,7 @@ class Mobility(Process):
         # Nodes of each pair, in the order of `System.link_gain`; without the CU, at 0.
         first, second = (np.eye(K + 1)[1:, nodes] for nodes in np.triu_indices(K + 1, 1))
         self._added, self._apart = Constant(first + second), Constant(first - second)
+        self._costs = system_parameters(scenario).costs
         self._deviation_db = scenario.radio.d2d_shadowing_db
         self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
         self._links = link_count(scenario)
@@ -198,18 +190,6 @@ class Mobility(Process):
             following["environment_db"] = moved
         return following
 
-    @property
-    def sends_away(self) -> bool:
-        """Whether the area is open."""
-        return self._reach is not None
-
-    def limits(self, carried: Carried) -> Limits:
-        """Devices outside are away; the nearest of them stay where the encoder would not fit the others."""
-        if self._reach is None:
-            return Limits()
-        away = length(*self._from_cu(carried))
-        return Limits(present=away <= self._reach, stay_order=away)
-
     def _from_cu(self, walk: Carried) -> tuple[Array, Array]:
         """Place of each device seen from its CU (R, N, K) [m], both coordinates."""
         half = 0.5 * self._side
@@ -217,11 +197,11 @@ class Mobility(Process):
 
     def _leaves(self, walk: Carried) -> Array:
         """Time until each device leaves on its present course (R, N, K), at most ``ANNOUNCED_S`` [s]."""
-        x, y, *ends, speed = (walk[name] for name in ("x", "y", "target_x", "target_y", "speed"))
+        assert self._reach is not None
+        x, y, to_x, to_y, speed = walk["x"], walk["y"], walk["target_x"], walk["target_y"], walk["speed"]
         if type(x) is np.ndarray:
-            return leaving_rows(self._reach, 0.5 * self._side, ANNOUNCED_S, x, y, *ends, speed)
-        way = ends[0] - x, ends[1] - y
-        return leaves_on_leg(self._reach, ANNOUNCED_S, *self._from_cu(walk), *way, speed)
+            return leaving_rows(self._reach, 0.5 * self._side, ANNOUNCED_S, x, y, to_x, to_y, speed)
+        return leaves_on_leg(self._reach, ANNOUNCED_S, *self._from_cu(walk), to_x - x, to_y - y, speed)
 
     def _ways(self, before: Carried, after: Carried) -> Array:
         """Sums of the displacements of the two nodes of each pair between two walks (R, pairs) [m]."""
@@ -232,9 +212,10 @@ class Mobility(Process):
 
     def _shadowing(self, before: Array, lag: Array, deviation: float, u: Array, first: int) -> Array:
         """Shadowing after a lag, with noise from the columns of ``u`` from the first one (R, links) [dB]."""
+        gone = -namespace(lag).expm1(-lag)
         if type(u) is np.ndarray:
-            return shadow_rows(before, forgotten(lag), deviation, u, first)
-        return correlated(before, forgotten(lag), deviation * normal(u, first, before.shape[1]))
+            return shadow_rows(before, gone, deviation, u, first)
+        return correlated(before, gone, deviation * normal(u, first, before.shape[1]))
 
     def _of_pairs(self, devices: Array, ends: Constant) -> Array:
         """Sums or differences of the two nodes of each pair (R, pairs); 0 for the CU.
@@ -255,7 +236,10 @@ class Mobility(Process):
         return at_least(length(east, north), least)
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Set the gains of the pairs, and change those of uplinks."""
+        """Set the gains of the pairs, change those of uplinks, and send away who is outside.
+
+        The nearest devices outside stay where the encoder would not fit the others.
+        """
         xp, N = namespace(system.link_gain), self.scenario.clusters
         # All links in dB first, in an array of their own.
         if self._drifting:
@@ -266,9 +250,16 @@ class Mobility(Process):
         if self._walking:
             gain_db[:, N:] += carried["shadowing_db"]
         gain = gain_of(gain_db)
-        gain[:, :N] *= xp.astype(system.link_gain[:, :N], xp.float64, copy=False)
-        links = xp.astype(gain, system.link_gain.dtype, copy=False)
-        return system._replace(link_gain=links)
+        gain[:, :N] *= system.link_gain[:, :N]
+        links = gain if gain.dtype == system.link_gain.dtype else xp.astype(gain, system.link_gain.dtype)
+        if self._reach is None:
+            return system._replace(link_gain=links)
+        half, x, y = 0.5 * self._side, carried["x"], carried["y"]
+        away = distance_rows(half, x, y) if type(x) is np.ndarray else length(x - half, y - half)
+        caps = memory_caps(self._costs, system.memory_bytes)
+        inside = system.present & (away <= self._reach)
+        present = staying(system.present, inside, away, caps, self._costs.blocks)
+        return system._replace(link_gain=links, present=present)
 
     def check(self, carried: Carried) -> None:
         """Refuse places outside the square, speeds too high, and walks that contradict themselves."""
@@ -290,3 +281,27 @@ class Mobility(Process):
 def _even(count: int) -> int:
     """Number of uniform numbers for ``count`` normal ones, which come in pairs."""
     return count + count % 2
+
+
+def staying(present: Array, left: Array, order: Array, caps: Array, blocks: int) -> Array:
+    """Devices that stay (R, N, K): those that do not leave, and as many others as the encoder needs.
+
+    Args:
+        present: Devices that are present before any leaves (R, N, K), bool.
+        left: Present devices that do not leave (R, N, K), bool.
+        order: Leaving devices with the smallest numbers are kept first (R, N, K), >= 0.
+        caps: Blocks that fit the memory of each device (R, N, K), int.
+        blocks: Encoder depth ``L``.
+    """
+    xp = namespace(left)
+    if xp is np and order.dtype == np.float64:
+        stays = np.empty_like(left)
+        staying_rows(present, left, order, caps, blocks, stays)
+        return stays
+    caps = xp.where(present, caps, xp.zeros_like(caps))
+    place = xp.where(left, -1.0, order)
+    index = xp.arange(order.shape[-1], device=getattr(order, "device", None))
+    tied = (place[..., None, :] == place[..., None]) & (index < index[:, None])
+    before = (place[..., None, :] < place[..., None]) | tied
+    room: Array = xp.sum(xp.where(before, caps[..., None, :], 0), axis=-1)
+    return left | (present & (room < blocks))

@@ -16,7 +16,7 @@ from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, Limits, Observed, Process
+from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
 
@@ -27,34 +27,21 @@ SHORTEST_S = 1e-6
 NUMBERS = 4
 """Uniform numbers of a device: its class, state and kind of end; a stay; two for an absence."""
 
-_RANGES: Mapping[str, tuple[float, float, str]] = {
-    "on_mean_s": (1.0, 1e9, " s"),
-    "on_shape": (0.2, 20.0, ""),
-    "off_mean_s": (1.0, 1e9, " s"),
-    "off_deviation": (0.0, 3.0, ""),
-    "graceful": (0.0, 1.0, ""),
-    "heartbeat_s": (0.01, 1e3, " s"),
-}
-
 
 @dataclass(frozen=True)
 class PresenceSpec:
     """Fields of ``dynamics.processes.presence``.
 
+    A stay ends gracefully where the device announces it one round ahead and completes that round; otherwise
+    it fails inside a round. In every episode each device belongs to one class, all equally likely; the factor
+    of its class multiplies its hazard and divides its stay. The default stay, 36 minutes, has the hazard at
+    which 8 % of devices are lost in 3 minutes.
+
     Attributes:
-        on_mean_s: Mean time that a device of hazard factor 1 stays [s], 1 to 1e9. The default, 36 minutes, is
-            the hazard at which 8 % of devices are lost in 3 minutes.
-        on_shape: Shape of the Weibull law of that time, 0.2 to 20; 1 for a constant hazard.
-        off_mean_s: Mean time that it is away [s], 1 to 1e9.
-        off_deviation: Standard deviation of the logarithm of that time, which is lognormal, 0 to 3.
-        graceful: Probability that a stay ends gracefully: the device announces it one round ahead and
-            completes that round. Otherwise it fails inside a round.
-        hazard_factors: Factors of the device classes, 0.01 to 100 each. In every episode each device belongs
-            to one class, all equally likely; the factor multiplies its hazard and divides its stay.
+        hazard_factors: Factors of the device classes, 0.01 to 100 each.
         recovery: How a cluster continues when a device fails inside a round: ``light`` moves blocks between
             the remaining stages, ``heavy`` plans again and sends all blocks over the CU, ``drop-round`` gives
             up the cluster's round.
-        heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
         misses: Missed heartbeats after which a device counts as failed, 1 to 1000.
         replication: Replicas of the parts that devices train, sent after every local step: ``none``,
             ``next_stage`` for a device of the next stage, or ``cu``.
@@ -63,22 +50,21 @@ class PresenceSpec:
         ValueError: If one is out of range.
     """
 
-    on_mean_s: float = 2160.0
-    on_shape: float = 1.0
-    off_mean_s: float = 600.0
-    off_deviation: float = 1.0
-    graceful: float = 0.5
+    on_mean_s: float = ranged(2160.0, "mean time that a device of hazard factor 1 stays", "s", 1.0, 1e9)
+    on_shape: float = ranged(1.0, "shape of its Weibull law; 1 for a constant hazard", "1", 0.2, 20.0)
+    off_mean_s: float = ranged(600.0, "mean time that it is away", "s", 1.0, 1e9)
+    off_deviation: float = ranged(
+        1.0, "standard deviation of the logarithm of that time, which is lognormal", "1", 0.0, 3.0
+    )
+    graceful: float = ranged(0.5, "probability that a stay ends gracefully", "1", 0.0, 1.0)
     hazard_factors: tuple[float, ...] = (1.0,)
     recovery: RecoveryKind = "light"
-    heartbeat_s: float = 0.5
+    heartbeat_s: float = ranged(0.5, "period of the devices' heartbeats", "s", 0.01, 1e3)
     misses: int = 4
     replication: ReplicationKind = "none"
 
     def __post_init__(self) -> None:
-        for name, (low, high, unit) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} is {value:g}{unit}: give a number from {low:g} to {high:g}{unit}")
+        require_ranges(self)
         factors = self.hazard_factors
         if not 1 <= self.misses <= 1000:
             raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
@@ -129,6 +115,7 @@ class Presence(Process):
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there)
         self._horizon_s = usual_round(scenario)
+        self.recovery = spec.terms
         since = "time since the device came or left, or since the episode began"
         self.observed = (
             Observed("announced", (N, K), "1", 0.0, 1.0, "1 for a device that has announced its departure"),
@@ -186,15 +173,9 @@ class Presence(Process):
         since = xp.where(twice, -(left + first), since)
         return self._carried(present, at_least(residual, SHORTEST_S), graceful, since, factor)
 
-    def limits(self, carried: Carried) -> Limits:
+    def apply(self, system: System, carried: Carried) -> System:
         """Devices that are off are away."""
-        return Limits(present=carried["present"])
-
-    @property
-    def recovery(self) -> RecoveryTerms:
-        """Terms on which clusters recover."""
-        terms: RecoveryTerms = self.spec.terms
-        return terms
+        return system._replace(present=system.present & carried["present"])
 
     def failures(self, carried: Carried) -> Array:
         """Time after which each device fails without notice (R, N, K) [s]; infinite where it does not."""

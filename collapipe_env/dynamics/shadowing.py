@@ -41,7 +41,7 @@ class Shadowing(Process):
     def begin(self, system: System, u: Array) -> Carried:
         """Draw a gain for every link (R, links)."""
         xp = namespace(u)
-        gain = 10.0 ** (normal(u)[:, : self._links] * self._deviation_db.like(u) / 10.0)
+        gain = 10.0 ** (normal(u, 0, self._links) * self._deviation_db.like(u) / 10.0)
         return {"gain": xp.astype(gain, system.link_gain.dtype)}
 
     def apply(self, system: System, carried: Carried) -> System:

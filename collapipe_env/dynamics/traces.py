@@ -47,7 +47,6 @@ class Traces(Process):
     name = "traces"
     endogenous = False
     after = ("shadowing", "mobility", "fading")
-    hides_gains = True
     Spec = TracesSpec
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Literal
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import FEWEST, PROFILES, made_traces
 from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
+from collapipe_env.simulator.process import ranged, require_ranges
 from collapipe_env.trace_files import Columns, checksum, source_files, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS, Quantity
 from collapipe_env.trace_files.trace_reading import known_formats, require_columns
@@ -16,17 +17,6 @@ from collapipe_env.trace_files.trace_sources import Part, split
 
 TRACE_LIKE = "trace-like"
 """Source that is not a file: traces made with the moments of measured ones."""
-_RANGES = {
-    "row_s": (0.0, 3600.0, "s"),
-    "bs_power_dbm": (-30.0, 90.0, "dBm"),
-    "resource_blocks": (1, 10_000, "blocks"),
-    "antenna_gain_db": (-30.0, 60.0, "dBi"),
-    "bandwidth_hz": (1e3, 1e11, "Hz"),
-    "efficiency": (0.01, 1.0, "of Shannon's rate"),
-    "power_dbm": (-30.0, 90.0, "dBm"),
-    "snr_max_db": (0.0, 60.0, "dB"),
-    "rate_min_mbps": (1e-6, 1e5, "Mbit/s"),
-}
 
 
 @dataclass(frozen=True)
@@ -48,18 +38,8 @@ class TracesSpec:
         share_files: Whether clusters may have the same file where there are fewer files than clusters.
         column: Column of the values; empty for that of the format (``value`` with ``csv``).
         time_column: Column of times [s], with ``csv``.
-        row_s: Seconds from row to row, used instead of the times in the file, 0 to 3600; 0 to read them [s].
         unit: Unit of rates, with ``csv``.
         delimiter: Character between columns.
-        bs_power_dbm: Power of the measured base station over its band, -30 to 90 [dBm] (``rsrp``).
-        resource_blocks: Resource blocks of that band, 1 to 10,000 (``rsrp``).
-        antenna_gain_db: Its antenna's gain, -30 to 60 [dBi] (``rsrp``).
-        bandwidth_hz: Bandwidth of the measured link, 1e3 to 1e11 [Hz] (``rate``).
-        efficiency: Share of Shannon's rate that it reached, 0.01 to 1 (``rate``).
-        power_dbm: Assumed transmit power, -30 to 90 [dBm] (``rate``). With the 23 dBm of a phone a rate is
-            read as that of an uplink.
-        snr_max_db: Largest SNR that it could use, 0 to 60 [dB] (``rate``).
-        rate_min_mbps: Smallest rate; smaller rates count as this, 1e-6 to 1e5 [Mbit/s] (``rate``).
         checksum: SHA-256 of names and contents of all files of the source, whatever the split. If empty, it
             is filled in when the scenario is loaded; other files are then refused.
 
@@ -76,24 +56,33 @@ class TracesSpec:
     share_files: bool = False
     column: str = ""
     time_column: str = "time_s"
-    row_s: float = 0.0
+    row_s: float = ranged(
+        0.0, "time from row to row, used instead of the times in the file; 0 to read them", "s", 0.0, 3600.0
+    )
     unit: Literal["bit/s", "kbit/s", "Mbit/s"] = "Mbit/s"
     delimiter: str = ","
-    bs_power_dbm: float = 46.0
-    resource_blocks: int = 100
-    antenna_gain_db: float = 15.0
-    bandwidth_hz: float = 20e6
-    efficiency: float = 0.6
-    power_dbm: float = 23.0
-    snr_max_db: float = 30.0
-    rate_min_mbps: float = 0.1
+    bs_power_dbm: float = ranged(
+        46.0, "power of the measured base station over its band (`rsrp`)", "dBm", -30.0, 90.0
+    )
+    resource_blocks: int = ranged(100, "resource blocks of that band (`rsrp`)", "blocks", 1, 10_000)
+    antenna_gain_db: float = ranged(15.0, "its antenna's gain (`rsrp`)", "dBi", -30.0, 60.0)
+    bandwidth_hz: float = ranged(20e6, "bandwidth of the measured link (`rate`)", "Hz", 1e3, 1e11)
+    efficiency: float = ranged(0.6, "share of Shannon's rate that it reached (`rate`)", "1", 0.01, 1.0)
+    power_dbm: float = ranged(
+        23.0,
+        "assumed transmit power (`rate`); a phone's makes it an uplink's",
+        "dBm",
+        -30.0,
+        90.0,
+    )
+    snr_max_db: float = ranged(30.0, "largest SNR that it could use (`rate`)", "dB", 0.0, 60.0)
+    rate_min_mbps: float = ranged(
+        0.1, "smallest rate, as which smaller ones count (`rate`)", "Mbit/s", 1e-6, 1e5
+    )
     checksum: str = ""
 
     def __post_init__(self) -> None:
-        for name, (low, high, unit) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} is {value:g}: give {low:g} to {high:g} {unit}")
+        require_ranges(self)
         if self.profile not in PROFILES:
             raise ValueError(f"profile is {shown(self.profile)}: {nearest_name(self.profile, PROFILES)}")
         if self.format not in known_formats():

@@ -155,9 +155,10 @@ def pause_and_go(law: PauseGo, walk: Walk, there: Array, seconds: Array, u: Arra
     Returns:
         The walks, by the same names.
     """
-    before = _PARTS(walk)
+    before: tuple[Array, Array, Array, Array, Array, Array] = _PARTS(walk)
+    moved: Array
     if type(u) is np.ndarray:
-        moved = walk_rows(tuple(law), before, there, seconds, u)
+        moved = walk_rows(*law, *before, there, seconds, u)
     else:
         xp, each = namespace(u), MOST_LEGS * NUMBERS_PER_LEG
         mine = xp.reshape(u[:, : math.prod(there.shape) * each], (*before[0].shape, each))

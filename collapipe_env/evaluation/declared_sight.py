@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collapipe_env.dynamics.channel_knowledge import gains_are_exact
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import SchedulerError, nearest_name, shown
 from collapipe_env.scenario import Scenario
@@ -48,7 +49,7 @@ def hides_truth(scenario: Scenario) -> bool:
     """Whether schedulers of a scenario receive an estimate instead of the true system."""
     if scenario.dynamics.visibility == "realistic":
         return True
-    return any(p.hides_gains or p.defines("estimate") for p in active_processes(scenario))
+    return not gains_are_exact(scenario) or any(p.defines("known") for p in active_processes(scenario))
 
 
 def title_of(scheduler: Scheduler, scenario: Scenario) -> str:

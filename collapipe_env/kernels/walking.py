@@ -24,19 +24,25 @@ from collapipe_env.physics.motion import (
 
 @compiled
 def walk_rows(
-    law: tuple[float, float, float, float],
-    walk: tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
+    side: float,
+    pause_s: float,
+    slowest: float,
+    fastest: float,
+    x: FloatArray,
+    y: FloatArray,
+    to_x: FloatArray,
+    to_y: FloatArray,
+    speed: FloatArray,
+    pause: FloatArray,
     there: FloatArray,
     seconds: FloatArray,
     u: FloatArray,
 ) -> FloatArray:
-    """Move devices; see :func:`collapipe_env.dynamics.walks.pause_and_go`, which has the same arguments.
+    """Move devices; see :func:`collapipe_env.dynamics.walks.pause_and_go`.
 
     Returns:
-        The six arrays of the walks (6, R, N, K).
+        ``x`` to ``pause`` after that time (6, R, N, K).
     """
-    x, y, to_x, to_y, speed, pause = walk
-    side, pause_s, slowest, fastest = law
     R, N, K = x.shape
     moved = np.empty((6, R, N, K))
     for r in range(R):
@@ -77,10 +83,28 @@ def leaving_rows(
 ) -> FloatArray:
     """Return when devices leave a circle around their CU, at most ``most_s`` (R, N, K) [s]."""
     leaves_s = np.empty(x.shape)
-    for at in np.ndindex(x.shape):
-        place, way = (x[at] - centre, y[at] - centre), (to_x[at] - x[at], to_y[at] - y[at])
-        leaves_s[at] = leaves_on_leg(radius, most_s, *place, *way, speed[at])
+    R, N, K = x.shape
+    for r in range(R):
+        for n in range(N):
+            for k in range(K):
+                px, py = x[r, n, k], y[r, n, k]
+                way_x, way_y = to_x[r, n, k] - px, to_y[r, n, k] - py
+                leaves_s[r, n, k] = leaves_on_leg(
+                    radius, most_s, px - centre, py - centre, way_x, way_y, speed[r, n, k]
+                )
     return leaves_s
+
+
+@compiled
+def distance_rows(centre: float, x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the distance of devices from their CU (R, N, K) [m]."""
+    distance = np.empty(x.shape)
+    R, N, K = x.shape
+    for r in range(R):
+        for n in range(N):
+            for k in range(K):
+                distance[r, n, k] = length(x[r, n, k] - centre, y[r, n, k] - centre)
+    return distance
 
 
 @compiled

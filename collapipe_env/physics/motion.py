@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.ground.arrays import Array, at_least, at_most, expm1, log, possible, sqrt, where
+from collapipe_env.ground.arrays import Array, at_least, at_most, log, possible, sqrt, where
 
 MOST_LEGS = 8
 """Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""
@@ -174,11 +174,6 @@ def leaves_on_leg(
         away = seconds_inside(radius, x, y, pace * way_x, pace * way_y)
         away = at_most(where(away <= ahead, away, most_s), most_s)
     return where(length(x, y) <= radius, away, 0.0)
-
-
-def forgotten(lag: Array) -> Array:
-    """``1 - rho`` with ``rho = exp(-lag)``, of distances or times in decorrelation lengths, >= 0."""
-    return -expm1(-lag)
 
 
 def correlated(before: Array, gone: Array, noise: Array) -> Array:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, WordArray, namespace, where
+from collapipe_env.ground.arrays import Array, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
 from collapipe_env.ground.records import Declared, mapped, record_of, sizes_of
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
-from collapipe_env.kernels.kept_devices import staying_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
@@ -25,12 +24,12 @@ from collapipe_env.simulator.own_results import (
     require_advanced,
     require_begun,
 )
-from collapipe_env.simulator.process import Carried, Limits, Process
+from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System, laid_out, split_links
+from collapipe_env.simulator.system import System, laid_out, reach_of, split_links
 
 AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
@@ -39,7 +38,6 @@ AllCarried = Mapping[str, Carried]
 FAILURES = Declared("N K", "s", low=0.0, high=math.inf)
 """Times after which devices fail."""
 
-_NOTHING: Mapping[str, Carried] = {}
 _Gains = tuple[Array, Array]
 _Derived = tuple[Array, Array, Array, Array]
 """Clocks, powers, blocks that fit the memories, and devices whose power grows with the cube of the clock."""
@@ -69,10 +67,11 @@ class MovingSystem:
         self.processes = active_processes(scenario)
         # The leading processes that never move are applied once, when an episode begins.
         self._still = 0
-        while self._still < len(self.processes) and not self.processes[self._still].moves:
+        while self._still < len(self.processes) and not self.processes[self._still].defines("advance"):
             self._still += 1
-        self._moving = self.processes[self._still :]
-        self._advancing = tuple(p for p in self._moving if p.moves)
+        moving = self.processes[self._still :]
+        self._applied_later = tuple(p for p in moving if p.defines("apply"))
+        self._advancing = tuple(p for p in moving if p.defines("advance"))
         base = scenario.dynamics.time_base
         # Processes that receive T_ref instead of the delay.
         self._steady = {
@@ -83,15 +82,22 @@ class MovingSystem:
         shipped = PROCESSES.shipped()
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
-        self._limiting = tuple(p for p in self.processes if p.defines("limits") or p.defines("limits_under"))
         # Only in NumPy: checking tensors would mean waiting for the device.
         self.checked = {p.name for p in self.processes if p.name not in shipped and backend is NUMPY}
-        self.comes_and_goes = any(p.sends_away for p in self.processes)
+        # A process of one's own may do anything.
+        self.comes_and_goes = (
+            self.may_lack_room
+            or reach_of(scenario) is not None
+            or any(p.leaves_clusters_short for p in self.processes)
+        )
         self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
-        self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes, self.checked)
-        self.streams = _streams(self.processes)
+        # One per process, and one for each part that draws inside a round.
+        parts = [
+            f"{p.name}/{part}" for part in ("interrupt", "known") for p in self.processes if p.defines(part)
+        ]
+        self.streams = (*(p.name for p in self.processes), *parts)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
         self._first = backend.array(np.zeros(num_envs, dtype=np.int64))
@@ -117,14 +123,14 @@ class MovingSystem:
 
     def _start(self, system: System, rows: Rows, seeds: Mapping[str, Array]) -> None:
         fresh: dict[str, Carried] = {}
-        # Moving processes are applied here too, for the last processes, which read what the others have made.
+        # Moving processes are applied here too, for those that read what all others have made.
         moved = system
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
-            fresh[process.name] = process.begin(moved if process.last else system, u)
+            fresh[process.name] = process.begin(moved if process.after == EVERY_OTHER else system, u)
             running, checked = None if rows.all else self.carried[process.name], process.name in self.checked
             require_begun(process, fresh[process.name], len(rows), running, numbers=checked)
-            if place < self._still or self.processes[-1].last:
+            if place < self._still or self.processes[-1].after == EVERY_OTHER:
                 moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
                 system = moved
@@ -218,22 +224,13 @@ class MovingSystem:
             known_d2d_gain=known[1],
             full_speed=system.full_speed,
             cubic_power=cubic,
-            processes=self._shown(carried) if self._seen else _NOTHING,
+            processes=self._sight.shown(carried) if self._sight.showing else {},
         )
 
     @property
     def path_gains(self) -> Array:
         """True gains of all links before the next round without small-scale fading (E, links)."""
         return self._see(self._base, self._at_rest, self.carried)[2].link_gain
-
-    def _shown(self, carried: AllCarried) -> AllCarried:
-        """Arrays that may be known before the round, from the processes that show any."""
-        return {
-            name: {key: array for key, array in carried[name].items() if key not in hidden}
-            if hidden
-            else carried[name]
-            for name, hidden in self._seen
-        }
 
     def _applied(self, process: Process, system: System, carried: Carried) -> System:
         """The system with one more process applied."""
@@ -247,18 +244,14 @@ class MovingSystem:
         """Gains of uplinks and pairs, the known ones, the system, and what follows from it in a round."""
         clock, power, caps, cubic = rest
         system = base
-        for process in self._moving:
+        for process in self._applied_later:
             system = self._applied(process, system, carried[process.name])
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
-        for process in self._limiting:
-            limits = process.limits_under(system, carried[process.name])
-            if process.name in self.checked:
-                method = "limits_under" if process.defines("limits_under") else "limits"
-                limits = own_result(process, method, limits, Limits, system, stretch=True)
-            system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
-            system, caps = _without_memory(system, caps)
+            # Devices that are away offer no memory.
+            memory = where(system.present, system.memory_bytes, 0.0)
+            system, caps = system._replace(memory_bytes=memory), where(system.present, caps, 0)
         gains = split_links(system.link_gain, system.small_scale, self._devices)
         known: tuple[Array | None, Array | None] = (None, None)
         if system.known_gain is not None:
@@ -270,18 +263,9 @@ class MovingSystem:
         return gains, known, system, (clock, power, caps, cubic)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
-        """State that schedulers receive: the state itself where everything is known and shown.
-
-        Memory and presence are always the true ones, because plans are decoded against them.
-
-        Args:
-            truth: The system before a round (E, ...).
-            carried: Arrays that the processes carry in that round.
-        """
+        """State that schedulers receive; see :meth:`collapipe_env.simulator.sight.Sight.estimate`."""
         return self._sight.estimate(
-            truth,
-            carried,
-            lambda process: self._extra(process, "estimate", process.estimate_numbers, truth),
+            truth, carried, lambda process: self._extra(process, "known", process.known_numbers, truth)
         )
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
@@ -370,14 +354,6 @@ class MovingSystem:
         self._rest(self._base)
 
 
-def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
-    """Names of the random streams: one per process, and one for each part that draws inside a round."""
-    names = [p.name for p in processes]
-    for part in ("interrupt", "estimate"):
-        names += [f"{p.name}/{part}" for p in processes if p.defines(part)]
-    return tuple(names)
-
-
 POWER_FIELDS = ("speed", "flops_per_cycle", "switched_capacitance", "active_power", "full_speed")
 """Fields of a system that determine compute power, in the order of the formula's arguments."""
 
@@ -388,55 +364,3 @@ def _clock(system: System) -> Array:
 
 def _power(system: System) -> Array:
     return compute_power(*(getattr(system, name) for name in POWER_FIELDS))
-
-
-def _without_memory(system: System, caps: Array) -> tuple[System, Array]:
-    """The system without memory on devices that are away, and its caps, 0 for these devices."""
-    memory = where(system.present, system.memory_bytes, 0.0)
-    return system._replace(memory_bytes=memory), where(system.present, caps, 0)
-
-
-def staying(present: Array, left: Array, order: Array, caps: Array, blocks: int) -> Array:
-    """Devices that stay (R, N, K): those that do not leave, and as many others as the encoder needs.
-
-    Args:
-        present: Devices that are present before any leaves (R, N, K), bool.
-        left: Present devices that do not leave (R, N, K), bool.
-        order: Leaving devices with the smallest numbers are kept first (R, N, K), >= 0.
-        caps: Blocks that fit the memory of each device (R, N, K), int.
-        blocks: Encoder depth ``L``.
-    """
-    xp = namespace(left)
-    if xp is np and order.dtype == np.float64:
-        stays = np.empty_like(left)
-        staying_rows(present, left, order, caps, blocks, stays)
-        return stays
-    caps = xp.where(present, caps, xp.zeros_like(caps))
-    place = xp.where(left, -1.0, order)
-    index = xp.arange(order.shape[-1], device=getattr(order, "device", None))
-    tied = (place[..., None, :] == place[..., None]) & (index < index[:, None])
-    before = (place[..., None, :] < place[..., None]) | tied
-    room: Array = xp.sum(xp.where(before, caps[..., None, :], 0), axis=-1)
-    return left | (present & (room < blocks))
-
-
-def _limited(system: System, caps: Array, limits: Limits, costs: WorkloadCosts) -> tuple[System, Array]:
-    """The system under the limits of a process, and the blocks that fit its memories.
-
-    Args:
-        system: The system without them.
-        caps: Blocks that fit its memories (R, N, K).
-        costs: Priced workload, for the memory that a block needs.
-    """
-    xp = namespace(system.speed)
-    if limits.memory_bytes is not None:
-        system = system._replace(memory_bytes=xp.minimum(system.memory_bytes, limits.memory_bytes))
-        caps = memory_caps(costs, system.memory_bytes)
-    if limits.present is not None:
-        left = system.present & limits.present
-        if limits.stay_order is not None:
-            left = staying(system.present, left, limits.stay_order, caps, costs.blocks)
-        system = system._replace(present=left)
-    if limits.clock is not None:
-        system = system._replace(speed=xp.minimum(system.speed, limits.clock * system.full_speed))
-    return system, caps

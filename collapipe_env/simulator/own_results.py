@@ -25,22 +25,19 @@ T = TypeVar("T")
 _FINITE = Declared("", high=LARGEST_NUMBER)
 
 
-def own_result(
-    process: Process, method: str, found: Any, kind: type[T], like: Any, *, stretch: bool = False
-) -> T:
+def own_result(process: Process, method: str, found: Any, kind: type[T], like: Any) -> T:
     """Return the result of a method with whole arrays of the declared shapes, types and ranges.
 
     Args:
         found: What it returned, in NumPy arrays.
         kind: The record that it should be.
         like: The record that it was given; the result may be this one with other arrays.
-        stretch: Whether single numbers, and arrays that broadcast to the shape, are accepted.
 
     Raises:
         ScenarioError: Names the process, the method, the array at fault and what is expected.
     """
     before = like if isinstance(like, kind) else None
-    sound: T = _record(_at(process, method), found, kind, sizes_of(like), before, stretch=stretch)
+    sound: T = _record(_at(process, method), found, kind, sizes_of(like), before)
     return sound
 
 
@@ -117,19 +114,6 @@ def require_advanced(process: Process, found: Carried, before: Carried) -> None:
             values.setflags(write=False)
 
 
-def require_realistic(process: Process, found: Carried, carried: Carried) -> None:
-    """Refuse a result of `realistic` with other arrays than the process carries, or without those shown.
-
-    Args:
-        carried: What it was given.
-    """
-    at = _at(process, "realistic")
-    _require_same(at, "", found, carried, some=True)
-    for seen in process.shown:
-        if seen.carried not in found:
-            raise _wrong(at, repr(seen.carried), None, "an array that is observed")
-
-
 def _record(
     at: str, found: Any, kind: Any, sizes: Sizes, before: Any = None, *, stretch: bool = False
 ) -> Any:
@@ -200,14 +184,13 @@ def _array(at: str, name: str, values: Any, is_: Declared, sizes: Sizes, *, stre
     return np.ascontiguousarray(array)
 
 
-def _require_same(at: str, name: str, new: Any, old: Any, *, some: bool = False) -> None:
+def _require_same(at: str, name: str, new: Any, old: Any) -> None:
     """Refuse other names, shapes and types than those before, and numbers that are not finite.
 
     Args:
         name: Name of the arrays; empty for what a method returned itself.
         new: An array, or a dictionary of them, nested or not.
         old: The same before.
-        some: Whether names may be left out.
     """
     if not isinstance(old, Mapping):
         if _shape(new) is None or _shape(new) != _shape(old) or getattr(new, "dtype", None) != old.dtype:
@@ -216,7 +199,7 @@ def _require_same(at: str, name: str, new: Any, old: Any, *, some: bool = False)
     if not isinstance(new, Mapping):
         expected = "a dictionary of arrays by name"
         raise _wrong(at, name, new, expected) if name else _not_returned(at, new, expected)
-    for key in new if some else {**old, **new}:
+    for key in {**old, **new}:
         _require_same(at, f"{name}[{key!r}]" if name else repr(key), new.get(key), old.get(key))
     return None
 

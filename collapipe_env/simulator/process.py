@@ -10,35 +10,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeAlias
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.ground.records import SMALLEST, Declared
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.round import Interruption, Price, RoundCosts
+from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
 
+EVERY_OTHER = ("*",)
+"""Value of ``after`` for a process that reads the results of all others."""
 
-class Limits(NamedTuple):
-    """Caps that hold before a plan is decoded, whatever other processes do; ``None`` for no cap."""
 
-    memory_bytes: Annotated[Array | None, Declared("N K", "byte", low=0.0)] = None
-    """Largest memory that a device offers."""
-    present: Annotated[Array | None, Declared("N K", kind="truth")] = None
-    """False where a device is away."""
-    clock: Annotated[Array | None, Declared("N K", low=SMALLEST, high=1.0)] = None
-    """Largest share of its full speed that a device may use."""
-    stay_order: Annotated[Array | None, Declared("N K")] = None
-    """Order in which leaving devices stay until the encoder fits, smallest numbers first, where too few
-    devices of a cluster would remain to hold it; ``None`` where all of them leave."""
+def ranged(default: float | None, meaning: str, unit: str, low: float, high: float) -> Any:
+    """Declare a number among the fields of a process, for :func:`require_ranges`.
+
+    Args:
+        default: Its default; ``None`` where something else gives the number.
+        unit: Its unit, ``"1"`` for a pure number.
+        low: Least number.
+        high: Greatest number.
+    """
+    return field(default=default, metadata={"meaning": meaning, "unit": unit, "range": (low, high)})
+
+
+def require_ranges(spec: Any) -> None:
+    """Refuse numbers that are out of the ranges with which a process's fields were declared.
+
+    Raises:
+        ValueError: Names the field, its value and its range.
+    """
+    for declared in fields(spec):
+        value, (low, high) = getattr(spec, declared.name), declared.metadata.get("range", (None, None))
+        if low is None or value is None or low <= value <= high:
+            continue
+        unit = "" if declared.metadata["unit"] == "1" else f" {declared.metadata['unit']}"
+        raise ValueError(f"{declared.name} is {value:g}{unit}: give {low:g} to {high:g}{unit}")
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,7 @@ class Observed:
         high: Carried number that the feature shows as 1; larger ones are clipped to it.
         description: Meaning of the carried array.
         realistic: Whether schedulers also see it under ``visibility: realistic``.
+        resolution: Step of the numbers that schedulers then receive; 0 for the carried numbers themselves.
     """
 
     carried: str
@@ -63,6 +78,7 @@ class Observed:
     high: float
     description: str
     realistic: bool = True
+    resolution: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.high > self.low and math.isfinite(self.high - self.low)):
@@ -75,19 +91,21 @@ class Observed:
 class Process:
     """Base class of processes. Every part has a default, so a process defines only what it needs.
 
+    What a plan costs beyond the physics is a function in :data:`collapipe_env.simulator.costs.PRICES`, under
+    the name of its process.
+
     Class attributes:
         name: Its name, in the registry and in scenarios.
-        after: Processes that are advanced and applied before it, where they are on.
-        last: Whether it acts after all processes that are not ``last``, because it reads their results.
-        gains: Carried arrays of link gains. Schedulers do not receive them where known gains differ from the
-            true ones.
-        hides_gains: Whether it sets the known gains, :attr:`System.known_gain`.
+        after: Processes that are advanced and applied before it, where they are on; :data:`EVERY_OTHER` for
+            all. Its :meth:`begin` then gets the system under all of them.
         endogenous: Whether plans drive it, as they drive heat; False for a process that moves by
             itself. It chooses the seconds that :meth:`advance` receives.
-        leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
-            Such a cluster then sits out; without this flag the step is refused.
+        leaves_clusters_short: Whether it may leave too few devices of a cluster to hold the encoder. Such a
+            cluster then sits out; without this flag the step is refused.
         hidden: Carried arrays that nobody knows before the round, such as the time of a failure. Schedulers
             never receive them, whatever the visibility.
+        told: Carried arrays that schedulers also receive under ``visibility: realistic``, beside those that
+            are ``observed`` and ``realistic``.
         Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
             has none.
 
@@ -96,9 +114,10 @@ class Process:
         factors: Number of uniform numbers whose product each of them is; see
             :meth:`collapipe_env.ground.backends.base.Backend.uniform`.
         interrupt_numbers: Uniform numbers of :meth:`interrupt`.
-        estimate_numbers: Uniform numbers of :meth:`estimate`.
+        known_numbers: Uniform numbers of :meth:`known`.
         observed: Its arrays in the observation. If there are any, ``state.processes[name]`` holds all of its
-            carried arrays.
+            carried arrays that are not ``hidden``.
+        recovery: Terms on which clusters recover from its :meth:`failures`; ``None`` where it has none.
 
     Args:
         spec: The process's own fields, an object of ``Spec``.
@@ -106,19 +125,18 @@ class Process:
 
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
-    last: ClassVar[bool] = False
-    gains: ClassVar[tuple[str, ...]] = ()
-    hides_gains: ClassVar[bool] = False
     endogenous: ClassVar[bool] = True
     leaves_clusters_short: ClassVar[bool] = False
     hidden: ClassVar[tuple[str, ...]] = ()
+    told: ClassVar[tuple[str, ...]] = ()
     Spec: ClassVar[type[Any] | None] = None
 
     numbers: int = 0
     factors: int = 1
     interrupt_numbers: int = 0
-    estimate_numbers: int = 0
+    known_numbers: int = 0
     observed: tuple[Observed, ...] = ()
+    recovery: RecoveryTerms | None = None
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
         self.scenario: Scenario = scenario
@@ -144,27 +162,6 @@ class Process:
             By field name, the condition for an effect: ``"it is used only with area: open"``.
         """
         return {}
-
-    @property
-    def moves(self) -> bool:
-        """Whether it changes during an episode; :meth:`advance` is called only if it does."""
-        return type(self).advance is not Process.advance
-
-    @property
-    def sends_away(self) -> bool:
-        """Whether its limits may send devices away, whose queues then stay constant.
-
-        The default is True if the process has limits at all. Return False if its limits never send devices
-        away: rounds then skip the search for absent devices.
-        """
-        return self.defines("limits") or self.defines("limits_under")
-
-    @property
-    def shown(self) -> tuple[Observed, ...]:
-        """The observed arrays that schedulers see under the scenario's visibility."""
-        if self.scenario.dynamics.visibility == "full":
-            return self.observed
-        return tuple(seen for seen in self.observed if seen.realistic)
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start episodes.
@@ -202,33 +199,14 @@ class Process:
     def apply(self, system: System, carried: Carried) -> System:  # noqa: ARG002 - the interface
         """Return the system changed by the process: ``system._replace(...)``.
 
+        A cap is a minimum taken here: of ``speed`` and a share of ``full_speed``, or of ``memory_bytes`` and
+        some bytes. A device is away where ``present`` is False.
+
         Args:
             system: The system after the layout and the processes before this one (R, ...).
             carried: Arrays of the round.
         """
         return system
-
-    def limits(self, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
-        """Caps on memory, presence and clock that hold before a plan is decoded."""
-        return Limits()
-
-    def limits_under(self, system: System, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
-        """Caps that depend on the round's system; by default those of :meth:`limits`.
-
-        Args:
-            system: The system after all processes and the limits of those before this one (R, ...).
-            carried: Arrays of the round.
-        """
-        return self.limits(carried)
-
-    def price(self, state: SystemState, plan: Allocation) -> Price:
-        """Price of a plan beyond the physics, from information known before the round.
-
-        Args:
-            state: The system before the round (R, ...).
-            plan: The plan (R, ...).
-        """
-        raise NotImplementedError
 
     def interrupt(self, carried: Carried, plan: Allocation, times: RoundCosts, u: Array) -> Interruption:
         """Events inside the round.
@@ -252,12 +230,7 @@ class Process:
         """
         raise NotImplementedError
 
-    @property
-    def recovery(self) -> RecoveryTerms | None:
-        """Terms on which clusters recover from its failures; ``None`` where it has none."""
-        return None
-
-    def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
+    def known(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
         """Estimate that schedulers and the observation receive instead of the truth.
 
         Memory and presence keep their true values whatever it says: plans are decoded against them.
@@ -265,19 +238,9 @@ class Process:
         Args:
             carried: Arrays of the round.
             truth: The system before the round (R, ...).
-            u: Uniform numbers (R, estimate_numbers), float64.
+            u: Uniform numbers (R, known_numbers), float64.
         """
         raise NotImplementedError
-
-    def realistic(self, carried: Carried) -> Carried:
-        """Carried arrays that schedulers receive under ``visibility: realistic``.
-
-        By default these are the ``observed`` arrays marked ``realistic``, unchanged.
-
-        Args:
-            carried: Arrays of the round.
-        """
-        return {seen.carried: carried[seen.carried] for seen in self.observed if seen.realistic}
 
     def check(self, carried: Carried) -> None:
         """Refuse carried arrays from a file if the process cannot have produced them.
@@ -289,5 +252,12 @@ class Process:
         """
 
     def defines(self, part: str) -> bool:
-        """Whether the class defines a part: ``limits``, ``limits_under``, ``price``, ``interrupt``, ..."""
+        """Whether the class defines a part: ``advance``, ``apply``, ``interrupt``, ..."""
         return getattr(type(self), part) is not getattr(Process, part)
+
+    @property
+    def shown(self) -> tuple[Observed, ...]:
+        """The observed arrays that schedulers see under the scenario's visibility."""
+        if self.scenario.dynamics.visibility == "full":
+            return self.observed
+        return tuple(seen for seen in self.observed if seen.realistic)

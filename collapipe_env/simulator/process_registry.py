@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, TypeVar
 
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.process_names import PROCESSES as PROCESSES
-from collapipe_env.simulator.process import Observed, Process
+from collapipe_env.simulator.process import EVERY_OTHER, Observed, Process
 
-_CALLED = (
-    *("begin", "advance", "apply", "limits", "limits_under"),
-    *("price", "interrupt", "failures", "estimate"),
-)
+_CALLED = (*("begin", "advance", "apply", "known", "interrupt", "failures"),)
 """Methods that are called with positional arguments."""
 
 
-_COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "estimate_numbers": 0}
+_COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "known_numbers": 0}
 """Attributes that are whole numbers, and their least values."""
 
 
@@ -112,7 +110,7 @@ def register_process(process: Kind) -> Kind:
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:
-    """The active processes of a scenario, each after those in its ``after``, with ``last`` ones at the end.
+    """The active processes of a scenario, each after those in its ``after``.
 
     Raises:
         ScenarioError: If processes wait for each other in a cycle.
@@ -127,12 +125,17 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
         _check_attributes(waiting[name], scenario)
     ordered: list[Process] = []
     while waiting:
-        closing = all(process.last for process in waiting.values())
-        free = ((n, p) for n, p in waiting.items() if closing or not p.last)
-        ready = next((n for n, p in free if not waiting.keys() & set(p.after)), None)
+        ready = next((name for name, p in waiting.items() if not _awaited(p, waiting)), None)
         if ready is None:
             raise ScenarioError(
                 f"the processes {', '.join(waiting)} wait for each other: take a name out of one's `after`"
             )
         ordered.append(waiting.pop(ready))
     return tuple(ordered)
+
+
+def _awaited(process: Process, waiting: Mapping[str, Process]) -> set[str]:
+    """Names of the waiting processes that have to act before one of them."""
+    if process.after == EVERY_OTHER:
+        return {name for name, other in waiting.items() if other.after != EVERY_OTHER}
+    return waiting.keys() & set(process.after)

@@ -141,15 +141,6 @@ _SAT_OUT = tuple((name, is_) for name, is_ in declarations(RoundCosts).items() i
 """Arrays with neutral numbers; read here, because fused functions cannot read annotations."""
 
 
-class Price(NamedTuple):
-    """Price of a plan beyond the physics of a round."""
-
-    cluster_delay: Annotated[Array, Declared("N", "s")]
-    """Added to ``T_n``."""
-    energy: Annotated[Array, Declared("N K+1", "J")]
-    """Added to the energy of each node."""
-
-
 class Interruption(NamedTuple):
     """Events inside a round, after the decision."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from collapipe_env.ground.arrays import Array
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.own_results import own_result, require_realistic
+from collapipe_env.simulator.own_results import own_result
 from collapipe_env.simulator.process import Carried, Process
 from collapipe_env.simulator.state import EstimatedState, SystemState
 
@@ -19,13 +19,26 @@ class Sight:
         scenario: The scenario, which sets the visibility of processes.
         processes: The active processes.
         checked: Names of those whose results are checked.
+
+    Attributes:
+        showing: Processes with arrays that schedulers may see.
     """
 
     def __init__(self, scenario: Scenario, processes: tuple[Process, ...], checked: Collection[str]) -> None:
         self._checked = checked
         self._realistic = scenario.dynamics.visibility == "realistic"
-        self._showing = tuple(p for p in processes if p.observed)
-        self._estimating = tuple(p for p in processes if p.defines("estimate"))
+        self.showing = tuple(p for p in processes if p.observed)
+        self._estimating = tuple(p for p in processes if p.defines("known"))
+
+    def shown(self, carried: Mapping[str, Carried]) -> Mapping[str, Carried]:
+        """Arrays that may be known before the round, from the processes that show any."""
+        found = {}
+        for process in self.showing:
+            own = dict(carried[process.name])
+            for name in process.hidden:
+                own.pop(name, None)
+            found[process.name] = own
+        return found
 
     def estimate(
         self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
@@ -37,18 +50,18 @@ class Sight:
         Args:
             truth: The system before a round (E, ...).
             carried: Arrays that the processes carry in that round.
-            numbers: Returns uniform numbers for a process's estimate (E, estimate_numbers).
+            numbers: Returns uniform numbers for a process's estimate (E, known_numbers).
         """
-        blurred = truth.known_uplink_gain is not None
-        if not (self._estimating or self._realistic or blurred):
+        if not (self._estimating or self._realistic or truth.known_uplink_gain is not None):
             return truth
         state: SystemState = EstimatedState.of(truth)
-        if self._realistic or blurred:
-            state = replace(state, processes=self._shown(carried, blurred=blurred))
+        if self._realistic:
+            told = {p.name: _told(p, carried[p.name]) for p in self.showing}
+            state = replace(state, processes={name: arrays for name, arrays in told.items() if arrays})
         for process in self._estimating:
-            found = process.estimate(carried[process.name], state, numbers(process))
+            found = process.known(carried[process.name], state, numbers(process))
             if process.name in self._checked:
-                found = own_result(process, "estimate", found, SystemState, state)
+                found = own_result(process, "known", found, SystemState, state)
             state = found
         return replace(
             EstimatedState.of(state),
@@ -57,23 +70,13 @@ class Sight:
             present=truth.present,
         )
 
-    def _shown(self, carried: Mapping[str, Carried], *, blurred: bool) -> Mapping[str, Carried]:
-        """Arrays of processes that schedulers receive.
 
-        Args:
-            blurred: Whether known gains differ from the true ones; no other array may then reveal the truth.
-        """
-        found = {}
-        for process in self._showing:
-            own = carried[process.name]
-            if self._realistic:
-                own = process.realistic(own)
-                if process.name in self._checked:
-                    require_realistic(process, own, carried[process.name])
-            if process.hidden:
-                own = {name: values for name, values in own.items() if name not in process.hidden}
-            if blurred and process.gains:
-                own = {name: values for name, values in own.items() if name not in process.gains}
-            if own:
-                found[process.name] = own
-        return found
+def _told(process: Process, carried: Carried) -> Carried:
+    """Carried arrays that schedulers receive under ``visibility: realistic``."""
+    found = {name: carried[name] for name in process.told if name in carried}
+    for seen in process.shown:
+        values = carried[seen.carried]
+        if seen.resolution:
+            values = namespace(values).round(values / seen.resolution) * seen.resolution
+        found[seen.carried] = values
+    return found

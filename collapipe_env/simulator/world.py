@@ -29,10 +29,9 @@ from collapipe_env.simulator.idle_fields import warn_of_idle_fields
 from collapipe_env.simulator.learner import Arrivals, Learner, LearningReport, QuickLearner, RoundOutcome
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.moving_system import MovingSystem
-from collapipe_env.simulator.own_results import own_result
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, server_round
-from collapipe_env.simulator.round import Interruption, Price, RoundCosts, Terms, with_terms
+from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
 from collapipe_env.simulator.round_events import as_left, events_of, moments_after
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.world_states import WorldStates
@@ -79,8 +78,8 @@ class World(WorldStates):
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
         # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.
         self._schedules = opens(scenario, "schedule")
-        self._pricing = tuple(process for process in self.system.processes if process.defines("price"))
-        self._price = self._priced if self._schedules else backend.fuse(self._priced)
+        cost = partial(round_costs, p)
+        self._price = cost if self._schedules else backend.fuse(cost)
         self._events = events_of(p, self.system, backend)
         nodes = (E, scenario.clusters, scenario.max_devices + 1)
         zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
@@ -189,17 +188,6 @@ class World(WorldStates):
         self.system.carried, self.state, self.seen = carried, following, seen
         return record, worth
 
-    def _priced(self, state: SystemState, allocation: Allocation) -> RoundCosts:
-        """Costs of a round, with the prices of processes."""
-        costs = round_costs(self.parameters, state, allocation)
-        for process in self._pricing:
-            price = process.price(state, allocation)
-            if process.name in self.system.checked:
-                price = own_result(process, "price", price, Price, state)
-            own = Terms({process.name: price.cluster_delay}, energy=price.energy)
-            costs = with_terms(costs, self.parameters, state, [own])
-        return costs
-
     def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts:
         """Costs of a round with the events inside it."""
         terms = Terms(delay=found.cluster_delay, energy=found.energy)
@@ -286,7 +274,7 @@ class World(WorldStates):
             saved.check(self.parameters)
             array, plan = self.backend.array, saved.allocation
             state = saved.state.map(partial(array, keep=True))
-            costs, interruption = self._priced(state, plan.map(array)), saved.interruption
+            costs, interruption = round_costs(self.parameters, state, plan.map(array)), saved.interruption
             if interruption is not None:
                 # Records of failures stay on the host.
                 on_device = mapped(interruption._replace(failed=None), array)

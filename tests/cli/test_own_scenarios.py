@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from collapipe_env import Process, register_process
-from collapipe_env.dynamics import Limits
 from collapipe_env.scenario import load_scenario
 
 
@@ -42,9 +41,8 @@ class Rain(Process):
     Spec = Fields
     endogenous = False
 
-    def limits(self, carried):
-        devices = (1, self.scenario.clusters, self.scenario.max_devices)
-        return Limits(clock=np.full(devices, {factor} * self.spec.clock))
+    def apply(self, system, carried):
+        return system._replace(speed={factor} * self.spec.clock * system.speed)
 
 
 wet = {{"base": "small", "dynamics": {{"processes": {{"rain": {{}}}}}}}}
@@ -221,12 +219,12 @@ def test_what_would_end_the_program_is_one_clear_line(folder, capsys, body, mess
 
 def test_failures_of_a_process_are_one_clear_line(folder, capsys):
     text = (folder / "rain.py").read_text()
-    before = "Limits(clock=np.full(devices, 1.0 * self.spec.clock))"
+    before = "system._replace(speed=1.0 * self.spec.clock * system.speed)"
     assert before in text
     (folder / "rain.py").write_text(text.replace(before, "3"))
     assert evaluated("rain.py:wet") == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert re.search("^error: .*limits of the process 'rain' returned int: return Limits", line)
+    assert re.search("^error: .*apply of the process 'rain' returned int: return system", line)
     assert not (folder / "runs" / "evaluate-wet" / "results.json").exists()
     # The check of a scenario plays a round, too.
     assert main(["scenario", "check", "rain.py:wet"]) == 2

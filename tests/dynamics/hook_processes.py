@@ -8,13 +8,11 @@ import numpy as np
 from collapipe_env.dynamics import (
     PROCESSES,
     Interruption,
-    Limits,
     Observed,
-    Price,
     Process,
     register_process,
 )
-from collapipe_env.ground.arrays import namespace
+from collapipe_env.ground.arrays import at_most, namespace
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Idle(Process):
 
 
 class Slowing(Idle):
-    """Applies: halves speeds; limits nothing."""
+    """Applies: halves speeds."""
 
     name = "slowing"
 
@@ -46,48 +44,35 @@ class Slowing(Idle):
 
 
 class Absence(Idle):
-    """Limits: the first device of every cluster is away, the others offer at most so much memory."""
+    """Applies: the first device of every cluster is away, the others offer at most so much memory."""
 
     name = "absence"
 
-    def limits(self, carried):
-        xp = namespace(carried["count"])
-        K = self.scenario.max_devices
-        rows = carried["count"].shape[0]
-        shape = (rows, self.scenario.clusters, K)
-        away = xp.broadcast_to(xp.arange(K, device=carried["count"].device) > 0, shape)
-        most = xp.full(shape, self.spec.size, dtype=carried["count"].dtype, device=carried["count"].device)
-        return Limits(memory_bytes=most, present=away)
+    def apply(self, system, carried):
+        xp = namespace(system.speed)
+        here = xp.arange(system.present.shape[-1], device=carried["count"].device) > 0
+        memory = at_most(system.memory_bytes, self.spec.size)
+        return system._replace(present=system.present & here, memory_bytes=memory)
 
 
 class Capped(Idle):
-    """Limits: clocks are at most so much of the full clock."""
+    """Applies: clocks are at most so much of the full clock."""
 
     name = "capped"
 
-    def limits(self, carried):
-        return Limits(clock=self.spec.size)
+    def apply(self, system, carried):
+        capped = self.spec.size * system.full_speed
+        return system._replace(speed=namespace(capped).minimum(system.speed, capped))
 
 
 class Bounded(Idle):
-    """Limits under the system: a device offers at most so many bytes for each FLOP/s that it has now."""
+    """Applies: a device offers at most so many bytes for each FLOP/s that it has now."""
 
     name = "bounded"
 
-    def limits_under(self, system, carried):
-        return Limits(memory_bytes=self.spec.size * system.speed)
-
-
-class Toll(Idle):
-    """Price: every used device costs a second and a joule of its cluster, and of itself."""
-
-    name = "toll"
-
-    def price(self, state, plan):
-        xp = namespace(state.backlog)
-        used = xp.astype(plan.blocks > 0, state.backlog.dtype) * self.spec.size
-        cu = xp.zeros_like(used[..., :1])
-        return Price(xp.sum(used, axis=-1), xp.concat((cu, used), axis=-1))
+    def apply(self, system, carried):
+        most = self.spec.size * system.speed
+        return system._replace(memory_bytes=namespace(most).minimum(system.memory_bytes, most))
 
 
 class Outage(Idle):
@@ -117,15 +102,15 @@ class Spill(Outage):
 
 
 class Guess(Idle):
-    """Estimates: schedulers see uplink gains that are off by a factor."""
+    """Known: schedulers see uplink gains that are off by a factor."""
 
     name = "guess"
 
     def __init__(self, scenario, spec):
         super().__init__(scenario, spec)
-        self.estimate_numbers = scenario.clusters
+        self.known_numbers = scenario.clusters
 
-    def estimate(self, carried, truth, u):
+    def known(self, carried, truth, u):
         xp = namespace(truth.uplink_gain)
         factor = xp.astype(1.0 + self.spec.size * u, truth.loss.dtype)
         return replace(truth, uplink_gain=truth.uplink_gain * factor)
@@ -141,7 +126,7 @@ class Shown(Idle):
         self.observed = (Observed("count", (), "s", 0.0, 1000.0, "seconds so far"),)
 
 
-ALL = (Idle, Slowing, Absence, Capped, Bounded, Toll, Outage, Spill, Guess, Shown)
+ALL = (Idle, Slowing, Absence, Capped, Bounded, Outage, Spill, Guess, Shown)
 
 
 def scenario_with(process, size=0.0, base="small", **dynamics):

@@ -53,7 +53,8 @@ def permuted_pair(scenario, num_envs=2, seed=3):
     )
     for name, hidden in hidden_arrays(scenario):
         carried[name] = {**carried[name], hidden: carried[name][hidden][::-1] * 0.5 + 1.0}
-    other = replace(other, processes={name: carried[name] for name in truth.processes})
+    told = {name: {key: carried[name][key] for key in arrays} for name, arrays in truth.processes.items()}
+    other = replace(other, processes=told)
     seen = [world.system.estimate(one, c) for one, c in ((truth, world.system.carried), (other, carried))]
     return env, seen
 

@@ -10,7 +10,7 @@ import pytest
 from hook_processes import Idle, actions_of, scenario_with
 from state_ways_support import assert_same
 
-from collapipe_env.dynamics import PROCESSES, Interruption, Limits, Observed, Price, register_process
+from collapipe_env.dynamics import PROCESSES, Interruption, Observed, register_process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import namespace
@@ -51,37 +51,17 @@ class SpoiledApply(Spoiled):
         return self.spoil("apply", system)
 
 
-class SpoiledLimits(Spoiled):
-    part = "limits"
-
-    def limits(self, carried):  # noqa: ARG002
-        return self.spoil("limits", Limits())
-
-
 class SpoiledEstimate(Spoiled):
-    part = "estimate"
+    part = "known"
 
-    def estimate(self, carried, truth, u):  # noqa: ARG002
-        return self.spoil("estimate", replace(truth, speed=1.5 * truth.speed))
+    def known(self, carried, truth, u):  # noqa: ARG002
+        return self.spoil("known", replace(truth, speed=1.5 * truth.speed))
 
 
 class SpoiledSight(Spoiled):
-    part = "realistic"
-
     def __init__(self, scenario, spec):
         super().__init__(scenario, spec)
         self.observed = (Observed("count", (), "s", 0.0, 1e3, "seconds"),)
-
-    def realistic(self, carried):
-        return self.spoil("realistic", dict(carried))
-
-
-class SpoiledPrice(Spoiled):
-    part = "price"
-
-    def price(self, state, plan):  # noqa: ARG002
-        xp = namespace(state.backlog)
-        return self.spoil("price", Price(xp.zeros_like(state.backlog[..., 0]), xp.zeros_like(state.backlog)))
 
 
 class SpoiledInterrupt(Spoiled):
@@ -114,8 +94,6 @@ def played():
         registered.append(register_process(process))
         scenario = scenario_with(process)
         scenario["cluster"] = {"clusters": N, "devices": K}
-        if kind is SpoiledSight:
-            scenario["dynamics"]["visibility"] = "realistic"
         env = CollaPipeVectorEnv(E, scenario, "surrogate")
         env.reset(seed=4)
         actions = actions_of(env, 2)
@@ -166,16 +144,6 @@ WRONG = [
         r"'speed' as <U\d+ \(2, 3, 4\): expected",
     ),
     (SpoiledApply, lambda s: s._replace(present=1.0 * s.present), "'present' as float64 .* expected truth"),
-    (SpoiledLimits, lambda _: None, r"limits .* returned NoneType: return Limits\(\.\.\.\)"),
-    (SpoiledLimits, lambda _: Limits(clock="half"), "limits .* returned 'clock' as str: expected numbers"),
-    (SpoiledLimits, lambda _: Limits(clock=np.ones((N, K + 1))), r"'clock' as float64 \(3, 5\): expected"),
-    (
-        SpoiledLimits,
-        lambda _: Limits(clock=-0.5),
-        r"returned -0.5 in 'clock' at .*: return numbers from 1e-100 to 1",
-    ),
-    (SpoiledLimits, lambda _: Limits(present=np.ones((E, N, K))), "'present' as float64 .* expected truth"),
-    (SpoiledLimits, lambda _: Limits(stay_order=np.full((E, N, K), NAN)), "returned nan in 'stay_order'"),
     (SpoiledApply, lambda s: s._replace(speed=np.ma.masked_array(s.speed, True)), "as MaskedArray: expected"),
     (SpoiledApply, lambda s: s._replace(speed=1e200 * s.speed), "in 'speed' at .*from 1e-100 to"),
     (
@@ -186,37 +154,17 @@ WRONG = [
     (
         SpoiledEstimate,
         lambda _: None,
-        "estimate .* returned NoneType: return the SystemState that",
+        "known .* returned NoneType: return the SystemState that",
     ),
     (
         SpoiledEstimate,
         lambda t: replace(t, speed=t.speed[:1, :1, :1]),
         r"'speed' as float64 \(1, 1, 1\): exp",
     ),
-    (SpoiledEstimate, lambda t: replace(t, budget="much"), "estimate .* 'budget' as str: expected numbers"),
+    (SpoiledEstimate, lambda t: replace(t, budget="much"), "known .* 'budget' as str: expected numbers"),
     (SpoiledEstimate, lambda t: replace(t, processes=None), "'processes' as nothing: expected a dictionary"),
     (SpoiledEstimate, lambda t: replace(t, absence=t.backlog), "'absence' as float64 .*nothing, as before"),
-    (SpoiledSight, lambda _: None, "realistic .* returned NoneType: return a dictionary"),
-    (SpoiledSight, lambda _: {}, "'count' as nothing: expected an array that is observed"),
-    (SpoiledSight, lambda c: {"cnt": c["count"]}, "'cnt' as .*: expected nothing"),
-    (SpoiledSight, lambda c: {"count": c["count"] + NAN}, "returned nan in 'count'"),
     (SpoiledInterrupt, lambda i: i._replace(failed=5), "'failed' as int: expected None"),
-    (SpoiledPrice, lambda _: (1.0, 2.0), r"price .* returned tuple: return Price\(\.\.\.\)"),
-    (
-        SpoiledPrice,
-        lambda p: p._replace(cluster_delay=p.cluster_delay - 1.0),
-        r"returned -1.0 in 'cluster_delay' at \[0, 0\]: return numbers from 0 to",
-    ),
-    (
-        SpoiledPrice,
-        lambda p: p._replace(energy=p.energy[..., 1:]),
-        r"as float64 \(2, 3, 4\): expected numbers",
-    ),
-    (
-        SpoiledPrice,
-        lambda p: p._replace(energy=p.energy * NAN),
-        r"returned nan in 'energy' at .*finite numbers \[J\]",
-    ),
     (SpoiledInterrupt, lambda _: 3, r"interrupt .* returned int: return Interruption\(\.\.\.\)"),
     (
         SpoiledInterrupt,
@@ -244,18 +192,15 @@ def test_a_wrong_result_is_one_clear_error_and_changes_nothing(played, kind, res
     assert env.state is before
 
 
-RIGHT = [
-    (kind, lambda right: right) for kind in (SpoiledApply, SpoiledPrice, SpoiledInterrupt, SpoiledFailures)
-]
-RIGHT += [(SpoiledLimits, lambda _: Limits(clock=0.5, memory_bytes=np.full((N, 1), 1e12)))]
+RIGHT = [(kind, lambda right: right) for kind in (SpoiledApply, SpoiledInterrupt, SpoiledFailures)]
 RIGHT += [
     (SpoiledApply, lambda s, kind=kind: s._replace(speed=s.speed.astype(kind)))
     for kind in (">f8", "f4", "longdouble")
 ]
-RIGHT += [(SpoiledEstimate, lambda right: right), (SpoiledSight, lambda right: right)]
+RIGHT += [(SpoiledEstimate, lambda right: right)]
 RIGHT += [(SpoiledInterrupt, lambda i: i._replace(energy=i.energy.astype("f4")))]
 # Harvested power makes a round cheaper, though never cheaper than nothing.
-RIGHT += [(SpoiledPrice, lambda p: p._replace(energy=p.energy - 1e9))]
+RIGHT += [(SpoiledInterrupt, lambda i: i._replace(energy=i.energy - 1e9))]
 
 
 @pytest.mark.parametrize(("kind", "result"), RIGHT)
@@ -274,15 +219,7 @@ def test_failures_without_terms_of_recovery_are_refused(played):
         played(Alone, lambda right: right)
 
 
-def test_what_is_stretched_and_of_other_types_is_played_as_if_it_were_whole(played):
-    away = np.zeros((E, N, K), dtype=bool)
-    order = np.arange(float(K))
-    whole = Limits(present=away, stay_order=np.broadcast_to(order, away.shape) + 0.0)
-    expected = played(SpoiledLimits, lambda _: whole)[0].state.present
-    for given in (order, order.reshape(1, 1, K), order.astype(int)):
-        env, _, error = played(SpoiledLimits, lambda _, given=given: Limits(present=away, stay_order=given))
-        assert error is None
-        np.testing.assert_array_equal(env.state.present, expected)
+def test_numbers_of_other_types_are_played(played):
     halved = played(SpoiledApply, lambda s: s._replace(speed=(0.5 * s.speed).astype(">f8")))[0]
     as_ever = played(SpoiledApply, lambda s: s._replace(speed=0.5 * s.speed))[0]
     np.testing.assert_array_equal(halved.state.speed, as_ever.state.speed)

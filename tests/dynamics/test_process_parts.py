@@ -14,7 +14,6 @@ from hook_processes import (
     Shown,
     Slowing,
     Spill,
-    Toll,
     actions_of,
     registered,
     scenario_with,
@@ -78,7 +77,7 @@ def test_apply():
             env.step(actions_of(plain, 1)[0])
 
 
-def test_limits_hold_before_decoding():
+def test_caps_hold_before_decoding():
     own, plain = pair(Absence, MEMORY)
     c = system_parameters(own.scenario).costs
     offered = np.minimum(plain.state.memory_bytes, MEMORY)
@@ -104,7 +103,7 @@ def test_a_cap_on_clocks_is_one_on_full_clocks_which_load_slows_down_too(cap, le
             env.step(action)
 
 
-def test_limits_under_the_system_read_what_other_processes_made_of_it():
+def test_a_cap_reads_what_other_processes_made_of_the_system():
     """A process of one's own comes after load: half the speed, half the memory."""
     bytes_each = 0.06
     scenario = scenario_with(Bounded, bytes_each, load_levels=[0.5])
@@ -117,22 +116,6 @@ def test_limits_under_the_system_read_what_other_processes_made_of_it():
         assert (own.state.memory_bytes < plain.state.memory_bytes).any()
         for env in (own, plain):
             env.step(action)
-
-
-def test_price():
-    own, plain = pair(Toll, 2.0)
-    for action in actions_of(own, 3):
-        own.step(action)
-        plain.step(action)
-        with_toll, without = own.last_round.costs, plain.last_round.costs
-        used = 2.0 * (own.last_round.allocation.blocks > 0)
-        late = without.cluster_delay + used.sum(axis=-1)
-        np.testing.assert_allclose(with_toll.cluster_delay, late, rtol=1e-13)
-        np.testing.assert_allclose(with_toll.delay, late.max(axis=-1) + without.broadcast, rtol=1e-13)
-        energy = without.energy.copy()
-        energy[..., 1:] += used
-        np.testing.assert_allclose(with_toll.energy, energy, rtol=1e-13)
-        np.testing.assert_allclose(with_toll.energy_ratio, energy / own.state.budget, rtol=1e-13)
 
 
 @pytest.mark.parametrize(("bound", "share"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
@@ -244,7 +227,7 @@ def test_apply_may_take_devices_away_and_change_their_power():
         np.testing.assert_allclose(own.state.compute_power, 2.0 * plain.state.compute_power)
 
 
-@pytest.mark.parametrize("part", ["advance", "estimate", "begin"])
+@pytest.mark.parametrize("part", ["advance", "known", "begin"])
 def test_a_process_that_raises_leaves_everything_as_it_was(part):
     class Faulty(Guess):
         name = "faulty"

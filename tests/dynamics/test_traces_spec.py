@@ -54,10 +54,10 @@ FAULTS = [
     ({"profile": "bus", "mode": "rsrp"}, r"mode is 'rsrp', but the profile bus holds rate: leave mode out"),
     ({"checksum": "00"}, r"the source trace-like has no files: leave checksum out"),
     ({"split": "validation"}, r"traces.split: got 'validation', but the input should be"),
-    ({"antenna_gain_db": 100}, r"antenna_gain_db is 100: give -30 to 60 dBi"),
+    ({"antenna_gain_db": 100}, r"antenna_gain_db is 100 dBi: give -30 to 60 dBi"),
     ({"efficiency": 1.5}, r"efficiency is 1.5: give 0.01 to 1"),
-    ({"resource_blocks": 0}, r"resource_blocks is 0: give 1 to 10000 blocks"),
-    ({"row_s": -1}, r"row_s is -1: give 0 to 3600 s"),
+    ({"resource_blocks": 0}, r"resource_blocks is 0 blocks: give 1 to 10000 blocks"),
+    ({"row_s": -1}, r"row_s is -1 s: give 0 to 3600 s"),
     ({"delimiter": ";;"}, r"delimiter is ';;': give one character"),
     ({"colunm": "x"}, r"there is no field 'colunm' here; did you mean 'column'"),
     (

@@ -415,7 +415,7 @@ class Deaf(Process):
     def begin(self, system, u):  # noqa: ARG002
         return {"seen": u.sum(axis=-1)}
 
-    def estimate(self, carried, truth, u):  # noqa: ARG002
+    def known(self, carried, truth, u):  # noqa: ARG002
         return dataclasses.replace(truth, uplink_gain=self.spec.share * truth.uplink_gain)
 
 

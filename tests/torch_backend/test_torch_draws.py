@@ -80,7 +80,7 @@ def course(process, backend, rounds):
     carried = process.begin(system, drawn(0))
     for t in range(1, rounds + 1):
         yield process.apply(system, carried), carried
-        if process.moves:
+        if process.defines("advance"):
             carried = process.advance(carried, None, None, drawn(t), None)
 
 

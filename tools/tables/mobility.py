@@ -42,7 +42,7 @@ def gains_db(shadowing_db: float) -> FloatArray:
                 u = NUMPY.uniform(own, np.full(LAYOUTS, t), process.numbers)
                 if t == 0:
                     carried[process.name] = process.begin(now, u)
-                elif process.moves:
+                elif process.defines("advance"):
                     seconds = np.full(LAYOUTS, ROUND_S)
                     before = carried[process.name]
                     # Mobility depends on time alone, not on states or costs.
@@ -85,9 +85,9 @@ def departures() -> str:
             carried = process.begin(system, u)
         else:
             carried = process.advance(before, None, None, u, seconds)  # type: ignore[arg-type]
-            left = process.limits(before).present & ~process.limits(carried).present
+            left = (before["leaves_s"] > 0.0) & (carried["leaves_s"] == 0.0)
             gone, said = gone + left.sum(), said + (left & (before["leaves_s"] < ROUND_S)).sum()
-        away.append(1.0 - process.limits(carried).present.mean())
+        away.append((carried["leaves_s"] == 0.0).mean())
     lost = gone / (LAGS[-1] * seeds.size * scenario.clusters * scenario.max_devices)
     row = [f"{np.mean(away):.1%}", f"{lost:.1%}", f"{said / gone:.0%}"]
     head = ("devices away", f"devices that leave in {ROUND_S:g} s", "of those, announced")
