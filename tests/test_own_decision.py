@@ -10,7 +10,7 @@ from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.evaluation.episode import pack_allocations, unpack_allocations
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.ground.records import Declared
-from collapipe_env.physics.allocation import Allocation, own_arrays, said, stack_allocations
+from collapipe_env.physics.allocation import Allocation, own_arrays, stack_allocations
 from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -37,7 +37,7 @@ ROW = Decision(
             "N",
             lambda _: f"share of the round that the control unit sleeps: -1 for 0, 1 for {LONGEST:g}",
             lambda _: 0,
-            lambda _, plan: 2.0 * np.asarray(said(plan, "cu_sleep", FIELDS["cu_sleep"])) / LONGEST - 1.0,
+            lambda _, plan: 2.0 * np.asarray(plan.said("cu_sleep", FIELDS["cu_sleep"])) / LONGEST - 1.0,
         ),
     ),
     decode=lambda _, entries: {"cu_sleep": 0.5 * LONGEST * (entries["cu_sleep"].clip(-1.0, 1.0) + 1.0)},

@@ -125,9 +125,13 @@ class Allocation(Record):
         """Value of a field, its own or one of :attr:`others`; ``None`` where the plan leaves it out."""
         return self.others.get(name, self.__dict__.get(name))
 
-    def said(self, name: str) -> Array:
-        """Value of an own field that has a neutral number, which stands where the plan leaves it out."""
-        value, declared = self.given(name), declarations(Allocation)[name]
+    def said(self, name: str, declared: Declared | None = None) -> Array:
+        """Value of a field, or its neutral number where the plan leaves it out.
+
+        Args:
+            declared: The field as its decision declares it, where it is one of :attr:`others`.
+        """
+        value, declared = self.given(name), declared or declarations(Allocation)[name]
         like = self.device_power if declared.axes == "N K" else self.micro_batches
         return np.full(np.shape(like), declared.neutral) if value is None else value
 

@@ -71,7 +71,7 @@ def part(tree, place):
         ("mdp/simulator/learner/progress", lambda progress: progress - 10, "learner/progress holds -"),
         ("mdp/simulator/last_round/state/speed", lambda speed: speed * 0, "last_round/state/speed holds 0"),
         ("mdp/sums/total_delay", lambda total: total * np.nan, "total_delay holds nan"),
-        ("mdp/ended", lambda _: {5: np.zeros(1)}, "mdp/ended/rounds is missing"),
+        ("mdp/ended", lambda _: {5: np.zeros(1)}, "mdp/ended/5 is unknown"),
         ("version", 99, "version = 99, this environment 4"),
         ("mdp", ..., "mdp is missing"),
         ("mdp/extra", 1, "mdp/extra is unknown"),

@@ -22,7 +22,7 @@ def test_proxy_sizes_and_default():
     ("bad", "message"),
     [
         ({"learning_rat": 1.0}, "learning_rat"),
-        ({"proxy": {"width": 30, "heads": 4}}, "not a multiple of heads 4"),
+        ({"proxy": {"width": 30, "heads": 4}}, "heads = 4 does not divide width = 30"),
         ({"learning_rate": 0.0}, "greater than 0"),
         ({"partition": "skewed"}, "dirichlet"),
         ({"evaluate_every": True}, "valid integer"),
