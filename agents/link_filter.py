@@ -18,10 +18,11 @@ from collapipe_env.dynamics.channel_knowledge import ChannelKnowledgeSpec
 from collapipe_env.dynamics.mobility import MobilitySpec
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.errors import SchedulerError
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import MOBILITY, joined_links, split_links
+from collapipe_env.simulator.system import MOBILITY, joined_links
 
 LEAST_GAIN = 1e-90
 """Smallest gain before a logarithm; smaller gains are raised to it."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.participation import players
 from collapipe_env.simulator.decision import Decision, Part, plan_fields, stays_neutral
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
@@ -16,7 +15,7 @@ from collapipe_env.simulator.state import Parameters, SystemState, able_clusters
 
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:  # noqa: ARG001
-    return np.asarray(2.0 * players(plan) - 1.0, dtype=np.float64)
+    return np.asarray(2.0 * plan.plays - 1.0, dtype=np.float64)
 
 
 def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001

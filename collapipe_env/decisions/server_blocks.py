@@ -16,7 +16,6 @@ from collapipe_env.physics.allocation import (
     Allocation,
 )
 from collapipe_env.physics.memory import fits
-from collapipe_env.physics.participation import players
 from collapipe_env.physics.server import most_server_blocks, server_memory
 from collapipe_env.simulator.decision import Decision, Part, plan_fields, spread
 from collapipe_env.simulator.refusal import SLACK, place_name, refuse
@@ -25,7 +24,7 @@ from collapipe_env.simulator.state import Parameters, SystemState
 
 def _kept(plan: Allocation) -> Array:
     """Blocks of the server (..., N), 0 for clusters that sit out."""
-    return np.where(players(plan), plan.server.server_blocks, 0)
+    return np.where(plan.plays, plan.server.server_blocks, 0)
 
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:

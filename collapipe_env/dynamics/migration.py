@@ -17,7 +17,6 @@ from collapipe_env.physics import energy, radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.general_costs import seconds_per_bit
@@ -147,7 +146,7 @@ def change_of_plan(parameters: Parameters, state: SystemState, allocation: Alloc
     after = holders_of(allocation, parameters.costs.blocks)
     if allocation.participates is None:
         return _handed_over(previous["holders"], state.present, after, rules.moves)
-    plays = players(allocation)
+    plays = allocation.plays
     # A cluster that sits out keeps the plan that it had.
     after = namespace(after).where(plays[..., None, None], after, previous["holders"])
     return _of_players(_handed_over(previous["holders"], state.present, after, rules.moves), plays)
@@ -181,7 +180,7 @@ def phase_times(
     """
     p, rules, power = parameters, parameters.migration, allocation.node_power
     assert rules is not None
-    on_air = where(players(allocation)[..., None], power, 0.0)
+    on_air = where(allocation.plays[..., None], power, 0.0)
     arrays = (on_air, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
     if power.ndim == 3 and all(type(a) is np.ndarray and len(a) == len(power) for a in arrays):
         law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)

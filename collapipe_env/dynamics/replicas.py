@@ -5,7 +5,6 @@ from __future__ import annotations
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics import energy
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
-from collapipe_env.physics.participation import players, real_steps
 from collapipe_env.physics.replication import (
     NO_REPLICAS,
     hosts_with_room,
@@ -39,7 +38,7 @@ def replica_terms(
     hosts = hosts_with_room(replica_hosts(costs.graph, kind), held, costs.memory, state.memory_bytes)
     each = seconds_per_bit(parameters, state, allocation.node_power, costs.interference)
     times = replica_times(hosts, blocks * terms.block_bits, each)
-    steps = real_steps(allocation, parameters.costs.local_steps)
+    steps = allocation.real_steps(parameters.costs.local_steps)
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
@@ -66,4 +65,4 @@ def kinds_of(parameters: Parameters, allocation: Allocation) -> Array:
     kind = none + terms.kind
     schedule, sequential = allocation.schedules.schedule, allocation.server.server_mode == SEQUENTIAL
     stopped = (schedule == ASYNC) | (schedule == INTERLEAVED) | sequential[..., None]
-    return xp.where(players(allocation) & ~stopped, kind, none)
+    return xp.where(allocation.plays & ~stopped, kind, none)

@@ -15,7 +15,7 @@ from collapipe_env.envs.observers import make_observer
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.rewards import Reward, make_reward
 from collapipe_env.feasibility import warn_if_infeasible
-from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace, total
+from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.state_trees import Tree, require_alike, require_within
@@ -304,7 +304,7 @@ class BatchMDP:
             granted = xp.where(state.round_index > 0, sums["total_delay"] / period, played)
         each = sums.get("total_granted", granted[:, None, None])
         used = xp.max(budgets_used(sums["total_energy_ratio"], each), axis=(-2, -1))
-        held = total(state.backlog)
+        held = state.backlog.sum(axis=(-2, -1))
         if "total_server_ratio" in sums:
             used = xp.maximum(used, sums["total_server_ratio"] / granted)
             held = held + state.server_backlog

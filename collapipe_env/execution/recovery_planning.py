@@ -18,7 +18,6 @@ from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recovery import Message, RecoveryTerms
 from collapipe_env.simulator.failed_records import NOBODY, unscathed
 from collapipe_env.simulator.failed_rounds import Failures
@@ -155,9 +154,7 @@ class RecoveryPlanner:
         else:
             left = len(self._arrived) if reset else self._script.local_steps - credited
             nothing = np.zeros_like(after.relay)
-            own = on_host(
-                whole_steps(self._costs.allocation[rounds.rows], self._parameters.costs.local_steps)
-            )
+            own = on_host(self._costs.allocation[rounds.rows].whole_steps(self._parameters.costs.local_steps))
             steps = own.copy()
             steps[self._at] = left
             after = replace(

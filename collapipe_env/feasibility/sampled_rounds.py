@@ -10,13 +10,14 @@ from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
 from collapipe_env.ground.arrays import FloatArray, WordArray
 from collapipe_env.ground.backends import NUMPY
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.process import Process
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System, link_path_gains, split_links
+from collapipe_env.simulator.system import System, link_path_gains
 
 SEED = 20250919
 """Seed of the sample; the environments' own streams are never touched."""

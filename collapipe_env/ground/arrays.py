@@ -65,14 +65,6 @@ def from_host(values: npt.NDArray[Any], like: Array) -> Array:
     return xp.asarray(values, dtype=like.dtype, device=array_api_compat.device(like))
 
 
-def total(values: Array) -> Array:
-    """Sum over the last two axes."""
-    # The method is quicker than NumPy's function, whose checks take longer than the sum of a small array.
-    if type(values) is np.ndarray:
-        return values.sum(axis=(-2, -1))
-    return namespace(values).sum(values, axis=(-2, -1))
-
-
 def log1p(x: Array) -> Array:
     """``log(1 + x)`` of an array; compiled loops have their own version for numbers."""
     return namespace(x).log1p(x)

@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
-from collapipe_env.ground.arrays import FloatArray
+from functools import lru_cache
+
+import numpy as np
+
+from collapipe_env.ground.arrays import Array, Constant, FloatArray, namespace
 from collapipe_env.ground.compiled import compiled
+
+
+def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int, int]) -> tuple[Array, Array]:
+    """Gains of uplinks (R, N) and of pairs of nodes (R, N, K+1, K+1), symmetric, with a diagonal of zeros.
+
+    Args:
+        link_gain: Large-scale gains of all links (R, links).
+        small_scale: Small-scale gains, by which they are multiplied; ``None`` for 1.
+        devices: ``(N, K)``.
+    """
+    N, K = devices
+    rows, nodes = len(link_gain), K + 1
+    if type(link_gain) is np.ndarray:
+        uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
+        link_matrices(link_gain, np.ones_like(link_gain) if small_scale is None else small_scale, uplink, d2d)
+        return uplink, d2d
+    xp = namespace(link_gain)
+    if small_scale is not None:
+        link_gain = link_gain * small_scale
+    pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))
+    # One more gain, of zero, for the diagonals.
+    padded = xp.concat((pairs, xp.zeros_like(pairs[..., :1])), axis=-1)
+    places = _pair_places(nodes).like(link_gain, xp.int64)
+    matrices = xp.reshape(xp.take(padded, places, axis=-1), (rows, N, nodes, nodes))
+    return xp.asarray(link_gain[:, :N], copy=True), matrices
 
 
 @compiled
@@ -31,3 +60,12 @@ def link_matrices(
                 for j in range(i + 1, nodes):
                     gain[i, j] = gain[j, i] = link_gain[e, link] * small_scale[e, link]
                     link += 1
+
+
+@lru_cache(maxsize=16)
+def _pair_places(nodes: int) -> Constant:
+    """Place of each pair of nodes in a row of pairs, flattened ((K+1)^2,); the diagonal's is past the end."""
+    first, second = np.triu_indices(nodes, 1)
+    index = np.full((nodes, nodes), len(first))
+    index[first, second] = index[second, first] = np.arange(len(first))
+    return Constant(index.ravel())

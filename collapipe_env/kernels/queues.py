@@ -6,7 +6,7 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, at_least, namespace, total
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, at_least, namespace
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
 
@@ -34,7 +34,8 @@ def queue_round(
     following = moved_backlog(backlog, energy_ratio, each, plays)
     devices = xp.where(present, following[..., 1:], backlog[..., 1:])
     following = xp.concat((following[..., :1], devices), axis=-1)
-    return following, total(at_least(energy_ratio - each, 0.0)), total(following)
+    above = at_least(energy_ratio - each, 0.0)
+    return following, above.sum(axis=(-2, -1)), following.sum(axis=(-2, -1))
 
 
 @compiled

@@ -156,6 +156,33 @@ class Allocation(Record):
         return self.stage is None and self.schedule is None and self.server_mode is None
 
     @property
+    def plays(self) -> Array:
+        """Clusters that take part (..., N), bool."""
+        given = self.participates
+        return self.micro_batches > 0 if given is None else given != 0
+
+    def whole_steps(self, own: int) -> Array:
+        """Local steps ``H_n`` of the clusters (..., N), int.
+
+        Args:
+            own: ``H`` of the workload, for clusters whose steps the plan leaves to it.
+        """
+        given = self.local_steps
+        if given is None:
+            return 0 * self.micro_batches + own
+        return namespace(given).where(given < 0, own, given)
+
+    def taken_steps(self, own: int, *, decided: bool) -> Array | None:
+        """The same where schedulers decide about them or the plan gives them; ``None`` elsewhere."""
+        return self.whole_steps(own) if decided or self.local_steps is not None else None
+
+    def real_steps(self, own: int) -> Array:
+        """Local steps as real numbers; see :meth:`whole_steps`."""
+        if self.local_steps is None:
+            return 0.0 * self.bandwidth + own
+        return namespace(self.bandwidth).astype(self.whole_steps(own), self.bandwidth.dtype)
+
+    @property
     def groups(self) -> Groups:
         """Slot and share of samples of each device."""
         if self.is_grouped:

@@ -1,4 +1,4 @@
-"""Participation and local steps as decisions, and the delay of the round that follows from them ([X]).
+"""The delay of a round that follows from participation and local steps ([X]).
 
 A cluster that sits out takes no time and no energy, sends nothing and learns nothing; the others' round is as
 if it were not there, except for the base station's broadcast, which it hears. A round in which nobody takes
@@ -8,43 +8,6 @@ part lasts ``T_ref``, and a cluster that cannot hold the encoder counts ``T_ref`
 from __future__ import annotations
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
-from collapipe_env.physics.allocation import Allocation
-
-
-def players(allocation: Allocation) -> Array:
-    """Clusters that take part (..., N), bool; all where a plan leaves this open."""
-    given = allocation.participates
-    return allocation.micro_batches > 0 if given is None else given != 0
-
-
-def whole_steps(allocation: Allocation, own: int) -> Array:
-    """Local steps ``H_n`` of the clusters (..., N), int.
-
-    Args:
-        own: ``H`` of the workload, for clusters whose steps the plan leaves to it.
-    """
-    given = allocation.local_steps
-    if given is None:
-        return 0 * allocation.micro_batches + own
-    return namespace(given).where(given < 0, own, given)
-
-
-def taken_steps(allocation: Allocation, own: int, *, decided: bool) -> Array | None:
-    """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them.
-
-    Args:
-        own: ``H`` of the workload.
-        decided: Whether the scenario leaves local steps to schedulers.
-    """
-    return whole_steps(allocation, own) if decided or allocation.local_steps is not None else None
-
-
-def real_steps(allocation: Allocation, own: int) -> Array:
-    """Local steps as real numbers; arguments as for :func:`whole_steps`."""
-    if allocation.local_steps is None:
-        return 0.0 * allocation.bandwidth + own
-    xp = namespace(allocation.bandwidth)
-    return xp.astype(whole_steps(allocation, own), allocation.bandwidth.dtype)
 
 
 def waiting_steps(steps: Array, local_step: Array) -> Array:

@@ -6,7 +6,7 @@ an allowance ``a`` in budgets: 1 where budgets are per round [S], ``T / T_ref`` 
 
 from __future__ import annotations
 
-from collapipe_env.ground.arrays import Array, at_least, namespace, total
+from collapipe_env.ground.arrays import Array, at_least, namespace
 
 
 def allowance(delay_s: Array, period_s: float | None) -> Array:
@@ -16,7 +16,8 @@ def allowance(delay_s: Array, period_s: float | None) -> Array:
         delay_s: Round delay ``T`` (...) [s].
         period_s: Period of a budget [s], > 0; ``None`` where a budget is per round.
     """
-    granted: Array = namespace(delay_s).ones_like(delay_s) if period_s is None else delay_s / period_s
+    # 1 even of an infinite delay.
+    granted: Array = delay_s**0 if period_s is None else delay_s / period_s
     return granted
 
 
@@ -86,7 +87,7 @@ def lyapunov(backlog: Array, absence: Array | None = None) -> Array:
         backlog: ``z`` (..., N, K+1).
         absence: ``y`` (..., N); ``None`` where all clusters must take part.
     """
-    of_energy: Array = 0.5 * total(backlog * backlog)
+    of_energy: Array = 0.5 * (backlog * backlog).sum(axis=(-2, -1))
     if absence is None:
         return of_energy
     return of_energy + 0.5 * namespace(absence).sum(absence * absence, axis=-1)
@@ -122,7 +123,8 @@ def drift_plus_penalty(
         drift = lyapunov(moved_backlog(backlog, energy_ratio, each, plays)) - lyapunov(backlog)
         return tradeoff_v * delay_s + drift
     xp, used = namespace(energy_ratio), energy_ratio - (each - 1.0)
-    return tradeoff_v * delay_s + total(backlog * xp.where(plays[..., None], used, xp.ones_like(used)))
+    weights = backlog * xp.where(plays[..., None], used, xp.ones_like(used))
+    return tradeoff_v * delay_s + weights.sum(axis=(-2, -1))
 
 
 def queue_drift(backlog: Array, energy_ratio: Array, granted: Array = 1.0, *, exact: bool = True) -> Array:

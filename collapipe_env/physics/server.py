@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
-from collapipe_env.physics.participation import players, real_steps
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD, WorkloadCosts
 
 
@@ -91,7 +90,7 @@ def passes_flops(
 
 def _of_players(allocation: Allocation, values: Array) -> Array:
     """Numbers of clusters (..., N), 0 for those that sit the round out."""
-    return namespace(values).where(players(allocation), values, namespace(values).zeros_like(values))
+    return namespace(values).where(allocation.plays, values, namespace(values).zeros_like(values))
 
 
 def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocation) -> Array:
@@ -102,7 +101,7 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
     if not allocation.is_split:
         return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
     kept = namespace(allocation.bandwidth).astype(allocation.server.server_blocks, allocation.bandwidth.dtype)
-    steps = real_steps(allocation, costs.local_steps)
+    steps = allocation.real_steps(costs.local_steps)
     each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops, steps)
     return _of_players(allocation, kept * each)
 
@@ -129,7 +128,7 @@ def server_energy(
     downlink, broadcast, delay = seconds
     xp = namespace(plan.bandwidth)
     real = plan.bandwidth.dtype
-    steps = real_steps(plan, costs.local_steps)
+    steps = plan.real_steps(costs.local_steps)
     passes = steps * xp.astype(plan.micro_batches, real)
     gradients = _of_players(plan, plan.bandwidth * passes * downlink)
     sending = xp.sum(gradients, axis=-1) + broadcast

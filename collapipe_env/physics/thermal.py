@@ -16,7 +16,6 @@ from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time, radio_power
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.participation import real_steps
 from collapipe_env.physics.recomputation import recomputation_terms
 
 IPA_RISE = 2.0
@@ -120,7 +119,7 @@ def computing_seconds(parameters: Parameters, allocation: Allocation, speed: Arr
     samples = (costs.batch_size / micro_batches)[..., None]
     maths = stage_time(samples, blocks, costs.block_forward_flops, speed)
     work = allocation.of_share(maths) + cycles_time(blocks, extra.block_cycles, clock)
-    steps = real_steps(allocation, costs.local_steps)
+    steps = allocation.real_steps(costs.local_steps)
     ratio = recomputation_terms(parameters, allocation).backward_over_forward
     updates = cycles_time(blocks, extra.update_cycles, clock)
     return compute_time((steps * micro_batches)[..., None], work, ratio) + steps[..., None] * updates

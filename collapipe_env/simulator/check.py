@@ -8,7 +8,6 @@ from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.records import declarations
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import device_memory, fits
-from collapipe_env.physics.participation import players
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
@@ -41,7 +40,7 @@ def check_allocation(parameters: Parameters, state: SystemState, allocation: All
     for row in rows:
         row.check(parameters, allocation, slack)
     # The blocks and the share of a cluster that sits out are not read.
-    plays = players(allocation)
+    plays = allocation.plays
     blocks, expected = allocation.blocks, f"non-negative counts summing to L = {L}"
     expected += ", with the server's blocks" if allocation.is_split else ""
     # Each count on its own, too: the sum of huge counts may wrap around to L.

@@ -16,7 +16,6 @@ from collapipe_env.ground.real_numbers import REAL_KINDS, real_numbers
 from collapipe_env.kernels.decode import DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
-from collapipe_env.physics.participation import players
 from collapipe_env.simulator.action_parts import ActionPart, require_parts
 from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
 from collapipe_env.simulator.expressible import ActionBox
@@ -348,7 +347,7 @@ class ActionCodec(ActionBox):
         # A range of one power has no span, and its logarithms are all zero.
         powers = 2.0 * np.log(power / self.power_min_w) / (span or 1.0) - 1.0
         extra = np.maximum(np.asarray(allocation.bandwidth) - self.bandwidth_floor, 0.0)
-        extra = np.where(players(allocation), extra, 0.0)
+        extra = np.where(allocation.plays, extra, 0.0)
         largest = extra.max(axis=-1, keepdims=True)
         scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
         columns = [segments, powers, middle[..., None], scores[..., None]]

@@ -19,7 +19,6 @@ from collapipe_env.kernels.plain_round import plain_round
 from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, ROUND, PlainPlan, System
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
-from collapipe_env.physics.participation import players, taken_steps, whole_steps
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
 from collapipe_env.simulator.round import RoundCosts, Terms, with_terms
@@ -125,15 +124,15 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
     rows = (*rounds, *clusters, *nodes, *devices)
     named: dict[str, Any] = dict(zip(_ROWS, rows, strict=True))
     times, extra = {name: named.pop(name) for name in _CHAIN}, parameters.overheads
+    own_steps = parameters.costs.local_steps
     times |= {"hop_latency": extra.latency_s, "edge_latency": extra.edge_latency_s}
     named |= {
         "elements": _filled(PipelineElements, times),
         "allocation": plan,
         "budget_period_s": parameters.budget_period_s,
         "idle_round_s": parameters.idle_round_s,
-        "local_steps": taken_steps(
-            plan, parameters.costs.local_steps, decided=bool(parameters.local_steps_choices)
-        ),
+        "local_steps": plan.taken_steps(own_steps, decided=bool(parameters.local_steps_choices)),
+        "plays": plan.plays,
         "server_budget_j": parameters.server.budget_j,
     }
     return _filled(RoundCosts, named)
@@ -171,6 +170,6 @@ def _opened(parameters: Parameters, state: SystemState, plan: Allocation) -> Flo
     if plan.recompute is not None:
         own = parameters.costs.training_memory.recompute
         other = (plan.recompute >= 0) & ((plan.recompute > 0) != own)
-    steps = whole_steps(plan, parameters.costs.local_steps)
-    absent = np.where(players(plan), -1.0, absent_delay(parameters, state, plan))
+    steps = plan.whole_steps(parameters.costs.local_steps)
+    absent = np.where(plan.plays, -1.0, absent_delay(parameters, state, plan))
     return loop_array(np.stack((other, steps, absent)), np.float64)

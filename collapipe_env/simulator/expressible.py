@@ -9,7 +9,6 @@ import numpy as np
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.participation import players
 from collapipe_env.simulator.decision import rows_of
 from collapipe_env.simulator.refusal import SLACK, refuse_outside
 from collapipe_env.simulator.state import Parameters
@@ -72,7 +71,7 @@ class ActionBox:
         allocation = allocation.map(lambda array: np.reshape(array, (-1, *np.shape(array)[lead:])))
         _check_opened(self, allocation)
         sums = np.sum(allocation.blocks, axis=-1) + np.asarray(allocation.server.server_blocks)
-        plays = players(allocation)
+        plays = allocation.plays
         if np.any(np.asarray(allocation.blocks) < 0) or np.any(plays & (sums != self.blocks)):
             raise AllocationError(
                 f"blocks of a cluster sum to {np.unique(sums).tolist()}, expected non-negative counts "

@@ -21,11 +21,6 @@ from collapipe_env.physics.elements import (
 )
 from collapipe_env.physics.links import PlanGraph, plan_graph
 from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.participation import (
-    players,
-    real_steps,
-    taken_steps,
-)
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.traffic import Traffic, plan_traffic
@@ -56,7 +51,7 @@ def general_round_costs(
     """Evaluate one round; arguments as for :func:`collapipe_env.simulator.costs.round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
     costs, state = parameters.costs, running_state(state, allocation)
-    steps = real_steps(allocation, costs.local_steps)
+    steps = allocation.real_steps(costs.local_steps)
     device_steps = steps[..., None]
     graph = plan_graph(allocation)
     links = _links(parameters, state, allocation, graph, interference_w)
@@ -163,11 +158,12 @@ def general_round_costs(
         memory=device_memory(device_blocks, in_flight, state_bytes, terms.activation_bytes, working),
         survival=survival,
         interference=links.interference,
+        plays=allocation.plays,
         elements=elements,
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
         idle_round_s=parameters.idle_round_s,
-        local_steps=taken_steps(allocation, costs.local_steps, decided=bool(parameters.local_steps_choices)),
+        local_steps=allocation.taken_steps(costs.local_steps, decided=bool(parameters.local_steps_choices)),
         server_budget_j=parameters.server.budget_j,
     )
     if allocation.participates is None:
@@ -190,7 +186,7 @@ def _links(
     interference_w: Array | None,
 ) -> _Links:
     p, share, cu_power, gain = parameters, allocation.bandwidth, allocation.cu_power, state.uplink_gain
-    power, plays = allocation.node_power, players(allocation)
+    power, plays = allocation.node_power, allocation.plays
     xp = namespace(share)
     share = xp.where(plays, share, xp.ones_like(share))  # an unread share may be zero
     if interference_w is None:

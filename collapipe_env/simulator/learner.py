@@ -162,18 +162,19 @@ class LearningReport:
     metrics: Mapping[str, Annotated[FloatArray, ANY_NUMBER]] = field(default_factory=dict)
     """All metrics of the task by name; empty if the learner has none."""
 
-    def __post_init__(self) -> None:
-        """Refuse names of metrics that tables cannot show.
 
-        Raises:
-            ScenarioError: If one is no text, or holds a line break or a control character.
-        """
-        for name in self.metrics:
-            if not isinstance(name, str) or not fits_a_line(name):
-                raise ScenarioError(
-                    f"metric {shown(name)} of the learner or task: name it by one line of text, without "
-                    "control characters"
-                )
+def require_metric_names(report: LearningReport) -> None:
+    """Refuse names of metrics that tables cannot show.
+
+    Raises:
+        ScenarioError: If one is no text, or holds a line break or a control character.
+    """
+    for name in report.metrics:
+        if not isinstance(name, str) or not fits_a_line(name):
+            raise ScenarioError(
+                f"metric {shown(name)} of the learner or task: name it by one line of text, without "
+                "control characters"
+            )
 
 
 class Learner(Protocol):

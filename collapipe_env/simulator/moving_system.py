@@ -12,6 +12,7 @@ from collapipe_env.ground.arrays import Array, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
 from collapipe_env.ground.records import Declared, mapped, record_of, sizes_of
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
@@ -29,7 +30,7 @@ from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System, laid_out, reach_of, split_links
+from collapipe_env.simulator.system import System, laid_out, reach_of
 
 AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
@@ -263,7 +264,9 @@ class MovingSystem:
         return gains, known, system, (clock, power, caps, cubic)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
-        """State that schedulers receive; see :meth:`collapipe_env.simulator.sight.Sight.estimate`."""
+        """State that schedulers receive: the state itself where everything is known and shown."""
+        if truth.known_uplink_gain is None and not self._sight.changes:
+            return truth
         return self._sight.estimate(
             truth, carried, lambda process: self._extra(process, "known", process.known_numbers, truth)
         )

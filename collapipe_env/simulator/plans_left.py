@@ -14,7 +14,6 @@ import numpy as np
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation, Groups
 from collapipe_env.physics.moves import block_holders
-from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recovery import (
     RecoveryTerms,
     Transfer,
@@ -99,7 +98,7 @@ class PlansLeft:
         self.plan = costs.allocation[rows]
         self.state = running_state(state, self.plan)
         own = owner.parameters.costs
-        self.steps = whole_steps(self.plan, own.local_steps)
+        self.steps = self.plan.whole_steps(own.local_steps)
         self.holders: BoolArray = np.asarray(block_holders(self.plan, own.blocks))[..., 1:]
         before, _, _ = costs.phases
         self._begun_s = np.asarray(sum(before.values()))[rows]

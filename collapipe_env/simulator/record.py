@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 from collapipe_env.ground.arrays import (
@@ -12,7 +12,6 @@ from collapipe_env.ground.arrays import (
     FloatArray,
     at_least,
     concatenate,
-    namespace,
     where,
 )
 from collapipe_env.ground.records import Declared, Record
@@ -22,10 +21,6 @@ from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemState
-
-LOSS_SMOOTHING = 0.8
-"""Weight of the past in the smoothed evaluation loss, per round. Where clusters choose the number of local
-steps it is per local step, to treat long rounds fairly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +44,8 @@ class RoundRecord(Record):
     included where it has a queue."""
     learning: LearningReport
     """Report of the learner after the round."""
+    smoothed_loss: Annotated[Array, Declared("", "nat", high=math.inf)]
+    """Smoothed evaluation loss after the round."""
     half_duplex: bool = False
     """Whether device-to-device hops served one direction at a time."""
     interruption: Interruption | None = None
@@ -60,17 +57,6 @@ class RoundRecord(Record):
     def survived(self) -> BoolArray:
         """Micro-batches whose gradients arrived (E, N, H, M_max); False beyond the first ``M_n``."""
         return self.arrivals.survived
-
-    @cached_property
-    def smoothed_loss(self) -> Array:
-        """Smoothed evaluation loss after the round (E,)."""
-        steps, plays = self.costs.local_steps, self.costs.plays
-        past: Array | float = LOSS_SMOOTHING
-        if steps is not None:
-            xp, loss = namespace(steps), self.state.loss
-            taken = xp.where(plays, steps, xp.zeros_like(steps))
-            past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), loss.dtype)
-        return past * self.state.loss + (1.0 - past) * self.learning.loss
 
     @property
     def failed(self) -> FailedRounds | None:

@@ -14,7 +14,7 @@ from collapipe_env.physics import queues
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph, plan_graph
-from collapipe_env.physics.participation import delay_of_round, players, real_steps
+from collapipe_env.physics.participation import delay_of_round
 from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.state import Parameters, SystemState
@@ -83,6 +83,8 @@ class RoundCosts(Record):
     """Probability that a micro-batch survives a local step."""
     interference: Annotated[Array, Declared("N", "W")]
     """``I_n``."""
+    plays: Annotated[Array, Declared("N", kind="truth")]
+    """Clusters that take part."""
     elements: PipelineElements
     """Times of one micro-batch on each pipeline element."""
     allocation: Allocation
@@ -97,11 +99,6 @@ class RoundCosts(Record):
     """Terms that prices have added, with energy and memory of devices counted above."""
     server_budget_j: float = math.inf
     """The server's energy budget of a round [J]; infinite where it has none."""
-
-    @cached_property
-    def plays(self) -> Array:
-        """Clusters that take part (..., N), bool."""
-        return players(self.allocation)
 
     @property
     def allowance(self) -> Array:
@@ -178,7 +175,7 @@ def with_terms(
         energy, memory = energy + terms.energy, memory + terms.memory
         server_j = server_j + terms.server_j
     if len(step) > len(old.step):
-        steps = real_steps(costs.allocation, parameters.costs.local_steps)
+        steps = costs.allocation.real_steps(parameters.costs.local_steps)
         if parameters.barrier:
             step_s = costs.local_step + sum(step.values())
             barrier = paced_steps(costs.allocation, step_s, steps) - step_s

@@ -22,6 +22,7 @@ class Sight:
 
     Attributes:
         showing: Processes with arrays that schedulers may see.
+        changes: Whether schedulers see another state than the true one even where all gains are known.
     """
 
     def __init__(self, scenario: Scenario, processes: tuple[Process, ...], checked: Collection[str]) -> None:
@@ -29,6 +30,7 @@ class Sight:
         self._realistic = scenario.dynamics.visibility == "realistic"
         self.showing = tuple(p for p in processes if p.observed)
         self._estimating = tuple(p for p in processes if p.defines("known"))
+        self.changes = self._realistic or bool(self._estimating)
 
     def shown(self, carried: Mapping[str, Carried]) -> Mapping[str, Carried]:
         """Arrays that may be known before the round, from the processes that show any."""
@@ -43,7 +45,7 @@ class Sight:
     def estimate(
         self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
     ) -> SystemState:
-        """State that schedulers receive: the state itself where everything is known and shown.
+        """State that schedulers receive where not everything is known and shown.
 
         Memory and presence are always the true ones, because plans are decoded against them.
 
@@ -52,8 +54,6 @@ class Sight:
             carried: Arrays that the processes carry in that round.
             numbers: Returns uniform numbers for a process's estimate (E, known_numbers).
         """
-        if not (self._estimating or self._realistic or truth.known_uplink_gain is not None):
-            return truth
         state: SystemState = EstimatedState.of(truth)
         if self._realistic:
             told = {p.name: _told(p, carried[p.name]) for p in self.showing}

@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, BoolArray, where
+from collapipe_env.ground.arrays import Array, BoolArray, namespace, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError
 from collapipe_env.ground.records import mapped
 from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.queues import participation_queue
+from collapipe_env.physics.queues import allowance, participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -26,7 +26,14 @@ from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.idle_fields import warn_of_idle_fields
-from collapipe_env.simulator.learner import Arrivals, Learner, LearningReport, QuickLearner, RoundOutcome
+from collapipe_env.simulator.learner import (
+    Arrivals,
+    Learner,
+    LearningReport,
+    QuickLearner,
+    RoundOutcome,
+    require_metric_names,
+)
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
@@ -35,6 +42,10 @@ from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_
 from collapipe_env.simulator.round_events import as_left, events_of, moments_after
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.world_states import WorldStates
+
+LOSS_SMOOTHING = 0.8
+"""Weight of the past in the smoothed evaluation loss, per round. Where clusters choose the number of local
+steps it is per local step, to treat long rounds fairly."""
 
 Judge: TypeAlias = Callable[[SystemState, RoundCosts, SystemState], Array]
 """Worth of a round (E,), from the system before it, its costs, and the system after it."""
@@ -75,6 +86,7 @@ class World(WorldStates):
         self.system = MovingSystem(scenario, p.costs, E, backend)
         self._steps, self._most = p.most_local_steps, p.micro_batch_choices[-1]
         self._counts = backend.fuse(TensorArrivals(self._steps, self._most, backend).draw)
+        self._may_sit_out = p.may_sit_out
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
         # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.
         self._schedules = opens(scenario, "schedule")
@@ -174,10 +186,17 @@ class World(WorldStates):
         undo = self._break if self.quick is None else self.quick.remember()
         try:
             learning = self.learner.train_round(outcome)
+            if learning.metrics:
+                require_metric_names(learning)
             record = self.recorded(state, costs, arrived, learning, interruption)
-            loss, carried = record.smoothed_loss, self.system.advanced(state, left)
+            carried = self.system.advanced(state, left)
             following = self.system.state(
-                carried, state.budget, record.backlog, state.round_index + 1, loss, record.absence
+                carried,
+                state.budget,
+                record.backlog,
+                state.round_index + 1,
+                record.smoothed_loss,
+                record.absence,
             )
             seen = self.system.estimate(following, carried)
             worth = judge(state, costs, following)
@@ -206,7 +225,7 @@ class World(WorldStates):
         found = Arrivals(counts, micro_batches, pick, self._most)
         if costs.local_steps is not None:
             found = found.within(costs.local_steps)
-        return found.only(costs.plays) if self.parameters.may_sit_out else found
+        return found.only(costs.plays) if self._may_sit_out else found
 
     def _outcome(self, costs: RoundCosts, arrived: Arrivals, moments: Array | None) -> RoundOutcome:
         """The parts of a round that learners read."""
@@ -239,15 +258,19 @@ class World(WorldStates):
     ) -> RoundRecord:
         """Record a round, with the queues after it."""
         p, plays, absence = self.parameters, costs.plays, state.absence
-        backlog, excess, held = queue_round(
-            state.backlog, costs.energy_ratio, costs.allowance, plays, state.present
-        )
+        granted = allowance(costs.delay, p.budget_period_s)
+        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, granted, plays, state.present)
         if absence is not None:
             moved = participation_queue(absence, plays, p.participation_min)
             absence = where(able_clusters(p, state), moved, absence)
         if math.isfinite(costs.server_budget_j):
             queue, above = server_round(state, costs)
             held, excess = held + queue, excess + above
+        past: Array | float = LOSS_SMOOTHING
+        if costs.local_steps is not None:
+            xp, steps = namespace(state.loss), costs.local_steps
+            taken = xp.where(plays, steps, xp.zeros_like(steps))
+            past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), state.loss.dtype)
         return RoundRecord(
             state=state,
             allocation=costs.allocation,
@@ -257,6 +280,7 @@ class World(WorldStates):
             backlog_sum=held,
             energy_excess=excess,
             learning=learning,
+            smoothed_loss=past * state.loss + (1.0 - past) * learning.loss,
             half_duplex=p.half_duplex,
             interruption=interruption,
             absence=absence,

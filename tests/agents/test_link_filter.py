@@ -8,8 +8,9 @@ import pytest
 from collapipe_env.agents.link_filter import LinkFilter, fading_deviation_db, fading_mean_db
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import SchedulerError
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.system import joined_links, split_links
+from collapipe_env.simulator.system import joined_links
 
 ROUNDS, ROWS = 30, 30
 

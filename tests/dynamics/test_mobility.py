@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from collapipe_env.ground.backends import NUMPY
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.system import laid_out, split_links
+from collapipe_env.simulator.system import laid_out
 
 
 def walking(fields=None, **sections):

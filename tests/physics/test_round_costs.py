@@ -121,6 +121,7 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         backlog_sum=np.zeros(2),
         energy_excess=np.zeros(2),
         learning=LearningReport(np.zeros(2), np.zeros(2), np.zeros(2)),
+        smoothed_loss=np.zeros(2),
     )
     for row, cluster in np.ndindex(costs.cluster_delay.shape):
         timeline = cluster_round_timeline(record, row, cluster, drawn_steps=None)

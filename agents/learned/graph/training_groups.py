@@ -17,6 +17,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.arrays import BoolArray, FloatArray
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
@@ -24,7 +25,6 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.state import SystemState, able_clusters
-from collapipe_env.simulator.system import split_links
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 from .graph_parameters import LONGEST_BACKLOG

@@ -13,7 +13,6 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
 
 
@@ -38,7 +37,7 @@ def scheduled_steps(
             "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
         )
     chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    own = on_host(whole_steps(allocation, parameters.costs.local_steps))
+    own = on_host(allocation.whole_steps(parameters.costs.local_steps))
     found = np.empty(gpipe.shape)
     for steps in np.unique(own).tolist():
         # Only under an asynchronous schedule does a local step's time depend on the number of steps.

@@ -11,7 +11,7 @@ from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.allocation import COMMON, SEQUENTIAL, Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.participation import players, waiting_steps
+from collapipe_env.physics.participation import waiting_steps
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -66,7 +66,7 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
 
 def _kept_and_extremes(allocation: Allocation) -> tuple[Array, Array, Array]:
     """Blocks that the server trains for each cluster (..., N), the most and the fewest of players (...)."""
-    xp, plays = namespace(allocation.bandwidth), players(allocation)
+    xp, plays = namespace(allocation.bandwidth), allocation.plays
     kept = xp.astype(allocation.server.server_blocks, allocation.bandwidth.dtype)
     most = xp.max(xp.where(plays, kept, xp.zeros_like(kept)), axis=-1)
     return kept, most, xp.min(xp.where(plays, kept, xp.zeros_like(kept) + most[..., None]), axis=-1)
@@ -96,7 +96,7 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array) -> Arra
     """
     xp = namespace(local_step)
     taken = xp.zeros_like(local_step) + steps
-    taken = xp.where(players(allocation), taken, xp.zeros_like(taken))
+    taken = xp.where(allocation.plays, taken, xp.zeros_like(taken))
     # A mean of equal steps may round to less than one.
     longest = xp.maximum(waiting_steps(taken, local_step), local_step)
     return xp.where((allocation.server.server_mode == COMMON)[..., None], longest, local_step)
@@ -131,7 +131,7 @@ def split_steps(
         + e.latency
         + ending,
         parameters.costs.local_steps,
-        players(allocation),
+        allocation.plays,
     )
     sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)[..., None]
     return xp.where(sequential, total / parameters.costs.local_steps, local_step)

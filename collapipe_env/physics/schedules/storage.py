@@ -15,7 +15,6 @@ import numpy.typing as npt
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, from_host, loop_array, namespace, on_host
 from collapipe_env.ground.compiled import compiled, compiled_leaf
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
-from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recomputation import RecomputationTerms
 from collapipe_env.physics.workload import WorkloadCosts
 
@@ -95,7 +94,7 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
     """
     schedules = allocation.schedules
     slots = [on_host(a) for a in (schedules.caps, allocation.blocks)]
-    steps = whole_steps(allocation, local_steps)
+    steps = allocation.whole_steps(local_steps)
     given = (schedules.schedule, schedules.chunks, allocation.micro_batches, steps)
     clusters = [on_host(a) for a in given]
     shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters[:3]))
