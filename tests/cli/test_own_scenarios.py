@@ -224,7 +224,7 @@ def test_failures_of_a_process_are_one_clear_line(folder, capsys):
     (folder / "rain.py").write_text(text.replace(before, "3"))
     assert evaluated("rain.py:wet") == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert re.search("^error: .*apply of the process 'rain' returned int: return system", line)
+    assert re.search("^error: .*apply of the process 'rain' returned int: return the System", line)
     assert not (folder / "runs" / "evaluate-wet" / "results.json").exists()
     # The check of a scenario plays a round, too.
     assert main(["scenario", "check", "rain.py:wet"]) == 2
