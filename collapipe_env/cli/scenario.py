@@ -58,7 +58,7 @@ class Check:
         from collapipe_env.simulator.idle_fields import idle_fields
 
         scenario = chosen_scenario(self.scenario, self.task)
-        played = _play_own_processes(scenario)
+        played = _play_own_parts(scenario)
         lines = _sizes(scenario)
         width = max(len(name) for name, _ in lines)
         print(f"scenario {scenario.name!r} is valid")
@@ -107,14 +107,13 @@ class Diff:
 Options = Show | Check | Diff
 
 
-def _play_own_processes(scenario: Scenario) -> list[str]:
-    """Play a round, so that a faulty process of the user's own fails now; returns the processes' names."""
+def _play_own_parts(scenario: Scenario) -> list[str]:
+    """Play a round, so that a faulty part of the user's own fails now; returns the parts' names."""
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.own_parts import own_parts
     from collapipe_env.scenario.task_registry import TASKS
-    from collapipe_env.simulator.process import Process
 
-    own = [part.__qualname__ for part in own_parts(scenario) if issubclass(part, Process)]
+    own = own_parts(scenario)
     if not own or scenario.workload.task in TASKS.added():  # there is no surrogate of the user's own tasks
         return []
     env = CollaPipeVectorEnv(1, scenario, "surrogate")

@@ -9,6 +9,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.records import SMALLEST
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.process import Carried, Process
@@ -83,9 +84,9 @@ class Fading(Process):
         return carried["gain"] if self._rho == 0.0 else self._mean_power(carried["branches"])
 
     def check(self, carried: Carried) -> None:
-        """Refuse negative gains."""
-        if self._rho == 0.0 and not (carried["gain"] >= 0.0).all():
-            raise StateError(f"simulator/processes/fading/gain holds a negative number: {REMEDY}")
+        """Refuse gains with which links would be dead."""
+        if not (self.gain(carried) >= SMALLEST).all():
+            raise StateError(f"simulator/processes/fading gives a gain below {SMALLEST:g}: {REMEDY}")
 
     def _independent(self, u: Array) -> Array:
         """Gamma(m) / m (R, links): a sum of exponentials is minus the logarithm of a product."""

@@ -1,4 +1,4 @@
-"""A user's own processes and tasks that a scenario uses."""
+"""A user's own processes, prices, decisions and tasks that a scenario uses."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.scenario.task_registry import TASKS
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import PRICES
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 
 
-def own_parts(scenario: Scenario) -> list[type]:
-    """Return the user's own processes that are active in a scenario, named there or not, and own task.
+def own_parts(scenario: Scenario) -> list[str]:
+    """Names of the user's own processes, prices and decisions that are on in a scenario, and of an own task.
 
     They are registered only in this process of the machine.
     """
-    processes = [PROCESSES.get(p.name) for p in active_processes(scenario) if p.name in PROCESSES.added()]
-    task = scenario.workload.task
-    return [*processes, *([TASKS.get(task)] if task in TASKS.added() else [])]
+    processes, task = PROCESSES.added(), scenario.workload.task
+    prices = set(system_parameters(scenario).prices).intersection(PRICES.added()).difference(processes)
+    return [
+        *(PROCESSES.get(p.name).__qualname__ for p in active_processes(scenario) if p.name in processes),
+        *(f"price {name!r}" for name in sorted(prices)),
+        *(f"decision {name!r}" for name in scenario.decisions if name in ROWS.added()),
+        *([TASKS.get(task).__qualname__] if task in TASKS.added() else []),
+    ]
 
 
 def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
@@ -34,7 +42,7 @@ def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
         return executor
     if executor.apart or executor.jobs > 1:
         print(
-            "note: only this process knows processes and tasks of your own, so it does all the work",
+            "note: only this process knows what you register yourself, so it does all the work",
             file=sys.stderr,
         )
     return where
@@ -52,9 +60,9 @@ def require_known_everywhere(scenario: Scenario, command: str) -> None:
         command: Command that needs other processes, for the message.
 
     Raises:
-        ScenarioError: Names the processes and tasks.
+        ScenarioError: Names what is your own.
     """
-    names = [part.__qualname__ for part in own_parts(scenario)]
+    names = own_parts(scenario)
     if names:
         raise ScenarioError(
             f"{command} cannot play your own {', '.join(names)}: the other processes that it starts do not "

@@ -81,6 +81,7 @@ class Registry(Generic[Entry]):
         self._shipped: dict[str, Entry | str] = dict(shipped or {})
         self._added: dict[str, Entry | str] = {}
         self._reserved, self._hint = reserved, hint
+        self.changes = 0  # entries added so far, for what is kept by name
         self._check, self._form, self._likeness = check, names, likeness
 
     def register(self, name: str, entry: Any = None, *, replace: bool = False) -> Any:
@@ -117,6 +118,7 @@ class Registry(Generic[Entry]):
                 "replace=True"
             )
         self._added[name] = cast("Entry | str", entry)
+        self.changes += 1
         return entry
 
     @cached_property

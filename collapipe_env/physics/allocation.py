@@ -131,9 +131,12 @@ class Allocation(Record):
         Args:
             declared: The field as its decision declares it, where it is one of :attr:`others`.
         """
-        value, declared = self.given(name), declared or declarations(Allocation)[name]
+        value = self.given(name)
+        if value is not None:
+            return value
+        declared = declared or declarations(Allocation)[name]
         like = self.device_power if declared.axes == "N K" else self.micro_batches
-        return np.full(np.shape(like), declared.neutral) if value is None else value
+        return np.full(np.shape(like), declared.neutral)
 
     @property
     def is_grouped(self) -> bool:
@@ -255,6 +258,8 @@ def own_arrays(allocation: Allocation) -> Allocation:
             owned[name] = (float_numbers if declared.kind == "real" else whole_numbers)(name, value)
         elif not hasattr(Allocation, name):
             raise AllocationError(f"{name} is None, which every plan needs: give an array")
+    if not isinstance(allocation.others, Mapping) or not all(isinstance(n, str) for n in allocation.others):
+        raise AllocationError("others is no dictionary of arrays by name: give one, or leave it out")
     others = {
         name: (whole_numbers if np.asarray(value).dtype.kind in "iu" else float_numbers)(name, value)
         for name, value in allocation.others.items()

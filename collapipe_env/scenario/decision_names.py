@@ -20,6 +20,8 @@ ROWS: Registry[Any] = Registry(
         "clock_cap": "collapipe_env.decisions.clock_cap:CLOCK_CAP",
     },
     reserved=COLLAPIPE,
+    hint="one of your own is known once its file is imported: commands do that for a scenario named as "
+    "file.py:Name",
     check="collapipe_env.simulator.decision:check_decision",
 )
 """Rows (:class:`collapipe_env.simulator.decision.Decision`) of the decisions that a scenario may open beyond

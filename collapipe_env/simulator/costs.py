@@ -77,7 +77,7 @@ def round_costs(
     if costs is None:
         costs = general_round_costs(parameters, state, allocation, interference_w)
     found = []
-    for price in _prices(parameters.prices):
+    for price in _prices(parameters.prices, PRICES.changes):
         terms = price(costs, parameters, state, allocation)
         if terms is not None:
             found.append(terms)
@@ -85,7 +85,7 @@ def round_costs(
 
 
 @lru_cache(maxsize=16)
-def _prices(names: tuple[str, ...]) -> tuple[Pricing, ...]:
+def _prices(names: tuple[str, ...], changes: int) -> tuple[Pricing, ...]:  # noqa: ARG001 - a key
     shipped, found = PRICES.shipped(), {name: PRICES.get(name) for name in PRICES if name in names}
     return tuple(f if name in shipped else checked_price(name, f) for name, f in found.items())
 
@@ -156,7 +156,7 @@ def _in_loop_form(
         array = getattr(record, name)
         if type(array) is not np.ndarray or array.shape != sizes[axes]:
             return None
-        if array.dtype is not kind or not array.flags.carray:
+        if array.dtype != kind or not array.flags.carray:
             array = loop_array(array, kind)
         found.append(array)
     return found

@@ -125,9 +125,13 @@ def check_decision(name: str, row: object) -> None:
             )
 
 
-@lru_cache(maxsize=64)
 def opened_rows(names: tuple[str, ...]) -> tuple[Decision, ...]:
     """Rows of decisions, in their order."""
+    return _opened_rows(names, ROWS.changes)
+
+
+@lru_cache(maxsize=64)
+def _opened_rows(names: tuple[str, ...], changes: int) -> tuple[Decision, ...]:  # noqa: ARG001 - a key
     return tuple(ROWS.get(name) for name in names)
 
 

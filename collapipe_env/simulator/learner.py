@@ -163,17 +163,33 @@ class LearningReport:
     """All metrics of the task by name; empty if the learner has none."""
 
 
-def require_metric_names(report: LearningReport) -> None:
-    """Refuse names of metrics that tables cannot show.
+def require_report(report: object, num_envs: int) -> None:
+    """Refuse a report without a real number for each environment, or with metrics that tables cannot name.
 
     Raises:
-        ScenarioError: If one is no text, or holds a line break or a control character.
+        ScenarioError: Names the fault.
     """
+    if not isinstance(report, LearningReport) or not isinstance(report.metrics, Mapping):
+        raise ScenarioError(f"the learner returned {type(report).__name__}: return LearningReport(...)")
     for name in report.metrics:
         if not isinstance(name, str) or not fits_a_line(name):
             raise ScenarioError(
                 f"metric {shown(name)} of the learner or task: name it by one line of text, without "
                 "control characters"
+            )
+    numbers = {
+        "loss": report.loss,
+        "metric": report.metric,
+        "train_loss": report.train_loss,
+        **report.metrics,
+    }
+    for name, values in numbers.items():
+        shape, kind = getattr(values, "shape", None), getattr(getattr(values, "dtype", None), "kind", "f")
+        if shape is None or tuple(shape) != (num_envs,) or kind != "f":
+            found = type(values).__name__ if shape is None else f"{values.dtype} {tuple(shape)}"
+            raise ScenarioError(
+                f"the learner returned {name} as {found}: return a real number for each of {num_envs} "
+                "environments"
             )
 
 

@@ -145,19 +145,22 @@ def _record(
         elif declared := declared_in(get_args(is_)[1]):
             sound[name] = {
                 label: _array(at, f"{name}[{label!r}]", value, declared, sizes, stretch=stretch)
-                for label, value in _phases(at, values).items()
+                for label, value in _phases(at, name, values).items()
             }
     return found._replace(**sound) if hasattr(found, "_replace") else replace(found, **sound)
 
 
-def _phases(at: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _phases(at: str, name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise _wrong(at, repr(name), given, "a dictionary of phases by name")
     for label in given:
         if not isinstance(label, str) or not fits_a_line(label) or label in PHYSICS_PHASES:
             raise ScenarioError(
                 f"{at} returned a phase named {shown(label)}: name it by one line of text, other than "
                 f"{', '.join(PHYSICS_PHASES)}"
             )
-    return given
+    found: Mapping[str, Any] = given
+    return found
 
 
 def _array(at: str, name: str, values: Any, is_: Declared, sizes: Sizes, *, stretch: bool = False) -> Array:

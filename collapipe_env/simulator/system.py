@@ -40,7 +40,7 @@ class System(NamedTuple):
     link_gain: Annotated[Array, Declared("links", low=SMALLEST)]
     """Large-scale gains of all links, path loss and shadowing: the ``N`` uplinks first, then each cluster's
     pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is the CU."""
-    small_scale: Annotated[Array | None, Declared("links", low=0.0)]
+    small_scale: Annotated[Array | None, Declared("links", low=SMALLEST)]
     """Small-scale gains of the links, factors of the large-scale gains; ``None`` for 1."""
     cross_gain: Annotated[Array, Declared("N N", low=0.0)]
     """Path-loss gain between clusters' centres."""

@@ -32,7 +32,7 @@ from collapipe_env.simulator.learner import (
     LearningReport,
     QuickLearner,
     RoundOutcome,
-    require_metric_names,
+    require_report,
 )
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.moving_system import MovingSystem
@@ -128,7 +128,9 @@ class World(WorldStates):
         self._unready = self._unready | mask
         self._was_reset = self._was_reset | mask
         self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
-        self.learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
+        learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
+        require_report(learning, self.num_envs)
+        self.learning = learning
         state = self.state
         self.state = self.system.state(
             self.system.carried,
@@ -186,8 +188,8 @@ class World(WorldStates):
         undo = self._break if self.quick is None else self.quick.remember()
         try:
             learning = self.learner.train_round(outcome)
-            if learning.metrics:
-                require_metric_names(learning)
+            if self.quick is None:
+                require_report(learning, self.num_envs)
             record = self.recorded(state, costs, arrived, learning, interruption)
             carried = self.system.advanced(state, left)
             following = self.system.state(

@@ -5,7 +5,7 @@ from step_trace import trace_size, traced_step
 
 CEILINGS = {
     "medium": {"functions": 55, "files": 20, "returns": 16},
-    "medium-wild": {"functions": 198, "files": 63, "returns": 207},
+    "medium-wild": {"functions": 199, "files": 63, "returns": 207},
 }
 
 

@@ -109,7 +109,7 @@ def evaluated(reference, *more):
 def test_commands_play_what_python_plays(folder, capsys):
     assert evaluated("rain.py:wet", "--processes", "2") == 0
     shown = capsys.readouterr()
-    assert "note: only this process knows processes and tasks of your own" in shown.err
+    assert "note: only this process knows what you register yourself" in shown.err
     assert "surrogate learner, 1 process\n" in shown.out
     assert "everything is in runs/evaluate-wet/" in shown.out
     wet = {"base": "small", "dynamics": {"processes": {"rain": {}}}}

@@ -10,12 +10,13 @@ from state_ways_support import assert_same
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.dynamics import register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.evaluation.own_parts import own_parts
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.costs import PRICES, _prices, round_costs
+from collapipe_env.simulator.costs import PRICES, round_costs
 from collapipe_env.simulator.round import Terms
 
 
@@ -38,7 +39,6 @@ def toll(costs, parameters, state, plan):
 def system(monkeypatch):
     monkeypatch.setattr(PRICES, "_added", {})
     PRICES.register("toll", toll)
-    _prices.cache_clear()
     register_process(Toll)
     changes = {
         "base": "small",
@@ -96,15 +96,25 @@ def test_a_price_is_one_function_and_one_line(system) -> None:
         (Terms(server_j="much"), "'server_j' as str: expected numbers"),
         (Terms({"wait": 1.0}), "a phase named 'wait': name it .* other than relay, step"),
         (Terms({"a\nb": 1.0}), "name it by one line of text"),
+        (Terms(once=5), "'once' as int: expected a dictionary"),
     ],
 )
-def test_terms_of_ones_own_are_checked(system, terms, message, monkeypatch) -> None:
+def test_terms_of_ones_own_are_checked(system, terms, message) -> None:
     _, priced = system
     env = CollaPipeVectorEnv(2, priced, "surrogate")
     env.reset(seed=1)
     action, before = np.zeros(env.action_space.shape, dtype=np.float32), env.get_state()
-    monkeypatch.setitem(PRICES._added, "toll", lambda *_: terms)
-    _prices.cache_clear()
+    PRICES.register("toll", lambda *_: terms, replace=True)
     with pytest.raises(ScenarioError, match=message):
         env.step(action)
     assert_same(before, env.get_state())
+
+
+def test_a_price_of_ones_own_counts_as_ones_own(monkeypatch) -> None:
+    """Other processes of the machine do not know it, also where it prices a process of the package."""
+    monkeypatch.setattr(PRICES, "_added", {})
+    hot = load_scenario({"base": "small", "dynamics": {"processes": {"heat": {}}}})
+    assert own_parts(hot) == []
+    PRICES.register("heat", toll)
+    assert own_parts(hot) == ["price 'heat'"]
+    assert own_parts(load_scenario("small")) == []

@@ -58,6 +58,7 @@ def part(tree, place):
         ("mdp/simulator/layout/memory_bytes", lambda size: size * 0, "a cluster lacks memory"),
         ("mdp/simulator/processes/fading/branches", lambda b: b * np.nan, "fading/branches holds nan"),
         ("mdp/simulator/processes/fading/branches", lambda b: b[:, :-1], "branches is float64 .*expected"),
+        ("mdp/simulator/processes/fading/branches", lambda b: b * 0.0, "fading gives a gain below 1e-100"),
         ("mdp/simulator/processes/shadowing/gain", lambda gain: -gain, "shadowing/gain holds -"),
         ("mdp/simulator/processes/load/level", lambda level: level + 3, "load/level holds [345]"),
         ("mdp/simulator/processes/load/level", lambda level: level * 1.0, "level is float64 .*int64"),

@@ -31,7 +31,7 @@ from collapipe_env.ground.errors import (
 )
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.learner import LearningReport
+from collapipe_env.simulator.learner import LearningReport, require_report
 
 SMALL = {"base": "small", "dynamics": {"rounds": 2}}
 
@@ -132,7 +132,7 @@ def test_names_that_tables_cannot_show_are_refused() -> None:
     with pytest.raises(CheckpointError, match=r"agent 'a\\x1b\[31mb.zip': its path holds a control"):
         evaluate("agent", SMALL, agent="a\x1b[31mb.zip")
     with pytest.raises(ScenarioError, match=r"metric 'a\\u202eb' of the learner or task: name it by one"):
-        LearningReport(np.zeros(1), np.zeros(1), np.zeros(1), {"a\u202eb": np.zeros(1)})
+        require_report(LearningReport(*[np.zeros(1)] * 3, {"a\u202eb": np.zeros(1)}), 1)
 
 
 def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
