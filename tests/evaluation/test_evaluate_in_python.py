@@ -133,6 +133,8 @@ def test_names_that_tables_cannot_show_are_refused() -> None:
         evaluate("agent", SMALL, agent="a\x1b[31mb.zip")
     with pytest.raises(ScenarioError, match=r"metric 'a\\u202eb' of the learner or task: name it by one"):
         require_report(LearningReport(*[np.zeros(1)] * 3, {"a\u202eb": np.zeros(1)}), 1)
+    with pytest.raises(ScenarioError, match=r"returned loss as float64 \(2,\): return a real number"):
+        require_report(LearningReport(*[np.zeros(2)] * 3), 1)
 
 
 def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
