@@ -188,7 +188,7 @@ class World(WorldStates):
         undo = self._break if self.quick is None else self.quick.remember()
         try:
             learning = self.learner.train_round(outcome)
-            if self.quick is None:
+            if self.quick is None or learning.metrics:
                 require_report(learning, self.num_envs)
             record = self.recorded(state, costs, arrived, learning, interruption)
             carried = self.system.advanced(state, left)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import halving_learner
@@ -108,6 +109,20 @@ class Still:
 
     def train_round(self, outcome):  # noqa: ARG002
         return self._report
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_metrics_that_tables_cannot_name_are_refused_whether_or_not_a_learner_remembers(remembers):
+    class Naming(Still):
+        def train_round(self, outcome):  # noqa: ARG002
+            return replace(self._report, metrics={"a\nb": self._report.loss})
+
+    if remembers:
+        Naming.remember = lambda _: lambda: None
+    env = CollaPipeEnv("small", Naming(1))
+    env.reset(seed=0)
+    with pytest.raises(ScenarioError, match=r"metric 'a\\nb' of the learner or task"):
+        env.step(np.zeros(env.action_space.shape, dtype=np.float32))
 
 
 @pytest.mark.parametrize("processes", mostly_slow([1, 2]))
