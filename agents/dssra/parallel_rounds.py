@@ -14,7 +14,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray, loop_record
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.parameters import Numbers
 
@@ -46,27 +46,10 @@ def default_threads() -> int:
 
 
 @lru_cache(maxsize=256)
-def as_record(parameters: Numbers) -> np.void | Numbers:
-    """The scenario's scalars as one record with the same names.
-
-    Compiled functions pass a record as one pointer, but a named tuple as twenty numbers at every call. The
-    record is shared, so nothing may write to it. Python reads no fields of records by name, so with
-    ``NUMBA_DISABLE_JIT=1`` the named tuple itself is returned.
-    """
-    config: Any = numba.config
-    if config.DISABLE_JIT:
-        return parameters
-    record: np.void = np.array([parameters], dtype=_record_type(parameters))[0]
+def as_record(parameters: Numbers) -> np.void:
+    """The scenario's scalars as one record (:func:`~collapipe_env.ground.arrays.loop_record`), shared."""
+    record: np.void = loop_record(parameters)[0]
     return record
-
-
-def _record_type(numbers: Any) -> np.dtype[Any]:
-    """Type of a record of a named tuple's numbers, including those of nested tuples."""
-    fields = [
-        (name, _record_type(value) if isinstance(value, tuple) else np.asarray(value).dtype)
-        for name, value in numbers._asdict().items()
-    ]
-    return np.dtype(fields, align=True)
 
 
 def solve_batch(

@@ -12,7 +12,7 @@ from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.ground.arrays import Array, at_most, concatenate, namespace, where
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import FORMS, Registry
-from collapipe_env.physics.queues import lyapunov, per_node, update_backlog
+from collapipe_env.physics.queues import per_node, update_backlog
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
@@ -120,7 +120,7 @@ class DriftReward:
         return self._reward(marginal, drift)
 
     def _reward(self, delay: Array, drift: Array) -> Array:
-        return -(self.tradeoff_v * delay + drift) / (self.tradeoff_v * self.reference_delay)
+        return (self.tradeoff_v * delay + drift) * (-1.0 / (self.tradeoff_v * self.reference_delay))
 
     def _of_nodes(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
         """Drift of the nodes' queues (E,)."""
@@ -159,7 +159,7 @@ class LyapunovReward(DriftReward):
     """
 
     def _of_nodes(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
-        return lyapunov(after.backlog) - lyapunov(before.backlog)
+        return after.energy_lyapunov - before.energy_lyapunov
 
     def _weighed(self, queue: Array, change: Array) -> Array:
         return change * (queue + 0.5 * change)

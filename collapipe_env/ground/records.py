@@ -118,6 +118,17 @@ class Record:
         return mapped(self, lambda array: array[index])
 
 
+def made(record: type[T], **values: Any) -> T:
+    """A frozen dataclass without its own constructor, which sets field by field and takes four times as long.
+
+    Args:
+        values: Fields by name; those left out must have plain defaults.
+    """
+    found = object.__new__(record)
+    found.__dict__.update(values)
+    return found
+
+
 def mapped(record: T, function: Callable[[Array], Array]) -> T:
     """Return a record with a function applied to each of its arrays.
 
@@ -131,9 +142,7 @@ def mapped(record: T, function: Callable[[Array], Array]) -> T:
     if hasattr(value, "dtype"):
         value = function(value)
     elif hasattr(kind, "__dataclass_fields__"):
-        found = object.__new__(kind)  # quicker than the class itself, which sets field by field
-        found.__dict__.update({name: mapped(getattr(value, name), function) for name in _names(kind)})
-        value = found
+        value = made(kind, **{name: mapped(getattr(value, name), function) for name in _names(kind)})
     elif isinstance(value, Mapping):
         value = {name: mapped(part, function) for name, part in value.items()}
     elif hasattr(kind, "_fields"):

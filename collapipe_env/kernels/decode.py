@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,12 @@ class DecodeLimits(NamedTuple):
 
 @compiled
 def decode_rows(
-    limits: DecodeLimits, choices: IntArray, actions: FloatArray, memory_cap: IntArray, totals: IntArray
+    record: Any, choices: IntArray, actions: FloatArray, memory_cap: IntArray, totals: IntArray
 ) -> tuple[bool, IntArray, IntArray, FloatArray, FloatArray]:
     """Decode actions (E, N, 2K + 3); the memory caps are (E, N, K).
 
     Args:
+        record: :class:`DecodeLimits` as a record (1,).
         choices: Allowed numbers of micro-batches, ascending.
         actions: Clipped to [-1, 1] here.
         memory_cap: Blocks that each device can hold.
@@ -36,6 +37,7 @@ def decode_rows(
         micro-batches (E, N); bandwidth (E, N); logarithms of the powers in W, whose exponential the caller
         takes at once (E N (K + 1),): those of all devices (E, N, K), then those of the CUs (E, N).
     """
+    limits: DecodeLimits = record[0]
     E, N, K = memory_cap.shape
     blocks, micro_batches = np.empty((E, N, K), dtype=np.int64), np.empty((E, N), dtype=np.int64)
     bandwidth, powers = np.empty((E, N)), np.empty(E * N * (K + 1))

@@ -8,6 +8,7 @@ The loop walks a plan's chain hop by hop, whereas the general form
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -53,28 +54,32 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
 @compiled
-def plain_round(
-    c: Numbers,
-    system: System,
-    plan: PlainPlan,
-    rounds: FloatArray,
-    clusters: FloatArray,
-    nodes: FloatArray,
-    devices: FloatArray,
-) -> None:
+def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
     """Compute the costs of plain plans.
 
     Args:
-        system: The state (E, ...).
-        plan: The plans (E, ...).
-        rounds: :data:`ROUND`'s rows (2, E), written.
-        clusters: :data:`CLUSTER`'s rows (15, E, N), written.
-        nodes: :data:`NODE`'s rows (4, E, N, K+1), written.
-        devices: :data:`DEVICE`'s rows (3, E, N, K), written.
+        numbers: The scenario's numbers as a record (1,).
+        block: Written: the rows of :data:`ROUND` (2, E), :data:`CLUSTER` (15, E, N), :data:`NODE` (4, E, N,
+            K+1) and :data:`DEVICE` (3, E, N, K), one after the other, and space for workings.
+        arrays: Those of :class:`System` and :class:`PlainPlan`, in their order; they are not given as two
+            named tuples, because Numba would take twice as long to unpack them.
     """
+    c: Numbers = numbers[0]
+    system, plan = System(*arrays[:8]), PlainPlan(*arrays[8:])
     E, N, K = plan.blocks.shape
-    mean_power, work = np.empty(N), np.empty(K)
-    forward, backward, received = np.empty(K + 1), np.empty(K + 1), np.empty(K + 1)
+    clusters_at = len(ROUND) * E
+    nodes_at = clusters_at + len(CLUSTER) * E * N
+    devices_at = nodes_at + len(NODE) * E * N * (K + 1)
+    spare_at = devices_at + len(DEVICE) * E * N * K
+    rounds = block[:clusters_at].reshape(len(ROUND), E)
+    clusters = block[clusters_at:nodes_at].reshape(len(CLUSTER), E, N)
+    nodes = block[nodes_at:devices_at].reshape(len(NODE), E, N, K + 1)
+    devices = block[devices_at:spare_at].reshape(len(DEVICE), E, N, K)
+    spare = block[spare_at:]
+    mean_power, work = spare[:N], spare[N : N + K]
+    forward = spare[N + K : N + 2 * K + 1]
+    backward = spare[N + 2 * K + 1 : N + 3 * K + 2]
+    received = spare[N + 3 * K + 2 :]
     for e in range(E):
         weakest = math.inf
         anybody = False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
@@ -93,9 +96,22 @@ class DeviceRows(NamedTuple):
     compute_backward: int
 
 
-# Few arrays with numbered rows rather than one for each name: Numba unpacks each array in every call.
+# One block with numbered rows rather than one array for each name: Numba unpacks each array in every call.
 OPENED = OpenedRows(*range(3))
 ROUND = RoundRows(*range(2))
 CLUSTER = ClusterRows(*range(15))
 NODE = NodeRows(*range(4))
 DEVICE = DeviceRows(*range(3))
+
+
+@lru_cache(maxsize=64)
+def places_of(E: int, N: int, K: int) -> tuple[Mapping[str, tuple[slice, tuple[int, ...]]], int]:
+    """Places and shapes of all rows by name in the loop's block of numbers, and its length with the workspace."""
+    found: dict[str, tuple[slice, tuple[int, ...]]] = {}
+    at = 0
+    for rows, shape in ((ROUND, (E,)), (CLUSTER, (E, N)), (NODE, (E, N, K + 1)), (DEVICE, (E, N, K))):
+        size = math.prod(shape)
+        for name in rows._fields:
+            found[name] = slice(at, at + size), shape
+            at += size
+    return found, at + N + 4 * K + 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 # Registers the formulas for compiled code.
@@ -19,12 +21,25 @@ from collapipe_env.physics.loss_curve import (
 )
 
 
+class LearnTerms(NamedTuple):
+    """Numbers of the surrogate's rounds.
+
+    Attributes:
+        base: Constants of a local step at ``H = 0``.
+        plan: Constants of the terms that plans decide.
+        curve: Constants of the loss curve.
+        batch_size: Samples ``B`` of a cluster's mini-batch.
+    """
+
+    base: StepTerms
+    plan: PlanTerms
+    curve: CurveTerms
+    batch_size: float
+
+
 @compiled
 def learn_rows(
-    base: StepTerms,
-    plan: PlanTerms,
-    curve: CurveTerms,
-    batch_size: float,
+    record: Any,
     arrived: IntArray,
     micro_batches: IntArray,
     survival: FloatArray,
@@ -36,10 +51,7 @@ def learn_rows(
     """Make the progress of a round in which clusters may sit out and take different numbers of local steps.
 
     Args:
-        base: Constants of a local step at ``H = 0``.
-        plan: Constants of the terms that plans decide.
-        curve: Constants of the loss curve.
-        batch_size: Samples ``B`` of a cluster's mini-batch.
+        record: :class:`LearnTerms` as a record (1,).
         arrived: Micro-batches whose gradients arrived (E, N, H).
         micro_batches: ``M`` (E, N).
         survival: Probability that a micro-batch survives a local step (E, N).
@@ -51,6 +63,7 @@ def learn_rows(
     Returns:
         Progress and loss after it (E,).
     """
+    c: LearnTerms = record[0]
     E, N, H = arrived.shape
     reached, loss = np.empty(E), np.empty(E)
     for e in range(E):
@@ -63,18 +76,18 @@ def learn_rows(
                 lost += 1.0 - survival[e, n]
         made = 0.0
         if players > 0.0:
-            terms = terms_of_steps(base, plan, players, squares_of_steps / players)
+            terms = terms_of_steps(c.base, c.plan, players, squares_of_steps / players)
             for h in range(H):
                 samples = squares = active = 0.0
                 for n in range(N):
                     if taken[e, n] > h:
                         active += 1.0
-                        own = arrived[e, n, h] * (batch_size / micro_batches[e, n])
+                        own = arrived[e, n, h] * (c.batch_size / micro_batches[e, n])
                         samples += own
                         squares += own * own
                 if active > 0.0:
                     step = step_progress(terms, samples, imbalance_of(N, samples, squares), lost / players)
                     made += active / players * step * factors[before[e] + h]
         reached[e] = progress[e] + made
-        loss[e] = loss_at(curve, reached[e])
+        loss[e] = loss_at(c.curve, reached[e])
     return reached, loss

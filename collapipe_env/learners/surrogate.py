@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, IntArray, namespace
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, IntArray, loop_record, namespace
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
-from collapipe_env.kernels.surrogate import learn_rows
+from collapipe_env.kernels.surrogate import LearnTerms, learn_rows
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome, law_terms, progress
 from collapipe_env.physics.loss_curve import CurveTerms, loss_at
@@ -155,9 +155,7 @@ class SurrogateLearner:
         given = outcome.arrivals.counts, outcome.micro_batches, outcome.survival
         if self._backend is NUMPY:
             reached, loss = learn_rows(
-                *self._law,
-                self._curve,
-                float(self._batch_size),
+                self._terms,
                 np.ascontiguousarray(given[0], dtype=np.int64),
                 np.ascontiguousarray(given[1], dtype=np.int64),
                 np.ascontiguousarray(given[2], dtype=np.float64),
@@ -175,7 +173,8 @@ class SurrogateLearner:
     def _prepare(self, shape: tuple[int, ...]) -> None:
         """Work out what all rounds with arrivals of one shape (E, N, H) share."""
         self._shape = shape
-        self._law = law_terms(self.constants, shape[1], self.heterogeneity)
+        law = law_terms(self.constants, shape[1], self.heterogeneity)
+        self._terms = loop_record(LearnTerms(*law, self._curve, float(self._batch_size)))
         self._every_step = self._backend.array(np.full(shape[:2], shape[2]))
 
     def _learned(

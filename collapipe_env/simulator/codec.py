@@ -5,14 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import Array, Constant, FloatArray, at_most, concatenate, namespace
+from collapipe_env.ground.arrays import (
+    Array,
+    Constant,
+    FloatArray,
+    IntArray,
+    at_most,
+    concatenate,
+    loop_record,
+    namespace,
+)
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.real_numbers import REAL_KINDS, real_numbers
+from collapipe_env.ground.records import made
 from collapipe_env.kernels.decode import DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
@@ -177,7 +188,7 @@ class ActionCodec(ActionBox):
         self.check_action_shape(action.shape)
         lead, N, K = action.shape[:-1], self.clusters, self.devices
         rows, choices = math.prod(lead), None
-        total = np.full((rows, N), self.blocks)
+        total = _every_block(rows, N, self.blocks)
         entries = action.reshape(*lead, N, self.cluster_entries)
         if self._settles:
             self.check_action(action)  # the loop does not see the entries of opened decisions
@@ -202,12 +213,14 @@ class ActionCodec(ActionBox):
         np.maximum(powers, self.power_min_w, out=powers)
         np.minimum(powers, self.power_max_w, out=powers)
         cus = rows * N * K  # place of the first CU
-        allocation = Allocation(
-            blocks,
-            micro_batches,
-            bandwidth,
+        allocation = made(
+            Allocation,
+            blocks=blocks,
+            micro_batches=micro_batches,
+            bandwidth=bandwidth,
             device_power=powers[:cus].reshape(rows, N, K),
             cu_power=powers[cus:].reshape(rows, N),
+            others={},
         )
         if len(lead) != 1:
             allocation = allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
@@ -242,8 +255,8 @@ class ActionCodec(ActionBox):
         return bool(self.opened) or self.sits_out
 
     @cached_property
-    def _limits(self) -> DecodeLimits:
-        return DecodeLimits(self.power_min_w, self.power_max_w, self.bandwidth_floor)
+    def _limits(self) -> npt.NDArray[Any]:
+        return loop_record(DecodeLimits(self.power_min_w, self.power_max_w, self.bandwidth_floor))
 
     @cached_property
     def _choices(self) -> Constant:
@@ -357,3 +370,9 @@ class ActionCodec(ActionBox):
         action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
         return clipped.reshape(*clipped.shape[:-2], self.action_size)
+
+
+@lru_cache(maxsize=16)
+def _every_block(rows: int, clusters: int, blocks: int) -> IntArray:
+    """All blocks for the devices of every cluster (rows, N); only read."""
+    return np.full((rows, clusters), blocks)

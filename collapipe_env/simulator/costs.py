@@ -6,36 +6,57 @@ allocations, which have extra leading axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, loop_array
-from collapipe_env.ground.records import declarations
+from collapipe_env.ground.records import declarations, made
 from collapipe_env.ground.registry import Registry
 from collapipe_env.kernels.plain_round import plain_round
-from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, ROUND, PlainPlan, System
+from collapipe_env.kernels.round_rows import PlainPlan, System, places_of
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
-from collapipe_env.simulator.round import RoundCosts, Terms, with_terms
+from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_terms
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
 
-T = TypeVar("T")
 _TYPES = {"real": np.dtype(np.float64), "whole": np.dtype(np.int64)}
-_PLAN, _SYSTEM = (
-    tuple((name, of[name].axes, _TYPES[of[name].kind]) for name in names if name in of)
-    for of, names in (
-        (declarations(Allocation), PlainPlan._fields),
-        (declarations(SystemState), System._fields),
-    )
-)
-_ROWS = (*ROUND._fields, *CLUSTER._fields, *NODE._fields, *DEVICE._fields)
-_CHAIN = tuple(name for name in _ROWS if name in PipelineElements.__dataclass_fields__)
+
+
+class _LoopFields:
+    """Fields of a record that the loop reads, and the form in which it takes them."""
+
+    def __init__(self, record: type, names: Sequence[str]) -> None:
+        declared = [is_ for name in names if (is_ := declarations(record).get(name))]
+        self._axes = [is_.axes for is_ in declared]
+        self._kinds = [np.ndarray] * len(declared)
+        self._types = [_TYPES[is_.kind] for is_ in declared]
+        self._read = attrgetter(*names[: len(declared)])
+        self.shapes = lru_cache(maxsize=16)(self._shapes)
+
+    def _shapes(self, E: int, N: int, K: int) -> list[tuple[int, ...]]:
+        sizes = {"": (), "N": (N,), "K": (K,), "K+1": (K + 1,)}
+        return [sum((sizes[axis] for axis in axes.split()), (E,)) for axes in self._axes]
+
+    def of(self, record: Allocation | SystemState, E: int, N: int, K: int) -> Sequence[Array] | None:
+        """The arrays; ``None`` where one has another shape or library."""
+        arrays = self._read(record)
+        if list(map(type, arrays)) != self._kinds or list(map(_shape, arrays)) != self.shapes(E, N, K):
+            return None
+        if list(map(_type, arrays)) != self._types or not all(map(_writable, arrays)):
+            return list(map(loop_array, arrays, self._types))
+        return arrays  # type: ignore[no-any-return]
+
+
+_shape, _type, _writable = attrgetter("shape"), attrgetter("dtype"), attrgetter("flags.carray")
+_PLAN = _LoopFields(Allocation, PlainPlan._fields)
+_SYSTEM = _LoopFields(SystemState, System._fields)
+_ALWAYS_READ = ("delay", "energy_ratio", "survival")
 _CLOSED: FloatArray = np.empty((0, 0, 0))
 
 Pricing: TypeAlias = Callable[[RoundCosts, Parameters, SystemState, Allocation], Terms | None]
@@ -101,65 +122,27 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
     if blocks.dtype.kind != "i" or plan.micro_batches.dtype.kind != "i":
         return None
     E, N, K = blocks.shape
-    sizes = {
-        "": (E,),
-        "N": (E, N),
-        "N N": (E, N, N),
-        "N K": (E, N, K),
-        "N K+1": (E, N, K + 1),
-        "N K+1 K+1": (E, N, K + 1, K + 1),
-    }
-    chosen, system = _in_loop_form(plan, _PLAN, sizes), _in_loop_form(state, _SYSTEM, sizes)
+    chosen, system = _PLAN.of(plan, E, N, K), _SYSTEM.of(state, E, N, K)
     opened = _opened(parameters, state, plan)
     if chosen is None or system is None or (opened.size and opened.shape[1:] != (E, N)):
         return None
-    written = (
-        np.empty((len(ROUND), E)),
-        np.empty((len(CLUSTER), E, N)),
-        np.empty((len(NODE), E, N, K + 1)),
-        np.empty((len(DEVICE), E, N, K)),
+    places, length = places_of(E, N, K)
+    block = np.empty(length)
+    plain_round(parameters.record, block, *system, *chosen, opened)
+    rows = RowsOfLoop(block, places, parameters.overheads)
+    return made(
+        RoundCosts,
+        block=rows,
+        **{name: rows.read(name) for name in _ALWAYS_READ},
+        allocation=plan,
+        budget_period_s=parameters.budget_period_s,
+        idle_round_s=parameters.idle_round_s,
+        local_steps=plan.taken_steps(
+            parameters.costs.local_steps, decided=bool(parameters.local_steps_choices)
+        ),
+        plays=plan.plays,
+        server_budget_j=parameters.server.budget_j,
     )
-    plain_round(parameters.numbers, System(*system), PlainPlan._make((*chosen, opened)), *written)
-    rounds, clusters, nodes, devices = written
-    rows = (*rounds, *clusters, *nodes, *devices)
-    named: dict[str, Any] = dict(zip(_ROWS, rows, strict=True))
-    times, extra = {name: named.pop(name) for name in _CHAIN}, parameters.overheads
-    own_steps = parameters.costs.local_steps
-    times |= {"hop_latency": extra.latency_s, "edge_latency": extra.edge_latency_s}
-    named |= {
-        "elements": _filled(PipelineElements, times),
-        "allocation": plan,
-        "budget_period_s": parameters.budget_period_s,
-        "idle_round_s": parameters.idle_round_s,
-        "local_steps": plan.taken_steps(own_steps, decided=bool(parameters.local_steps_choices)),
-        "plays": plan.plays,
-        "server_budget_j": parameters.server.budget_j,
-    }
-    return _filled(RoundCosts, named)
-
-
-def _filled(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A frozen dataclass with some values, the others by default; its own constructor sets field by field."""
-    found = object.__new__(kind)
-    found.__dict__.update(values)
-    return found
-
-
-def _in_loop_form(
-    record: Allocation | SystemState,
-    fields: Sequence[tuple[str, str, np.dtype[Any]]],
-    sizes: Mapping[str, tuple[int, ...]],
-) -> list[Array] | None:
-    """Arrays of some fields as loops take them; ``None`` where one has another shape or library."""
-    found = []
-    for name, axes, kind in fields:
-        array = getattr(record, name)
-        if type(array) is not np.ndarray or array.shape != sizes[axes]:
-            return None
-        if array.dtype != kind or not array.flags.carray:
-            array = loop_array(array, kind)
-        found.append(array)
-    return found
 
 
 def _opened(parameters: Parameters, state: SystemState, plan: Allocation) -> FloatArray:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
-from collapipe_env.ground.records import Declared, mapped, record_of, sizes_of
+from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
 from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.allocation import Allocation
@@ -204,8 +205,8 @@ class MovingSystem:
         """
         gains, known, system, derived = self._see(self._base, self._at_rest, carried)
         (uplink, d2d), (clock, power, caps, cubic) = gains, derived
-        # Built by hand: dataclasses.replace would take as long as all the draws.
-        return SystemState(
+        return made(
+            SystemState,
             uplink_gain=uplink,
             d2d_gain=d2d,
             cross_gain=system.cross_gain,
@@ -257,7 +258,7 @@ class MovingSystem:
         known: tuple[Array | None, Array | None] = (None, None)
         if system.known_gain is not None:
             known = split_links(system.known_gain, None, self._devices)
-        if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
+        if not all(map(is_, _power_fields(system), _power_fields(base))):
             clock, power = _clock(system), _power(system)
         if system.switched_capacitance is not base.switched_capacitance:
             cubic = system.switched_capacitance > 0.0
@@ -359,6 +360,7 @@ class MovingSystem:
 
 POWER_FIELDS = ("speed", "flops_per_cycle", "switched_capacitance", "active_power", "full_speed")
 """Fields of a system that determine compute power, in the order of the formula's arguments."""
+_power_fields = attrgetter(*POWER_FIELDS)
 
 
 def _clock(system: System) -> Array:
@@ -366,4 +368,4 @@ def _clock(system: System) -> Array:
 
 
 def _power(system: System) -> Array:
-    return compute_power(*(getattr(system, name) for name in POWER_FIELDS))
+    return compute_power(*_power_fields(system))

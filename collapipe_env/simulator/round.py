@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from collapipe_env.ground.arrays import Array, at_least, namespace
-from collapipe_env.ground.records import Declared, Record, declarations
+from collapipe_env.ground.arrays import Array, FloatArray, at_least, namespace
+from collapipe_env.ground.records import Declared, Record, declarations, made
 from collapipe_env.physics import queues
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph, plan_graph
+from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.participation import delay_of_round
 from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.simulator.failed_records import FailedRounds
@@ -47,6 +48,31 @@ class Terms(NamedTuple):
 
 
 NO_TERMS = Terms()
+
+
+class RowsOfLoop(NamedTuple):
+    """Rows of a compiled loop's block of numbers, each cut out when it is first read: most never are."""
+
+    block: FloatArray
+    places: Mapping[str, tuple[slice, tuple[int, ...]]]
+    """Place and shape of each row by name (:func:`~collapipe_env.kernels.round_rows.places_of`)."""
+    overheads: Overheads
+
+    def read(self, name: str) -> Any:
+        """A field of a round by its name.
+
+        Raises:
+            KeyError: If it is in no row.
+        """
+        if name == "elements":
+            rows = {row: self.read(row) for row in _ELEMENTS if row in self.places}
+            extra = self.overheads
+            return PipelineElements(**rows, hop_latency=extra.latency_s, edge_latency=extra.edge_latency_s)
+        place, shape = self.places[name]
+        return self.block[place].reshape(shape)
+
+
+_ELEMENTS = tuple(PipelineElements.__dataclass_fields__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +126,21 @@ class RoundCosts(Record):
     server_budget_j: float = math.inf
     """The server's energy budget of a round [J]; infinite where it has none."""
 
+    if not TYPE_CHECKING:  # checkers are to know the fields alone
+
+        def __getattr__(self, name: str) -> Any:
+            """A field that a compiled loop has written and nobody has read yet."""
+            try:
+                self.__dict__[name] = found = self.__dict__["block"].read(name)
+            except KeyError:
+                raise AttributeError(f"RoundCosts has no {name!r}") from None
+            return found
+
+    def changed(self, **values: Any) -> RoundCosts:
+        """The same round with other values of some fields; a copy field by field would read them all."""
+        kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
+        return made(RoundCosts, **(kept | values))
+
     @property
     def allowance(self) -> Array:
         """Budgets that the round grants every node (...): 1, or ``T / T_ref`` with budgets per second."""
@@ -134,6 +175,7 @@ class RoundCosts(Record):
         return plan_graph(self.allocation)
 
 
+_KEPT = frozenset(("block", *RoundCosts.__dataclass_fields__))
 _SAT_OUT = tuple((name, is_) for name, is_ in declarations(RoundCosts).items() if is_.neutral is not None)
 """Arrays with neutral numbers; read here, because fused functions cannot read annotations."""
 
@@ -188,8 +230,7 @@ def with_terms(
     cluster_delay = costs.cluster_delay + longer
     # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
     energy = at_least(costs.energy + energy, 0.0)
-    return replace(
-        costs,
+    return costs.changed(
         delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         barrier=barrier,
@@ -214,8 +255,7 @@ def without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
     for name, is_ in _SAT_OUT:
         values, counts = getattr(costs, name), plays if is_.axes == "N" else plays[..., None]
         kept[name] = xp.where(counts, values, xp.full_like(values, is_.neutral))
-    return replace(
-        costs,
+    return costs.changed(
         delay=delay_of_round(cluster_delay, broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         broadcast=broadcast,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Annotated
 
 from collapipe_env.ground.arrays import Array, concatenate, where
 from collapipe_env.ground.records import SMALLEST, Declared, Record
 from collapipe_env.physics.memory import able_to_hold, memory_caps
 from collapipe_env.physics.parameters import Parameters as Parameters
+from collapipe_env.physics.queues import lyapunov
 
 MOST_ROUNDS = 1_000_000
 """Most rounds that a state may have, unless the scenario's episodes are longer."""
@@ -67,6 +69,11 @@ class SystemState(Record):
         """Normalised virtual queue of the server's energy ``z_BS`` (...); ``None`` where it has no budget."""
         shown = self.processes.get("server")
         return None if shown is None else shown["backlog"]
+
+    @cached_property
+    def energy_lyapunov(self) -> Array:
+        """Lyapunov function of the nodes' queues (...), which two rounds read."""
+        return lyapunov(self.backlog)
 
     @property
     def live_backlog(self) -> Array:

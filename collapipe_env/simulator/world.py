@@ -13,11 +13,11 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, BoolArray, namespace, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError
-from collapipe_env.ground.records import mapped
+from collapipe_env.ground.records import made, mapped
 from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.queues import allowance, participation_queue
+from collapipe_env.physics.queues import participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -167,7 +167,7 @@ class World(WorldStates):
             AllocationError: If an allocation is infeasible.
             NotResetError: If a row was never reset, or its last round or reset broke off.
         """
-        if self._unready.any():
+        if np.count_nonzero(self._unready):  # quicker than any()
             self._refuse_unready()
         state = self.state
         if check:
@@ -224,7 +224,7 @@ class World(WorldStates):
             counts, pick = arrivals(seeds, rounds.view(np.uint64), survival, micro_batches, self._steps)
         else:
             counts = self._counts(seeds, rounds, costs.survival, micro_batches)
-        found = Arrivals(counts, micro_batches, pick, self._most)
+        found = made(Arrivals, counts=counts, micro_batches=micro_batches, pick=pick, most=self._most)
         if costs.local_steps is not None:
             found = found.within(costs.local_steps)
         return found.only(costs.plays) if self._may_sit_out else found
@@ -236,7 +236,8 @@ class World(WorldStates):
         if plan.recompute is not None:  # -1 is the workload's own setting
             own = self.parameters.costs.training_memory.recompute
             recompute = (plan.recompute != 0) if own else (plan.recompute > 0)
-        return RoundOutcome(
+        return made(
+            RoundOutcome,
             blocks=plan.blocks if plan.chunks is None else pipeline_blocks(plan),
             micro_batches=plan.micro_batches,
             arrivals=arrived,
@@ -260,8 +261,9 @@ class World(WorldStates):
     ) -> RoundRecord:
         """Record a round, with the queues after it."""
         p, plays, absence = self.parameters, costs.plays, state.absence
-        granted = allowance(costs.delay, p.budget_period_s)
-        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, granted, plays, state.present)
+        backlog, excess, held = queue_round(
+            state.backlog, costs.energy_ratio, costs.delay, p.budget_period_s, plays, state.present
+        )
         if absence is not None:
             moved = participation_queue(absence, plays, p.participation_min)
             absence = where(able_clusters(p, state), moved, absence)
@@ -273,7 +275,8 @@ class World(WorldStates):
             xp, steps = namespace(state.loss), costs.local_steps
             taken = xp.where(plays, steps, xp.zeros_like(steps))
             past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), state.loss.dtype)
-        return RoundRecord(
+        return made(
+            RoundRecord,
             state=state,
             allocation=costs.allocation,
             costs=costs,

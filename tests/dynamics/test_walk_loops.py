@@ -156,9 +156,10 @@ def test_queues_of_who_is_away_stand_still_in_loops_and_tensors():
     backlog, ratio = rng.exponential(size=(2, 6, 3, 5))
     granted, present = rng.uniform(0.5, 1.5, 6), rng.random((6, 3, 4)) < 0.7
     taking = rng.random((6, 3)) < 0.7
-    arrays = (backlog, ratio, granted, taking, present)
-    found = queue_round(*arrays)
-    tensors = queue_round(*map(torch.from_numpy, arrays))
+    # With a period of 1 s the delay is the allowance.
+    found = queue_round(backlog, ratio, granted, 1.0, taking, present)
+    arrays = map(torch.from_numpy, (backlog, ratio, granted, taking, present))
+    tensors = (lambda z, e, delay, *who: queue_round(z, e, delay, 1.0, *who))(*arrays)
     for ours, theirs in zip(found, tensors, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-13)
     np.testing.assert_array_equal(found[0][..., 1:][~present], backlog[..., 1:][~present])

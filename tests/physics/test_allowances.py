@@ -88,7 +88,7 @@ def test_compiled_queues_take_each_environment_at_its_allowance():
     rng = np.random.default_rng(1)
     z, e, a = rng.exponential(1.0, (4, 2, 3)), rng.exponential(1.0, (4, 2, 3)), rng.uniform(0.2, 2.0, 4)
     following, excess, held = queue_round(
-        z, e, a, np.ones((4, 2), dtype=bool), np.ones((4, 2, 2), dtype=bool)
+        z, e, a, 1.0, np.ones((4, 2), dtype=bool), np.ones((4, 2, 2), dtype=bool)
     )
     for row in range(4):
         expected = np.maximum(z[row] + e[row] - a[row], 0.0)
