@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
+from collapipe_env.ground.compiled import compiled, inlined
 
 
 class DecodeLimits(NamedTuple):
@@ -47,13 +47,15 @@ def decode_rows(
     lowest = math.log(limits.power_min_w)
     span = math.log(limits.power_max_w / limits.power_min_w)
     free = 1.0 - N * limits.bandwidth_floor
-    weight, room, handed, remainder = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
+    weight, room, handed, remainder, spill = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     for e in range(E):
         total = 0.0
         for n in range(N):
+            finite = True
             for i in range(width):
-                if not math.isfinite(actions[e, n, i]):
-                    return False, blocks, micro_batches, bandwidth, powers
+                finite &= abs(actions[e, n, i]) < math.inf
+            if not finite:
+                return False, blocks, micro_batches, bandwidth, powers
             index = int(_unit(actions[e, n, 2 * K + 1]) * (len(choices) - 1) + 0.5)
             micro_batches[e, n] = choices[index]
             for k in range(K):
@@ -61,7 +63,7 @@ def decode_rows(
                 room[k] = memory_cap[e, n, k]
                 device_power[e, n, k] = lowest + span * _unit(actions[e, n, K + k])
             cu_power[e, n] = lowest + span * _unit(actions[e, n, 2 * K])
-            apportion_row(float(totals[e, n]), weight, room, handed, remainder)
+            _apportion(float(totals[e, n]), weight, room, handed, remainder, spill)
             for k in range(K):
                 blocks[e, n, k] = int(handed[k])
             bandwidth[e, n] = _unit(actions[e, n, 2 * K + 2])
@@ -79,9 +81,14 @@ def _unit(action: float) -> float:
     return 0.5 * ((1.0 if low > 1.0 else low) + 1.0)
 
 
-@compiled_inner
-def apportion_row(
-    total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
+@inlined
+def _apportion(
+    total: float,
+    weight: FloatArray,
+    room: FloatArray,
+    handed: FloatArray,
+    remainder: FloatArray,
+    spill: FloatArray,
 ) -> None:
     """Apportion one row, with the same result as :func:`collapipe_env.physics.apportionment.apportion`.
 
@@ -91,6 +98,7 @@ def apportion_row(
         room: Caps (K,), whole numbers; only read.
         handed: (K,), written: whole numbers.
         remainder: Workspace (K,).
+        spill: Workspace (K,).
     """
     K = len(weight)
     preferred = wanted = 0.0
@@ -109,7 +117,6 @@ def apportion_row(
         # These hold nothing yet, since all preferred devices are full.
         for k in range(K):
             weight[k] = 1.0 if handed[k] == 0.0 and room[k] > 0.0 else 0.0
-        spill = np.empty(K)
         _apportion_within(total - first, weight, room, spill, remainder)
         for k in range(K):
             handed[k] += spill[k]
@@ -138,24 +145,23 @@ def _apportion_within(
                     handed[k] = room[k]
                     filling = True
     # Choices between two numbers rather than branches, which would be mispredicted half of the time.
-    over = total
+    over, tie = total, 1.0 / (K + 1.0)
     for k in range(K):
         quota = room[k] if handed[k] > 0.0 else level * weight[k]
-        down, nearest = math.floor(quota), math.floor(quota + 0.5)
+        down, nearest = np.floor(quota), np.floor(quota + 0.5)
         # A quota that is whole apart from rounding is whole: encoded allocations decode to themselves.
         exact = abs(quota - nearest) < 1e-4
         # Remainders that differ by rounding only are ties: the lower index wins.
         part = 0.0 if exact else np.rint((quota - down) * 1e6)
         whole = nearest if exact else down
-        remainder[k] = part if handed[k] >= 0.0 and whole < room[k] else -1.0
+        open_ = handed[k] >= 0.0 and whole < room[k]
+        remainder[k] = (part if open_ else -1.0) + tie * (K - k)
         handed[k] = whole
         over -= whole
-    while over > 0.0:
-        largest, best = 0, remainder[0]
-        for k in range(1, K):
-            more = remainder[k] > best
-            best = remainder[k] if more else best
-            largest = k if more else largest
-        handed[largest] += 1.0
-        remainder[largest] = -2.0
-        over -= 1.0
+    if over > 0.0:
+        for k in range(K):
+            # Counting who comes before is quicker than looking for the largest again and again.
+            mine, before = remainder[k], 0
+            for j in range(K):
+                before += remainder[j] > mine
+            handed[k] += 1.0 if before < over else 0.0

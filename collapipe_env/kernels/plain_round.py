@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import FloatArray

@@ -106,7 +106,7 @@ DEVICE = DeviceRows(*range(3))
 
 @lru_cache(maxsize=64)
 def places_of(E: int, N: int, K: int) -> tuple[Mapping[str, tuple[slice, tuple[int, ...]]], int]:
-    """Places and shapes of all rows by name in the loop's block of numbers, and its length with the workspace."""
+    """Places and shapes of all rows by name in the loop's block, and its length, workspace included."""
     found: dict[str, tuple[slice, tuple[int, ...]]] = {}
     at = 0
     for rows, shape in ((ROUND, (E,)), (CLUSTER, (E, N)), (NODE, (E, N, K + 1)), (DEVICE, (E, N, K))):
