@@ -113,6 +113,10 @@ class Record:
         """Apply one function to every array, for instance to add a batch axis."""
         return mapped(self, function)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone, for copies and files: what was worked out from them is worked out again."""
+        return {name: getattr(self, name) for name in _names(type(self))}
+
     def __getitem__(self: T, index: object) -> T:
         """Index the leading batch axes of every array."""
         return mapped(self, lambda array: array[index])

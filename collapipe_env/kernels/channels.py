@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, Constant, FloatArray, namespace
+from collapipe_env.ground.arrays import Array, Constant, FloatArray, IntArray, namespace
 from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.recycling import large_empty
 
 
 def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int, int]) -> tuple[Array, Array]:
@@ -21,8 +22,9 @@ def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int,
     N, K = devices
     rows, nodes = len(link_gain), K + 1
     if type(link_gain) is np.ndarray:
-        uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
-        link_matrices(link_gain, np.ones_like(link_gain) if small_scale is None else small_scale, uplink, d2d)
+        uplink, d2d = np.empty((rows, N)), large_empty((rows, N, nodes, nodes))
+        small = np.ones_like(link_gain) if small_scale is None else small_scale
+        link_matrices(link_gain, small, _pair_places(nodes).values, uplink, d2d)
         return uplink, d2d
     xp = namespace(link_gain)
     if small_scale is not None:
@@ -37,7 +39,11 @@ def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int,
 
 @compiled
 def link_matrices(
-    link_gain: FloatArray, small_scale: FloatArray, uplink_gain: FloatArray, d2d_gain: FloatArray
+    link_gain: FloatArray,
+    small_scale: FloatArray,
+    places: IntArray,
+    uplink_gain: FloatArray,
+    d2d_gain: FloatArray,
 ) -> None:
     """Multiply large-scale gains of links by small-scale ones, and arrange them as in the state.
 
@@ -45,21 +51,23 @@ def link_matrices(
         link_gain: (E, N (1 + K (K+1) / 2)): uplinks, then each cluster's pairs of nodes in the order (0, 1),
             (0, 2), ..., (K-1, K).
         small_scale: Small-scale gains in the same order.
+        places: Place of each pair of nodes among a cluster's ((K+1)^2,), the diagonal's past the end.
         uplink_gain: (E, N), written.
         d2d_gain: (E, N, K+1, K+1), written: symmetric, with a diagonal of zeros.
     """
     E, N, nodes, _ = d2d_gain.shape
+    matrices, pairs = d2d_gain.reshape(E, N, nodes * nodes), nodes * (nodes - 1) // 2
+    gain = np.zeros(pairs + 1)
     for e in range(E):
         for n in range(N):
             uplink_gain[e, n] = link_gain[e, n] * small_scale[e, n]
-        link = N
         for n in range(N):
-            gain = d2d_gain[e, n]
-            for i in range(nodes):
-                gain[i, i] = 0.0
-                for j in range(i + 1, nodes):
-                    gain[i, j] = gain[j, i] = link_gain[e, link] * small_scale[e, link]
-                    link += 1
+            first = N + n * pairs
+            for i in range(pairs):
+                gain[i] = link_gain[e, first + i] * small_scale[e, first + i]
+            # In the order of the matrix, so that memory is written from one end to the other.
+            for place in range(nodes * nodes):
+                matrices[e, n, place] = gain[places[place]]
 
 
 @lru_cache(maxsize=16)

@@ -11,6 +11,7 @@ from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, WordArray
 from collapipe_env.ground.backends.base import F, Rows
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.ground.numbers import STEP, number_at
+from collapipe_env.ground.recycling import large_empty
 
 
 class NumpyBackend:
@@ -37,7 +38,9 @@ class NumpyBackend:
 
     def uniform(self, seeds: Array, rounds: Array, count: int, factors: int = 1) -> FloatArray:
         """Return uniform numbers, from a compiled loop."""
-        return products(seeds, rounds.view(np.uint64), count, factors)
+        out = large_empty((len(seeds), count // factors))
+        products(seeds, rounds.view(np.uint64), count, factors, out)
+        return out
 
     def fuse(self, function: F) -> F:
         """Return the function as it is: the slow parts are compiled already."""
@@ -49,20 +52,17 @@ NUMPY = NumpyBackend()
 
 
 @compiled
-def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int) -> FloatArray:
-    """Return products of uniform numbers; their negative logarithms are Erlang distributed.
+def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out: FloatArray) -> None:
+    """Draw products of uniform numbers; their negative logarithms are Erlang distributed.
 
     Args:
         seeds: The rows' seeds (R,).
         rounds: Rounds of the streams that were used before (R,).
         stride: Numbers that a round uses.
         factors: Numbers in a product, 1 for the uniform numbers themselves.
-
-    Returns:
-        (R, C), with C the whole part of ``stride / factors``.
+        out: (R, C), written, with C the whole part of ``stride / factors``.
     """
-    R, C = len(seeds), stride // factors
-    out = np.empty((R, C))
+    R, C = out.shape
     for r in range(R):
         # A sum leads from state to state: it takes less time than a product.
         state = (seeds[r] + rounds[r] * np.uint64(stride)) * STEP
@@ -74,4 +74,3 @@ def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int) -> 
             for i in range(C):
                 out[r, i] *= number_at(state)
                 state += STEP
-    return out
