@@ -115,7 +115,8 @@ class Record:
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, for copies and files: what was worked out from them is worked out again."""
-        return {name: getattr(self, name) for name in _names(type(self))}
+        kind: Any = type(self)
+        return {name: getattr(self, name) for name in _names(kind)}
 
     def __getitem__(self: T, index: object) -> T:
         """Index the leading batch axes of every array."""

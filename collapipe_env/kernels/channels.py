@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, Constant, FloatArray, IntArray, namespace
+from collapipe_env.ground.backends.numpy_backend import large_empty
 from collapipe_env.ground.compiled import compiled
-from collapipe_env.ground.recycling import large_empty
 
 
 def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int, int]) -> tuple[Array, Array]:

@@ -50,7 +50,7 @@ class _LoopFields:
             return None
         if list(map(_type, arrays)) != self._types or not all(map(_writable, arrays)):
             return list(map(loop_array, arrays, self._types))
-        return arrays  # type: ignore[no-any-return]
+        return arrays
 
 
 _shape, _type, _writable = attrgetter("shape"), attrgetter("dtype"), attrgetter("flags.carray")
@@ -133,7 +133,7 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
     return made(
         RoundCosts,
         block=rows,
-        **{name: rows.read(name) for name in _ALWAYS_READ},
+        **{name: block[places[name][0]].reshape(places[name][1]) for name in _ALWAYS_READ},
         allocation=plan,
         budget_period_s=parameters.budget_period_s,
         idle_round_s=parameters.idle_round_s,

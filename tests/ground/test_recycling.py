@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import torch
 
-from collapipe_env.ground import recycling
+from collapipe_env.ground.backends import numpy_backend
 
 
 def test_memory_is_used_again_only_when_no_view_of_any_library_is_left():
-    shape = (recycling.LARGE_BYTES // 8 // 4, 4)
-    whole = recycling.large_empty(shape)
+    shape = (numpy_backend.LARGE_BYTES // 8 // 4, 4)
+    whole = numpy_backend.large_empty(shape)
     whole[...] = 1.0
     place = whole.__array_interface__["data"][0]
     row, tensor = whole[5:7].T, torch.from_numpy(whole[9])
     del whole
-    other = recycling.large_empty(shape)
+    other = numpy_backend.large_empty(shape)
     other[...] = 2.0
     assert (row == 1.0).all()
     assert bool((tensor == 1.0).all())
     del row, other
-    assert recycling.large_empty(shape).__array_interface__["data"][0] != place
+    assert numpy_backend.large_empty(shape).__array_interface__["data"][0] != place
     del tensor
-    again = [recycling.large_empty(shape) for _ in range(3)]
+    again = [numpy_backend.large_empty(shape) for _ in range(3)]
     assert place in [array.__array_interface__["data"][0] for array in again]
     assert all(array.flags.carray for array in again)
 
 
 def test_little_memory_is_kept():
     for more in range(12):
-        arrays = [recycling.large_empty((recycling.LARGE_BYTES // 8 + more,)) for _ in range(5)]
+        arrays = [numpy_backend.large_empty((numpy_backend.LARGE_BYTES // 8 + more,)) for _ in range(5)]
         del arrays
-    kept = sum(len(block) for blocks in recycling._free.values() for block in blocks)
-    assert 0 < kept < 13 * recycling.LARGE_BYTES
+    kept = sum(len(block) for blocks in numpy_backend._free.values() for block in blocks)
+    assert 0 < kept < 13 * numpy_backend.LARGE_BYTES
