@@ -165,7 +165,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
     shares = on_host(plan.groups.sample_share)[at]
     stages = []
     for s, k in enumerate(leaders):
-        weight = float(e.compute_weight[at][k]) if split and e.compute_weight is not None else 0.0
+        weight = float(e.compute_weight[at][k]) if split else 0.0
         stages.append(
             StageScript(
                 devices=tuple(int(d) + 1 for d in groups[s]),
@@ -178,7 +178,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
                 chunk_share=tuple((end - first) / int(held[s]) for first, end in chunks[s]),
             )
         )
-    weight = float(e.server_weight[at]) if split and e.server_weight is not None else 0.0
+    weight = float(e.server_weight[at]) if split else 0.0
     server = StageScript(
         devices=(),
         shares=(),
@@ -190,7 +190,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
         chunk_share=(1.0,),
     )
     wrap = 0.0, 0.0
-    if v > 1 and e.wrap_forward is not None and e.wrap_backward is not None:
+    if v > 1:
         wrap = float(e.wrap_forward[at]), float(e.wrap_backward[at])
     return replace(
         script,

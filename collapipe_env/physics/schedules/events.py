@@ -13,14 +13,14 @@ _KINDS: tuple[Direction, ...] = ("forward", "backward", "weight")
 
 def schedule_events(
     chains: Chains, orders: Orders, row: int, local_steps: int, half_duplex: bool
-) -> tuple[float, list[Event]]:
+) -> list[Event]:
     """Run one chain and keep the events of all its elements.
 
     Args:
         local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.
 
     Returns:
-        The makespan [s] and the events in order of completion; elements as laid out by
+        The events in order of completion; elements as laid out by
         :func:`~collapipe_env.physics.schedules.timeline.chain_elements`.
     """
     schedule = int(orders.schedule[row])
@@ -30,10 +30,10 @@ def schedule_events(
     S = len(slots)
     most = micro_batches * (3 * chunks * (S + 1) + 2 * (chunks * S + 2))
     record = np.full((most, 6), -1.0)
-    length = run_chain(times, schedule, orders.caps[row][slots], chunks, micro_batches, half_duplex, record)
+    run_chain(times, schedule, orders.caps[row][slots], chunks, micro_batches, half_duplex, record)
     record = record[record[:, 0] >= 0.0]
     record = record[np.argsort(record[:, 5], kind="stable")]
-    return length, [
+    return [
         Event(_element(int(r[0]), S), int(r[2]), _KINDS[int(r[1])], float(r[4]), float(r[5])) for r in record
     ]
 
