@@ -197,16 +197,11 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator, starts: int =
         else:
             return centres
         best = max(best, len(centres))
-    raise too_crowded(cluster, f"only {best} of clusters = {cluster.clusters} could be placed")
-
-
-def too_crowded(cluster: ClusterSpec, fault: str, reason: str = "") -> ScenarioError:
-    """Return the error for clusters that cannot be kept apart."""
-    return ScenarioError(
-        f"cluster: {fault} cluster_separation_min_m = {cluster.cluster_separation_min_m:g} m apart between "
-        f"cu_distance_min_m = {cluster.cu_distance_min_m:g} m and cu_distance_max_m = "
-        f"{cluster.cu_distance_max_m:g} m{reason}; lower the separation or the number of clusters, or widen "
-        "the distances"
+    raise ScenarioError(
+        f"cluster: only {best} of clusters = {cluster.clusters} could be placed cluster_separation_min_m = "
+        f"{cluster.cluster_separation_min_m:g} m apart between cu_distance_min_m = "
+        f"{cluster.cu_distance_min_m:g} m and cu_distance_max_m = {cluster.cu_distance_max_m:g} m; lower the "
+        "separation or the number of clusters, or widen the distances"
     )
 
 

@@ -133,7 +133,7 @@ def test_positions_are_uniform_in_distance_angle_and_square() -> None:
 
 def test_a_hopeless_geometry_is_refused_quickly_by_either_layout_mode() -> None:
     for mode in ("fixed", "per_episode"):
-        with pytest.raises(ScenarioError, match=r"cannot be placed cluster_separation_min_m = 300 m apart"):
+        with pytest.raises(ScenarioError, match=r"could be placed cluster_separation_min_m = 300 m apart"):
             load_scenario({"base": "large", "cluster": {"cluster_separation_min_m": 300.0, "layout": mode}})
 
 
