@@ -55,11 +55,6 @@ class SampledRounds:
     state: SystemState
     uplink_gain: FloatArray
 
-    def mean(self, per_round: FloatArray) -> FloatArray:
-        """Mean over each system's rounds (S, ...) of values per round (S F, ...)."""
-        means: FloatArray = per_round.reshape(self.systems, self.rounds, *per_round.shape[1:]).mean(axis=1)
-        return means
-
 
 def sample_rounds(scenario: Scenario) -> SampledRounds:
     """Draw a sample by the laws of the environment, fading and loads in their stationary state."""
