@@ -72,7 +72,6 @@ def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
     """Makespan of one local step under GPipe, exact: :func:`~.delay.gpipe_step` of all elements.
 
     Args:
-        elements: Times of one micro-batch on every element.
         micro_batches: ``M_n`` (..., N).
 
     Returns:

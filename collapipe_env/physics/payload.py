@@ -37,7 +37,6 @@ class UpdateFormat:
         compression: ``"none"`` sends all of an update, ``"top-k"`` the largest entries of each part, and
             ``"lora"`` trains and sends low-rank adapters of the blocks only.
         top_k_share: Share of a part's entries that top-k sends, in (0, 1].
-        lora_rank: Rank of the adapters.
         lora_alpha: Scale of the adapters, whose product is multiplied by ``alpha / rank``.
     """
 
@@ -82,7 +81,6 @@ def message_bits(size: int, entries: int, weight_bits: int) -> int:
     """Bits of a message with ``entries`` of a part's ``size`` numbers.
 
     Args:
-        size: Numbers of the part.
         entries: Number of entries sent; all of them need no indices.
         weight_bits: Bits of a number, 8, 16 or 32.
     """

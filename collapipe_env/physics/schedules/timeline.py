@@ -30,7 +30,6 @@ class Element:
     Attributes:
         kind: ``"compute"`` (a stage's devices), ``"hop"`` (device to device), ``"uplink"`` (CU to base
             station; its backward use is the downlink) or ``"server"``.
-        label: Label of the row in a drawing.
         forward_s: Seconds per micro-batch on the way forward, finite and >= 0.
         backward_s: Seconds per micro-batch on the way back, finite and >= 0.
         node: The hosting node, or for a hop and the uplink the one that sends forward: 0 is the CU, k >= 1
@@ -75,7 +74,6 @@ class RoundTimeline:
     """One cluster's round.
 
     Attributes:
-        elements: The pipeline, in forward order.
         events: Events of the elements in order of completion, for the requested local steps.
         phases: Migration of moments, relay, local steps (one phase each), all-reduces, updates, waits of
             local steps, collection, upload, wait for the slowest cluster and broadcast, gapless and in order.
@@ -158,7 +156,6 @@ def chain_elements(
         hop_backward_s: (S+1,) seconds of the same hops for the gradients, in the same order.
         uplink_s: Seconds per micro-batch from the CU to the server.
         downlink_s: Seconds per micro-batch of gradients from the server to the CU.
-        server_blocks: Encoder blocks that the server runs.
         stage_names: (S,) names of the stages' devices; ``d`` and the lead device's number by default.
         wrap_s: Seconds forward and backward of the hop from the last stage to the first, which only plans
             with several chunks a stage have.
@@ -206,7 +203,6 @@ def cluster_timeline(
     """Build the whole round of a cluster: first phases, H local steps, last phases, wait, broadcast.
 
     Args:
-        elements: The pipeline in forward order.
         step_s: Length of a local step [s].
         step_events: Its events, from 0 on.
         local_steps: H >= 1.
