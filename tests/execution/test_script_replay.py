@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from script_support import chain_script, sorted_events
 
-from collapipe_env.execution.script_orders import ORDERED, stage_orders
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import SCHEDULES
@@ -25,39 +24,6 @@ def compiled_orders(schedule, caps, micro_batches, chunks, variant):
     kind = SCHEDULES.index(schedule)
     fill_orders(kind, np.array(caps), micro_batches, chunks, variant, orders, counts)
     return orders, counts
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    schedule=st.sampled_from(ORDERED),
-    caps=st.lists(st.integers(1, 12), min_size=1, max_size=6),
-    micro_batches=st.integers(1, 9),
-    chunks=st.integers(1, 3),
-    variant=st.integers(0, 3),
-)
-def test_orders_are_the_compiled_ones(schedule, caps, micro_batches, chunks, variant):
-    if schedule == "interleaved":
-        micro_batches *= len(caps)
-    else:
-        chunks = 1
-    found = stage_orders(schedule, caps, micro_batches, chunks, variant)
-    compiled = zip(*compiled_orders(schedule, caps, micro_batches, chunks, variant), strict=True)
-    assert found == [tuple(map(tuple, row[:n].tolist())) for row, n in compiled]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("async", [1], 2), "async"),
-        (("1f1b", [0], 2), "caps"),
-        (("1f1b", [], 2), "caps"),
-        (("gpipe", [0], 0), "micro_batches 0"),
-        (("interleaved", [2, 2], 3, 2), "multiple"),
-    ],
-)
-def test_what_has_no_order_is_refused(arguments, word):
-    with pytest.raises(AllocationError, match=word):
-        stage_orders(*arguments)
 
 
 def random_times(rng, stages, chunks, split, latency, edge_latency):
