@@ -15,7 +15,7 @@ from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.replication import NO_REPLICAS, NO_REPLICATION, Replication
-from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed
+from collapipe_env.physics.server import FREE_SERVER, ServerTerms
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -174,8 +174,11 @@ class Parameters:
 
     @property
     def server_share_flops(self) -> float:
-        """A cluster's part of the server's speed, ``v_BS (1 - rho) / N`` [FLOP/s], at a constant ``rho``."""
-        return shared_speed(self.server_flops, self.server.tenants, self.clusters)
+        """A cluster's part of the server's speed, ``v_BS (1 - rho) / N`` [FLOP/s], at a constant ``rho``.
+
+        The part of clusters that sit a round out is not given to the others.
+        """
+        return self.server_flops * (1.0 - self.server.tenants) / self.clusters
 
     def costs_when(self, recompute: bool) -> WorkloadCosts:
         """Return the workload priced with or without recomputation.

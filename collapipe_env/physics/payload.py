@@ -59,17 +59,14 @@ class UpdateFormat:
         entries = max(1, math.ceil(round(self.top_k_share * size, 6)))
         return worthwhile_entries(size, entries, self.weight_bits)
 
-    def merged_entries(self, size: int, senders: int) -> int:
-        """Most entries of a part that change when the picks of several senders are added up."""
-        return worthwhile_entries(size, senders * self.entries(size), self.weight_bits)
-
     def upload_bits(self, size: int) -> int:
         """Bits of one sender's message about a part of ``size`` numbers."""
         return message_bits(size, self.entries(size), self.weight_bits)
 
     def broadcast_bits(self, size: int, senders: int) -> int:
-        """Bits, at most, of the message about a part to which ``senders`` have contributed."""
-        return message_bits(size, self.merged_entries(size, senders), self.weight_bits)
+        """Bits of the message about a part to which ``senders`` have contributed, none an entry in common."""
+        entries = worthwhile_entries(size, senders * self.entries(size), self.weight_bits)
+        return message_bits(size, entries, self.weight_bits)
 
 
 def index_bits(size: int) -> int:
