@@ -95,8 +95,8 @@ def _orders_end(plan: Allocation) -> np.ndarray:
             np.ascontiguousarray(np.asarray(plan.caps).reshape(rows, K), dtype=np.int64),
             np.asarray(plan.chunks).reshape(rows).astype(np.int64),
             np.asarray(plan.micro_batches).reshape(rows).astype(np.int64),
+            np.ones(rows, dtype=np.int64),
         ),
-        1,
         False,
         times,
     )

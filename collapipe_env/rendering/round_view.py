@@ -141,9 +141,9 @@ def _step_events(
     from collapipe_env.physics.schedules.events import schedule_events
 
     shape = record.costs.local_step.shape
-    chains, orders = flat_chains(plan, record.costs.graph, record.costs.elements, shape)
-    member, steps = row * shape[-1] + cluster, _local_steps(record, (row, cluster))
-    return schedule_events(chains, orders, member, steps, record.half_duplex)
+    steps = _local_steps(record, (row, cluster))
+    chains, orders = flat_chains(plan, record.costs.graph, record.costs.elements, steps, shape)
+    return schedule_events(chains, orders, row * shape[-1] + cluster, record.half_duplex)
 
 
 def round_view(

@@ -36,23 +36,24 @@ def scheduled_steps(
             "schedule: the local steps of plans that name schedules are simulated and have no gradient; "
             "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
         )
-    chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    own = on_host(allocation.whole_steps(parameters.costs.local_steps))
-    found = np.empty(gpipe.shape)
-    for steps in np.unique(own).tolist():
-        # Only under an asynchronous schedule does a local step's time depend on the number of steps.
-        times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
-        local_step_times(chains, orders, steps, parameters.half_duplex, times)
-        found = np.where(own == steps, times.reshape(gpipe.shape), found)
-    return from_host(found, gpipe)
+    steps = allocation.whole_steps(parameters.costs.local_steps)
+    chains, orders = flat_chains(allocation, graph, elements, steps, gpipe.shape)
+    times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
+    local_step_times(chains, orders, parameters.half_duplex, times)
+    return from_host(times.reshape(gpipe.shape), gpipe)
 
 
 def flat_chains(
-    allocation: Allocation, graph: PlanGraph, elements: PipelineElements, shape: tuple[int, ...]
+    allocation: Allocation,
+    graph: PlanGraph,
+    elements: PipelineElements,
+    steps: Array | int,
+    shape: tuple[int, ...],
 ) -> tuple[Chains, Orders]:
     """Chains and schedules as rows of contiguous arrays in slot order.
 
     Args:
+        steps: Local steps ``H`` of the clusters (..., N).
         shape: Common leading axes and clusters (..., N).
     """
     K = allocation.blocks.shape[-1]
@@ -94,5 +95,6 @@ def flat_chains(
         caps=flat(allocation.schedules.caps, K, kind=np.int64),
         chunks=flat(allocation.schedules.chunks, kind=np.int64),
         micro_batches=flat(allocation.micro_batches, kind=np.int64),
+        mini_batches=flat(steps, kind=np.int64),
     )
     return chains, orders

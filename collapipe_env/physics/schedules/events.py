@@ -12,13 +12,8 @@ from collapipe_env.physics.schedules.timeline import Direction, Event
 _KINDS: tuple[Direction, ...] = ("forward", "backward", "weight")
 
 
-def schedule_events(
-    chains: Chains, orders: Orders, row: int, local_steps: int, half_duplex: bool
-) -> list[Event]:
-    """Run one chain and keep the events of all its elements.
-
-    Args:
-        local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.
+def schedule_events(chains: Chains, orders: Orders, row: int, half_duplex: bool) -> list[Event]:
+    """Run one chain and keep the events of all its elements; under ``async`` those of all local steps.
 
     Returns:
         The events in order of completion; elements as laid out by
@@ -26,7 +21,7 @@ def schedule_events(
     """
     schedule = int(orders.schedule[row])
     chunks = int(orders.chunks[row]) if schedule == INTERLEAVED else 1
-    micro_batches = int(orders.micro_batches[row]) * (local_steps if schedule == ASYNC else 1)
+    micro_batches = int(orders.micro_batches[row] * (orders.mini_batches[row] if schedule == ASYNC else 1))
     times, slots = chain_times(chains, row, schedule, chunks)
     record = room_for_events(len(slots), chunks, micro_batches)
     run_chain(times, schedule, orders.caps[row][slots], chunks, micro_batches, half_duplex, record)

@@ -53,12 +53,14 @@ class Orders(NamedTuple):
         caps: Caps of the slots (R, K).
         chunks: ``v`` (R,).
         micro_batches: ``M`` (R,).
+        mini_batches: ``H`` (R,); ``async`` runs them without a flush and gets ``1 / H`` of the whole.
     """
 
     schedule: IntArray
     caps: IntArray
     chunks: IntArray
     micro_batches: IntArray
+    mini_batches: IntArray
 
 
 @compiled
@@ -149,13 +151,10 @@ def run_chain(
 
 
 @compiled
-def local_step_times(
-    chains: Chains, orders: Orders, mini_batches: int, half_duplex: bool, times: FloatArray
-) -> None:
+def local_step_times(chains: Chains, orders: Orders, half_duplex: bool, times: FloatArray) -> None:
     """Replace the local step of every chain that does not run GPipe.
 
     Args:
-        mini_batches: ``H``; ``async`` runs them without a flush and gets ``1 / H`` of the whole.
         times: Seconds of a local step (R,), written where the schedule is not GPipe; infinite where the
             orders wait for each other.
     """
@@ -165,7 +164,7 @@ def local_step_times(
         if schedule == GPIPE:
             continue
         chunks = orders.chunks[r] if schedule == INTERLEAVED else 1
-        runs = mini_batches if schedule == ASYNC else 1
+        runs = orders.mini_batches[r] if schedule == ASYNC else 1
         chain, slots = chain_times(chains, r, schedule, chunks)
         length = run_chain(
             chain,
