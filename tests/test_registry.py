@@ -1,6 +1,5 @@
 """Registry: names, lazy entries, entries of installed packages, and what it refuses."""
 
-import importlib
 import subprocess
 import sys
 import warnings
@@ -182,15 +181,6 @@ def test_nothing_else_is_overwritten_unless_told(tests, before, after, message):
         tests.register("mine", after)
     tests.register("mine", after, replace=True)
     assert tests.where("mine") == origin(after)
-
-
-def test_a_reloaded_module_may_register_again(tests, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    for size in (1, 22):
-        (tmp_path / "reloaded_things.py").write_text(f"class Thing:\n    size = {size}\n")
-        module = importlib.import_module("reloaded_things")
-        tests.register("thing", (module if size == 1 else importlib.reload(module)).Thing)
-    assert tests.get("thing").size == 22
 
 
 PACKAGE = """

@@ -17,7 +17,7 @@ from collapipe_env.physics.schedules.timeline import (
     RoundTimeline,
     chain_elements,
     cluster_timeline,
-    gpipe_makespan,
+    gpipe_timeline,
 )
 from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
 from collapipe_env.rendering.page import filled
@@ -51,14 +51,16 @@ def make_view(
             server_forward_s=0.01 / micro_batches,
             server_backward_s=0.02 / micro_batches,
         )
-        cases.append((elements, blocks, rng.uniform(0.5, 2.0)))
-    ends = [steps * (gpipe_makespan(e, micro_batches) + all_reduce_s) + 0.3 + up for e, _, up in cases]
+        events = gpipe_timeline(elements, micro_batches)
+        cases.append((elements, events, blocks, rng.uniform(0.5, 2.0)))
+    ends = [steps * (events[-1].end_s + all_reduce_s) + 0.3 + up for _, events, _, up in cases]
     views = tuple(
         ClusterView(
             name=f"c{n + 1}",
             timeline=cluster_timeline(
                 elements,
-                micro_batches,
+                events[-1].end_s,
+                events,
                 local_steps=steps,
                 step_ends={"all-reduce": all_reduce_s},
                 after={"collect": 0.3, "upload": up},
@@ -75,7 +77,7 @@ def make_view(
             order=np.arange(devices),
             clock_cap=np.ones(devices),
         )
-        for n, (elements, blocks, up) in enumerate(cases)
+        for n, (elements, events, blocks, up) in enumerate(cases)
     )
     return RoundView(
         title="test",

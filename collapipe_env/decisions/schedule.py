@@ -82,21 +82,21 @@ def _orders_end(plan: Allocation) -> np.ndarray:
 
     shape, K = plan.blocks.shape[:-1], plan.blocks.shape[-1]
     rows = int(np.prod(shape))
-    slot, hop, one = np.ones((rows, K)), np.ones((rows, K + 1)), np.ones(rows)
+    work, links = np.ones((rows, K + 1)), np.ones((rows, K + 3))
     kind = np.asarray(plan.schedule)
     times = np.zeros(rows)
     local_step_times(
         Chains(
             np.ascontiguousarray(plan.blocks.reshape(rows, K), dtype=np.int64),
-            *(slot, slot, slot, hop, hop, one, one, one, one, one, one, one, 0.0, 0.0),
+            *(work, work, work, links, links, np.zeros(K + 3)),
         ),
         Orders(
             np.where(kind == INTERLEAVED, kind, GPIPE).reshape(rows).astype(np.int64),
             np.ascontiguousarray(np.asarray(plan.caps).reshape(rows, K), dtype=np.int64),
             np.asarray(plan.chunks).reshape(rows).astype(np.int64),
             np.asarray(plan.micro_batches).reshape(rows).astype(np.int64),
+            np.ones(rows, dtype=np.int64),
         ),
-        1,
         False,
         times,
     )

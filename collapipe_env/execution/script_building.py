@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from collapipe_env.dynamics.replicas import kinds_of
-from collapipe_env.execution.script_orders import ORDERED, Order, stage_orders
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript, RoundScript, StageScript
 from collapipe_env.ground.arrays import FloatArray, IntArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL
+from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL, ScheduleName
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
+from collapipe_env.physics.schedules.makespans import ZERO_BUBBLE_VARIANTS
+from collapipe_env.physics.schedules.orders import fill_orders
 from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
 
-ZERO_BUBBLE_VARIANTS = 4
-"""Number of orders tried under ``zb-h1``; the first with the shortest local step is played."""
+Order: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Operations of a stage: kind, micro-batch and chunk."""
+ORDERED: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
+"""Schedules whose orders are known: all that flush the pipeline at the end of a local step."""
 _NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
 
 
@@ -165,7 +169,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
     shares = on_host(plan.groups.sample_share)[at]
     stages = []
     for s, k in enumerate(leaders):
-        weight = float(e.compute_weight[at][k]) if split and e.compute_weight is not None else 0.0
+        weight = float(e.compute_weight[at][k]) if split else 0.0
         stages.append(
             StageScript(
                 devices=tuple(int(d) + 1 for d in groups[s]),
@@ -178,7 +182,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
                 chunk_share=tuple((end - first) / int(held[s]) for first, end in chunks[s]),
             )
         )
-    weight = float(e.server_weight[at]) if split and e.server_weight is not None else 0.0
+    weight = float(e.server_weight[at]) if split else 0.0
     server = StageScript(
         devices=(),
         shares=(),
@@ -190,7 +194,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
         chunk_share=(1.0,),
     )
     wrap = 0.0, 0.0
-    if v > 1 and e.wrap_forward is not None and e.wrap_backward is not None:
+    if v > 1:
         wrap = float(e.wrap_forward[at]), float(e.wrap_backward[at])
     return replace(
         script,
@@ -225,6 +229,17 @@ def _chunks(held: IntArray, chunks: int) -> list[tuple[tuple[int, int], ...]]:
             found[s].append((first, end))
             first = end
     return [tuple(stage) for stage in found]
+
+
+def stage_orders(
+    schedule: ScheduleName, caps: Sequence[int], micro_batches: int, chunks: int = 1, variant: int = 0
+) -> list[Order]:
+    """Return the orders of all stages and, last, of the server; arguments as for :func:`fill_orders`."""
+    stages = len(caps)
+    orders = np.zeros((stages + 1, 3 * micro_batches * chunks, 3), dtype=np.int64)
+    counts = np.zeros(stages + 1, dtype=np.int64)
+    fill_orders(SCHEDULES.index(schedule), np.array(caps), micro_batches, chunks, variant, orders, counts)
+    return [tuple(map(tuple, row[:n].tolist())) for row, n in zip(orders, counts, strict=True)]
 
 
 def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -> ClusterScript:

@@ -12,7 +12,6 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
-from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
@@ -24,7 +23,6 @@ POWER_LEVELS = 6
 """Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""
 
 BANDWIDTH_STEPS = 12
-INTERFERENCE_STEPS = 2
 
 SHARPNESS = 16.0
 """Prices are energy uses to this power, so that almost only the largest use counts."""
@@ -33,7 +31,7 @@ LEAST_PRICE = 1e-9
 """Least price, so that nodes not used so far are not free."""
 
 PRIOR = 6.0
-"""Weight of the uses of computing alone in the first prices, in rounds."""
+"""Weight of equal uses of all nodes in the first prices, in rounds."""
 
 FEWEST_ROUNDS, MOST_ROUNDS, PLAYED = 32, 192, 4096
 """Fewest and most counted rounds of a system, and their total over all systems."""
@@ -85,7 +83,7 @@ class EnergySearch:
         """
         sample = self.sample
         by_round = self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:])
-        _, computing = self._fill(by_round.min(axis=1))
+        computing = self._least_level(by_round.min(axis=1))
         episodes = len(self._uplink_use) // sample.systems
         return np.maximum(np.repeat(computing, episodes, axis=0), self._uplink_use)
 
@@ -98,9 +96,7 @@ class EnergySearch:
         """
         S, F = self.sample.systems, self.sample.rounds
         rounds = max(min(max(FEWEST_ROUNDS, PLAYED // S), MOST_ROUNDS) // F, 1) * F
-        computing = self.sample.mean(self._block_use)
-        blocks, _ = self._fill(computing)
-        average = np.concatenate((self._uplink_of_system[..., None], blocks * computing), axis=-1)
+        average = np.ones((S, *self.sample.state.budget.shape[1:]))
         total = np.zeros(average.shape)
         links = [self._link_joules(self.sample.state[f::F]) for f in range(F)]
         before = rounds // 2
@@ -108,7 +104,7 @@ class EnergySearch:
             f = t % F
             rows = np.arange(f, S * F, F)
             price = (average / average.max(axis=-1, keepdims=True)) ** SHARPNESS + LEAST_PRICE
-            use = self._play(rows, self._cheapest(rows, links[f], price))
+            use = self._play(rows, self._cheapest(rows, links[f], price), price)
             use[..., 0] += self._uplink_of_system
             average += (use - average) / (t + PRIOR)
             if t >= before:
@@ -154,99 +150,63 @@ class EnergySearch:
         total: FloatArray = drawn * (bits * each + costs.update_payload_bits / rate + messages)
         return total
 
-    def _fill(self, block_use: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Average blocks of each device (S, N, K), and the common level of their uses (S, N).
+    def _least_level(self, block_use: FloatArray) -> FloatArray:
+        """Least common level of the devices' uses (S, N), given the use of a block on each (S, N, K).
 
         Every device carries as many blocks as bring its use to the common level, at most what its memory
         holds. Without transmit energy, no plan and no mixture of plans does better.
         """
-        L = self.parameters.costs.blocks
         cap = self._cap.astype(np.float64)
         # Devices fill up in the order of their use when full; until the next does, the others rise together.
-        full_at = cap * block_use
-        order = np.argsort(full_at, axis=-1)
-        full_at, held, rate = (
-            np.take_along_axis(values, order, axis=-1) for values in (full_at, cap, 1.0 / block_use)
-        )
-        before = np.cumsum(held, axis=-1) - held
-        level = ((L - before) / np.cumsum(rate[..., ::-1], axis=-1)[..., ::-1]).max(axis=-1)
-        return np.minimum(cap, level[..., None] / block_use), level
+        order = np.argsort(cap * block_use, axis=-1)
+        held, rate = (np.take_along_axis(values, order, axis=-1) for values in (cap, 1.0 / block_use))
+        left = self.parameters.costs.blocks - (np.cumsum(held, axis=-1) - held)
+        level: FloatArray = (left / np.cumsum(rate[..., ::-1], axis=-1)[..., ::-1]).max(axis=-1)
+        return level
 
-    def _play(self, rows: IntArray, blocks: IntArray) -> FloatArray:
-        """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds."""
-        state, clusters = self.sample.state[rows], blocks.shape[:-1]
-        allocation = Allocation(
-            blocks=blocks,
-            micro_batches=np.full(clusters, self._micro_batches),
-            bandwidth=np.full(clusters, 1.0 / self.parameters.clusters),
-            device_power=np.full(blocks.shape, self._powers[0]),
-            cu_power=np.full(clusters, self._powers[0]),
-        )
-        power = self._best_powers(state, allocation)
-        allocation = replace(allocation, device_power=power[..., 1:], cu_power=power[..., 0])
-        played = round_costs(self.parameters, state, allocation)
-        use: FloatArray = played.energy_ratio
-        radios = self.parameters.radio_power
-        edge = self._passes * played.elements.uplink + played.upload
-        uplink = radio_power(power[..., 0], radios.edge_circuit_w, radios.efficiency) * edge
-        use[..., 0] = (played.energy[..., 0] - uplink) / state.budget[..., 0]
-        return use
+    def _play(self, rows: IntArray, blocks: IntArray, price: FloatArray) -> FloatArray:
+        """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds.
 
-    def _best_powers(self, state: SystemState, allocation: Allocation) -> FloatArray:
-        """Power of each node (R, N, K+1) [W] that minimises the energy of its transmissions in a plan."""
-        nodes = state.budget.shape
-        power = np.full(nodes, self._powers[0])
-        if len(self._powers) == 1:
-            return power
-        parameters, costs = self.parameters, self.parameters.costs
-        bits = self._samples * np.array([costs.activation_bits, costs.gradient_bits])
-        blocks, forward = allocation.blocks, plan_graph(allocation).successor
-        gains = [(state.d2d_gain * to).sum(axis=-1) for to in (forward, forward.swapaxes(-1, -2))]
-        # Apart from its bits, a node sends a message each way for every micro-batch.
-        messages_s = 2.0 * self._passes * parameters.overheads.message_s
-        for _ in range(INTERFERENCE_STEPS):
-            disturbed = radio.interference(state.cross_gain, radio.mean_active_power(power, blocks > 0))
-            best = np.full(nodes, np.inf)
-            for level in self._powers:
-                sent = [self._bit_joules(level, gain, disturbed[..., None]) for gain in gains]
-                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + messages_s * self._hop_power(level)
-                to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
-                joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
-                if self.parameters.numbers.relay_bits:
-                    sent_on = self._bit_joules(level, state.d2d_gain[..., 0, 1:], disturbed[..., None])[1]
-                    joules[..., 0] += (blocks * self.parameters.numbers.relay_bits * sent_on).sum(axis=-1)
-                equal = np.array(1.0 / parameters.clusters)
-                joules[..., 0] += self._uplink_joules(equal, level, state.uplink_gain)
-                power = np.where(joules < best, level, power)
-                best = np.minimum(best, joules)
-        return power
-
-    def _bit_joules(
-        self, power: float, gain: FloatArray, interference: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Energy of a bit between nodes (...) [J], with repeats and without."""
-        parameters = self.parameters
-        noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)
-        # No link leads to its own sender.
-        snr = power * np.where(gain > 0.0, gain, 1.0) / noise
-        used = radio.usable_snr(snr, parameters.d2d_snr_cap)
-        rate = radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
-        exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
-        drawn = self._hop_power(power)
-        return drawn * radio.seconds_per_bit(rate, exponent, parameters.transmissions), drawn / rate
-
-    def _hop_power(self, power: float) -> float:
-        """Power drawn while a node sends to another node [W].
-
-        It includes the receiver's power, as if both nodes shared one budget.
+        All nodes send with one power: in each cluster, that of least energy at prices (R, N, K+1).
         """
-        radios = self.parameters.radio_power
-        return float(radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w)
+        parameters, radios = self.parameters, self.parameters.radio_power
+        state, clusters = self.sample.state[rows], blocks.shape[:-1]
+        uses = []
+        for power in self._powers:
+            plan = Allocation(
+                blocks=blocks,
+                micro_batches=np.full(clusters, self._micro_batches),
+                bandwidth=np.full(clusters, 1.0 / parameters.clusters),
+                device_power=np.full(blocks.shape, power),
+                cu_power=np.full(clusters, power),
+            )
+            played = round_costs(parameters, state, plan)
+            edge = self._passes * played.elements.uplink + played.upload
+            uplink = radio_power(power, radios.edge_circuit_w, radios.efficiency) * edge
+            use = played.energy_ratio
+            use[..., 0] = (played.energy[..., 0] - uplink) / state.budget[..., 0]
+            uses.append(use)
+        found = np.array(uses)
+        best = (found * price).sum(axis=-1, keepdims=True).argmin(axis=0)
+        return np.asarray(np.take_along_axis(found, best[None], axis=0)[0])
 
     def _link_joules(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
-        """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without."""
+        """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without.
+
+        It includes the receiver's, as if both nodes shared one budget.
+        """
+        p, radios = self.parameters, self.parameters.radio_power
         unit = radio.interference(state.cross_gain, np.ones(state.uplink_gain.shape))[..., None, None]
-        joules = [self._bit_joules(power, state.d2d_gain, power * unit) for power in self._powers]
+        joules = []
+        for power in self._powers:
+            noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, power * unit)
+            # No link leads to its own sender.
+            snr = power * np.where(state.d2d_gain > 0.0, state.d2d_gain, 1.0) / noise
+            rate = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+            exponent = radio.failure_exponent(snr, p.waterfall_threshold)
+            each = radio.seconds_per_bit(rate, exponent, p.transmissions), 1.0 / rate
+            drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w
+            joules.append(drawn * np.array(each))
         repeated, once = np.min(joules, axis=0)
         return repeated, once
 

@@ -98,21 +98,14 @@ class FeasibilityReport:
 def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     """Search the least energy use of a scenario in a sample of its episodes, ignoring delay.
 
-    64 episodes are drawn: layouts where they are redrawn, shadowing, and as many rounds of the uplinks'
-    fading as an episode has (64 to 256). For each layout and shadowing, 16 rounds of all channels and loads
-    are drawn, or 64 if there is only one (huge systems are sampled less). The seeds are the function's own;
-    equal scenarios have equal reports.
+    64 episodes are drawn; huge systems are sampled less. The seeds are the function's own; equal scenarios
+    have equal reports. In these episodes the search minimises the largest time-average of energy over budget
+    in each cluster: segments are the cheapest in each round, at prices that rise with the energy used so far.
 
-    In these episodes the search minimises the largest time-average of energy over budget in each cluster. The
-    uplink's bandwidth is split once per episode, to equalise the CUs' uses. Segments are the cheapest in each
-    round, at prices that rise with the energy used so far. Powers are the lowest, or under ``arq`` the best
-    of a few.
-
-    The report is about what plans can achieve, not about a policy. A policy that meets the budgets in the
-    long run still begins with empty queues, and has used a few per cent more than its budgets after 100
-    rounds. Near the border, a policy is therefore over budget in far more episodes than
-    :attr:`FeasibilityReport.share` says (figures: ``modelling_notes.md``). The search can also miss existing
-    plans: the least use may come out a few per cent too high.
+    The report is about what plans can achieve, not about a policy, which begins with empty queues and has
+    used a few per cent more than its budgets after 100 rounds: near the border a policy is over budget in far
+    more episodes than :attr:`FeasibilityReport.share` says (figures: ``modelling_notes.md``). The least use
+    may come out a few per cent too high.
 
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
 from collapipe_env.ground.arrays import FloatArray, WordArray
 from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.records import declarations
 from collapipe_env.kernels.channels import split_links
-from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.memory import memory_caps
+from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
-from collapipe_env.simulator.build import energy_budgets, workload_costs
+from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.process import Process
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System, link_path_gains
@@ -55,11 +55,6 @@ class SampledRounds:
     state: SystemState
     uplink_gain: FloatArray
 
-    def mean(self, per_round: FloatArray) -> FloatArray:
-        """Mean over each system's rounds (S, ...) of values per round (S F, ...)."""
-        means: FloatArray = per_round.reshape(self.systems, self.rounds, *per_round.shape[1:]).mean(axis=1)
-        return means
-
 
 def sample_rounds(scenario: Scenario) -> SampledRounds:
     """Draw a sample by the laws of the environment, fading and loads in their stationary state."""
@@ -87,37 +82,14 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     begun = loads.begin(_NO_SYSTEM._replace(speed=speeds), _first_numbers(loads, _seeds(rng, S * F)))
     load = loads.factor(begun, speeds)
 
-    def of_layouts(name: str) -> FloatArray:
-        return np.repeat(np.stack([getattr(layout, name) for layout in layouts]), F, axis=0)
-
-    per_cycle = of_layouts("flops_per_cycle")
-    full_speed = of_layouts("max_clock_hz") * per_cycle
-    memory, costs = of_layouts("memory_bytes"), workload_costs(scenario)
-    nodes = (S * F, N, K + 1)
+    each = [mean_state(scenario, layout) for layout in layouts]
+    arrays = {name: [getattr(one, name) for one in each] for name in declarations(SystemState)}
     state = SystemState(
-        uplink_gain=uplink_gain,
-        d2d_gain=d2d_gain,
-        cross_gain=of_layouts("cross_gain"),
-        speed=full_speed * load,
-        clock=of_layouts("max_clock_hz") * load,
-        compute_power=compute_power(
-            full_speed * load,
-            per_cycle,
-            of_layouts("switched_capacitance"),
-            of_layouts("active_power_w"),
-            full_speed,
-        ),
-        memory_bytes=memory,
-        memory_cap=memory_caps(costs, memory),
-        present=of_layouts("present").astype(np.bool_),
-        budget=np.broadcast_to(energy_budgets(scenario), nodes).copy(),
-        backlog=np.zeros(nodes),
-        round_index=np.zeros(S * F, dtype=np.int64),
-        loss=np.zeros(S * F),
-        server_share=np.ones(S * F),
-        full_speed=full_speed,
-        cubic_power=of_layouts("switched_capacitance") > 0.0,
+        **{name: np.repeat(a, F, axis=0) for name, a in arrays.items() if a[0] is not None}  # type: ignore[arg-type]
     )
+    speed, clock, power = state.speed, state.clock, state.compute_power
+    running = running_clocks(speed, clock, power, state.full_speed, state.cubic_power, load)
+    state = replace(state, uplink_gain=uplink_gain, d2d_gain=d2d_gain, **running._asdict())
     return SampledRounds(
         S, F, state, _uplinks(scenario, np.repeat(mean_gain[:, :N], EPISODES // S, axis=0), rng)
     )

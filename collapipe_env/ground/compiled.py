@@ -32,16 +32,40 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     The interpreter's lock is released while the function runs.
     """
-    return _compile(function)
+    # no_cfunc_wrapper: nothing calls these functions from C.
+    jit, config = cast("Any", numba.njit), cast("Any", numba.config)
+    if config.DISABLE_JIT:  # compiled code does not warn of overflow or division by zero either
+        quiet: Callable[P, R] = np.errstate(all="ignore")(function)
+        return quiet
+    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    try:
+        wrapped: Callable[P, R] = jit(cache=True, **common)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        _warn_of_no_cache()
+        wrapped = jit(**common)(function)
+    path = getattr(getattr(wrapped, "stats", None), "cache_path", None)
+    if path:
+        _cache_paths.add(path)
+    _stamp(wrapped)
+    _announce()
+    return wrapped
 
 
-def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
+def compiled_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a function that only compiled code calls, when the first caller is compiled.
 
     It lacks the wrapper for calls from Python, which unpacks named tuples of arrays and takes much of the
     compile time. It is not kept on disk by itself, only as part of its callers.
+
+    Args:
+        options: Further options of ``numba.njit``.
     """
-    return _compile_inner(function)
+    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+    jit: Any = numba.njit
+    wrapped: Callable[P, R] = jit(**common, **INNER_OPTIONS, **options)(function)
+    return wrapped
 
 
 def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
@@ -56,7 +80,7 @@ def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
     References to arrays then need no counting, which otherwise takes as long as ten additions for every array
     argument, and much of the compile time.
     """
-    return _compile_inner(function, _nrt=False)
+    return compiled_inner(function, _nrt=False)
 
 
 def jitable(function: Callable[P, R]) -> Callable[P, R]:
@@ -68,7 +92,7 @@ def jitable(function: Callable[P, R]) -> Callable[P, R]:
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """Compile as :func:`compiled_leaf` does, and inline the code in its callers: for the innermost loops."""
-    return _compile_inner(function, _nrt=False, forceinline=True)
+    return compiled_inner(function, _nrt=False, forceinline=True)
 
 
 @lru_cache(maxsize=4)
@@ -143,7 +167,7 @@ def _warn_of_no_cache() -> None:
     warnings.warn(
         "Numba finds no folder to keep compiled code in, so every process recompiles: set NUMBA_CACHE_DIR "
         "to a folder that only you can write to (code in it is executed)",
-        stacklevel=5,
+        stacklevel=4,
     )
 
 
@@ -151,42 +175,6 @@ def _warn_of_no_cache() -> None:
 def _announce() -> None:
     listen: Any = event.register
     listen("numba:compile", _Announcement())
-
-
-def _compile(function: Callable[P, R]) -> Callable[P, R]:
-    # no_cfunc_wrapper: nothing calls these functions from C.
-    jit, config = cast("Any", numba.njit), cast("Any", numba.config)
-    if config.DISABLE_JIT:  # compiled code does not warn of overflow or division by zero either
-        quiet: Callable[P, R] = np.errstate(all="ignore")(function)
-        return quiet
-    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    try:
-        wrapped: Callable[P, R] = jit(cache=True, **common)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        _warn_of_no_cache()
-        wrapped = jit(**common)(function)
-    path = getattr(getattr(wrapped, "stats", None), "cache_path", None)
-    if path:
-        _cache_paths.add(path)
-    _stamp(wrapped)
-    _announce()
-    return wrapped
-
-
-def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    # Not kept on disk by itself: the kept code of its callers contains it.
-    jit: Any = numba.njit
-    wrapped: Callable[P, R] = jit(
-        nogil=True,
-        error_model="numpy",
-        no_cfunc_wrapper=True,
-        no_cpython_wrapper=True,
-        **INNER_OPTIONS,
-        **options,
-    )(function)
-    return wrapped
 
 
 def _stamp(wrapped: Any) -> None:

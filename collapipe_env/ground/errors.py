@@ -144,7 +144,6 @@ def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
     """Return the beginning of an error's message, for quotation in another message.
 
     Args:
-        error: The error, of any library.
         lines: Number of its lines to keep, joined into one.
 
     Returns:

@@ -46,7 +46,6 @@ def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
 
     Args:
         path: The file; missing folders are made. An existing file keeps its permissions.
-        content: The whole content.
         option: Option that names the place, for the error.
 
     Raises:

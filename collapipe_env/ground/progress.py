@@ -13,10 +13,8 @@ def progress_bar(total: int, title: str, unit: str, initial: int = 0) -> tqdm[An
     """Return a bar of the steps done and the time left; it is not shown where standard error is no terminal.
 
     Args:
-        total: Steps at the end.
         title: A word or two, written before the bar.
         unit: Name of the steps.
-        initial: Steps done already.
     """
     return tqdm(
         total=total,

@@ -30,8 +30,8 @@ class PipelineElements:
         latency: Latency of all links in one direction (..., N); it occupies no element.
         hop_latency: Latency of a single hop, a number.
         edge_latency: Latency of uplink or downlink, a number.
-        compute_weight: Weight gradients' part of ``compute_backward`` (..., N, K); like the following ones
-            ``None`` where the plan names no schedule.
+        compute_weight: Weight gradients' part of ``compute_backward`` (..., N, K); like the following ones 0
+            where the plan names no schedule.
         server_weight: Weight gradients' part of ``server_backward`` (..., N).
         wrap_forward: Forward hop from the last stage to the first, between chunks (..., N).
         wrap_backward: The same hop backward (..., N).
@@ -48,10 +48,10 @@ class PipelineElements:
     latency: Array
     hop_latency: float
     edge_latency: float
-    compute_weight: Array | None = None
-    server_weight: Array | None = None
-    wrap_forward: Array | None = None
-    wrap_backward: Array | None = None
+    compute_weight: Array = 0.0
+    server_weight: Array = 0.0
+    wrap_forward: Array = 0.0
+    wrap_backward: Array = 0.0
 
     def where(self, plays: Array) -> PipelineElements:
         """Return a copy with zero times on the elements of clusters that sit the round out.
@@ -72,7 +72,6 @@ def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
     """Makespan of one local step under GPipe, exact: :func:`~.delay.gpipe_step` of all elements.
 
     Args:
-        elements: Times of one micro-batch on every element.
         micro_batches: ``M_n`` (..., N).
 
     Returns:

@@ -21,11 +21,7 @@ def llama_weights(width: int, feedforward: int, kv_width: int) -> int:
 
 
 def llama_parameters(width: int, feedforward: int, kv_width: int, *, qkv_bias: bool) -> int:
-    """Parameters of a block, :func:`llama_weights` ``+ 2 d``, and ``d + 2 d_kv`` of Qwen2's biases.
-
-    Args:
-        qkv_bias: Whether queries, keys and values have biases.
-    """
+    """Parameters of a block, :func:`llama_weights` ``+ 2 d``, and ``d + 2 d_kv`` of Qwen2's biases."""
     biases = width + 2 * kv_width if qkv_bias else 0
     return llama_weights(width, feedforward, kv_width) + 2 * width + biases
 

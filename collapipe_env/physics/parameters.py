@@ -17,7 +17,7 @@ from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.replication import NO_REPLICAS, NO_REPLICATION, Replication
-from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed
+from collapipe_env.physics.server import FREE_SERVER, ServerTerms
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -84,7 +84,6 @@ class Parameters:
     """Parameters of a scenario in SI units, as schedulers and the simulator's general form read them.
 
     Attributes:
-        costs: Priced workload.
         noise_density: ``N0`` [W/Hz].
         d2d_bandwidth_hz: ``W_d`` of one device-to-device sub-channel.
         uplink_bandwidth_hz: ``W_up``.
@@ -96,8 +95,6 @@ class Parameters:
         waterfall_threshold: ``m`` of the packet error.
         server_flops: ``v_BS`` [FLOP/s], shared by the clusters and other tenants.
         clusters: ``N``.
-        power_min_w: Smallest transmit power.
-        power_max_w: Largest transmit power.
         tradeoff_v: Lyapunov ``V`` [1/s].
         micro_batch_choices: Allowed numbers of micro-batches, ascending.
         bandwidth_floor: Smallest share of the uplink that a cluster gets.
@@ -112,14 +109,12 @@ class Parameters:
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it;
             otherwise ``None``.
         budget_period_s: Period of an energy budget [s]; ``None`` where a budget is per round.
-        server: Terms on which the server is used.
         idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; 0 where
             all clusters have to take part.
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
             empty where all clusters take the workload's.
         clock_cap_min: Least cap on a device's clock, over its full clock; 1 where all clocks run free.
-        replication: Terms on which replicas are kept.
         processes: Settings of the active processes by name, as the scenario lists them.
         opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
     """
@@ -181,8 +176,11 @@ class Parameters:
 
     @property
     def server_share_flops(self) -> float:
-        """A cluster's part of the server's speed, ``v_BS (1 - rho) / N`` [FLOP/s], at a constant ``rho``."""
-        return shared_speed(self.server_flops, self.server.tenants, self.clusters)
+        """A cluster's part of the server's speed, ``v_BS (1 - rho) / N`` [FLOP/s], at a constant ``rho``.
+
+        The part of clusters that sit a round out is not given to the others.
+        """
+        return self.server_flops * (1.0 - self.server.tenants) / self.clusters
 
     def costs_when(self, recompute: bool) -> WorkloadCosts:
         """Return the workload priced with or without recomputation.

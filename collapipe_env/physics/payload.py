@@ -37,7 +37,6 @@ class UpdateFormat:
         compression: ``"none"`` sends all of an update, ``"top-k"`` the largest entries of each part, and
             ``"lora"`` trains and sends low-rank adapters of the blocks only.
         top_k_share: Share of a part's entries that top-k sends, in (0, 1].
-        lora_rank: Rank of the adapters.
         lora_alpha: Scale of the adapters, whose product is multiplied by ``alpha / rank``.
     """
 
@@ -60,17 +59,14 @@ class UpdateFormat:
         entries = max(1, math.ceil(round(self.top_k_share * size, 6)))
         return worthwhile_entries(size, entries, self.weight_bits)
 
-    def merged_entries(self, size: int, senders: int) -> int:
-        """Most entries of a part that change when the picks of several senders are added up."""
-        return worthwhile_entries(size, senders * self.entries(size), self.weight_bits)
-
     def upload_bits(self, size: int) -> int:
         """Bits of one sender's message about a part of ``size`` numbers."""
         return message_bits(size, self.entries(size), self.weight_bits)
 
     def broadcast_bits(self, size: int, senders: int) -> int:
-        """Bits, at most, of the message about a part to which ``senders`` have contributed."""
-        return message_bits(size, self.merged_entries(size, senders), self.weight_bits)
+        """Bits of the message about a part to which ``senders`` have contributed, none an entry in common."""
+        entries = worthwhile_entries(size, senders * self.entries(size), self.weight_bits)
+        return message_bits(size, entries, self.weight_bits)
 
 
 def index_bits(size: int) -> int:
@@ -82,7 +78,6 @@ def message_bits(size: int, entries: int, weight_bits: int) -> int:
     """Bits of a message with ``entries`` of a part's ``size`` numbers.
 
     Args:
-        size: Numbers of the part.
         entries: Number of entries sent; all of them need no indices.
         weight_bits: Bits of a number, 8, 16 or 32.
     """

@@ -64,18 +64,6 @@ class ServerEnergy(NamedTuple):
     radio: Array
 
 
-def shared_speed(speed_flops: float, tenants: float, users: int) -> float:
-    """Speed that each user of the server has, ``v_BS (1 - rho) / max(1, users)`` [FLOP/s].
-
-    Args:
-        speed_flops: ``v_BS`` [FLOP/s].
-        tenants: ``rho``, share that others use, in [0, 1).
-        users: Clusters that use the server: all of them, since each has its head there. The share of those
-            that sit a round out is not given to the others.
-    """
-    return speed_flops * (1.0 - tenants) / max(1, users)
-
-
 def passes_flops(
     costs: WorkloadCosts, forward_flops: Array | float, steps: Array | int | None = None
 ) -> Array | float:

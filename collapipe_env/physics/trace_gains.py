@@ -59,16 +59,7 @@ def rate_gain(
         most_snr: ``SNR_max``, linear.
     """
     full = efficiency * bandwidth_hz
-    clipped = namespace(rate).clip(rate, least_rate, most_clipped_rate(full, most_snr))
+    most = 0.95 * full * math.log2(1.0 + most_snr)
+    clipped = namespace(rate).clip(rate, least_rate, most)
     snr = namespace(rate).expm1(math.log(2.0) / full * clipped)
     return snr * (noise_density * bandwidth_hz / power_w)
-
-
-def most_clipped_rate(full_hz: float, most_snr: float) -> float:
-    """Largest rate that :func:`rate_gain` distinguishes, ``0.95 eta W_tr log2(1 + SNR_max)`` [bit/s].
-
-    Args:
-        full_hz: ``eta W_tr`` [Hz].
-        most_snr: ``SNR_max``, linear.
-    """
-    return 0.95 * full_hz * math.log2(1.0 + most_snr)

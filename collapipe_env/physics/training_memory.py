@@ -73,14 +73,3 @@ class TrainingMemory:
 
 FULL_PRECISION = TrainingMemory()
 """Single precision, nothing recomputed."""
-
-
-def boundary_bytes(width: int, sequence_length: int, bits: int) -> float:
-    """Bytes of one sample's boundary tensor, the input of a block, ``q d`` numbers.
-
-    Args:
-        width: Model width ``d``.
-        sequence_length: Tokens per sample ``q``.
-        bits: Precision of the stored activations, 16 or 32.
-    """
-    return float(sequence_length * width * bits // 8)

@@ -104,12 +104,10 @@ class WorkloadCosts:
         block_weight_flops: Part of a block's backward pass that is weight gradients, per sample [FLOP].
         decoder_weight_flops: The same part of the server's backward pass [FLOP].
         block_parameters: ``w`` per block.
-        embedding_parameters: Parameters of the embedding on the CU.
         stored_activation_bytes: ``alpha`` per sample and block [byte]; with recomputation only its input.
         activation_bits: Boundary activation ``A`` per sample [bit].
         gradient_bits: Boundary gradient per sample [bit].
         weight_bits: Bits of one number in segment collection, upload, broadcast and all-reduce.
-        compression: Compression of updates.
         top_k_share: Share of a part's entries that compression ``top-k`` sends.
         adapter_parameters: Parameters of a block's low-rank adapters if only these are trained; 0 if the
             whole block is. FLOPs are still those of training the whole block, an upper bound: adapters save

@@ -17,7 +17,14 @@ from collapipe_env.physics.allocation import (
     Allocation,
 )
 from collapipe_env.physics.schedules.chains import flat_chains
-from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
+from collapipe_env.physics.schedules.timeline import (
+    Element,
+    Event,
+    RoundTimeline,
+    chain_elements,
+    cluster_timeline,
+    gpipe_timeline,
+)
 from collapipe_env.rendering.failed_timeline import with_failure
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.simulator.costs import round_costs
@@ -44,32 +51,32 @@ def cluster_round_timeline(
     e = costs.elements
     wrap_s = None
     if plan.schedules.chunks[at] > 1:
-        assert e.wrap_forward is not None
-        assert e.wrap_backward is not None
         wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
     whole_round = plan.schedules.schedule[at] == ASYNC
     ends = local_steps if whole_round else 1
     before, step_ends, after = costs.phases
+    elements = chain_elements(
+        (leaders + 1).tolist(),
+        plan.device_blocks[at][leaders].tolist(),
+        compute_forward_s=e.compute_forward[at][leaders],
+        compute_backward_s=e.compute_backward[at][leaders],
+        # A hop's forward sender is the group before it, its backward sender the group after it.
+        hop_forward_s=e.hop_forward[at][np.r_[0, leaders + 1]],
+        hop_backward_s=e.hop_backward[at][np.r_[leaders + 1, 0]],
+        uplink_s=float(e.uplink[at]),
+        downlink_s=float(e.downlink[at]),
+        server_forward_s=float(e.server_forward[at]),
+        server_backward_s=float(e.server_backward[at]),
+        server_blocks=int(plan.server.server_blocks[at]),
+        stage_names=[_group_name(np.flatnonzero(stage == stage[k])) for k in leaders],
+        wrap_s=wrap_s,
+        latency_s=e.hop_latency,
+        edge_latency_s=e.edge_latency,
+    )
     return cluster_timeline(
-        chain_elements(
-            (leaders + 1).tolist(),
-            plan.device_blocks[at][leaders].tolist(),
-            compute_forward_s=e.compute_forward[at][leaders],
-            compute_backward_s=e.compute_backward[at][leaders],
-            # A hop's forward sender is the group before it, its backward sender the group after it.
-            hop_forward_s=e.hop_forward[at][np.r_[0, leaders + 1]],
-            hop_backward_s=e.hop_backward[at][np.r_[leaders + 1, 0]],
-            uplink_s=float(e.uplink[at]),
-            downlink_s=float(e.downlink[at]),
-            server_forward_s=float(e.server_forward[at]),
-            server_backward_s=float(e.server_backward[at]),
-            server_blocks=int(plan.server.server_blocks[at]),
-            stage_names=[_group_name(np.flatnonzero(stage == stage[k])) for k in leaders],
-            wrap_s=wrap_s,
-            latency_s=e.hop_latency,
-            edge_latency_s=e.edge_latency,
-        ),
-        int(plan.micro_batches[at]),
+        elements,
+        (local_steps if whole_round else 1) * float((costs.local_step - costs.allreduce - costs.update)[at]),
+        [] if drawn_steps == 0 else _step_events(record, row, cluster, elements),
         local_steps=1 if whole_round else local_steps,
         before={name: float(seconds[at]) for name, seconds in before.items()},
         step_ends={name: ends * float(seconds[at]) for name, seconds in step_ends.items()},
@@ -78,7 +85,6 @@ def cluster_round_timeline(
         # A cluster in which a device failed may finish earlier than planned.
         broadcast_start_s=None if failed else float(costs.cluster_delay[row].max()),
         drawn_steps=drawn_steps,
-        scheduled=_scheduled_events(record, row, cluster),
     )
 
 
@@ -123,20 +129,21 @@ def _group_name(members: npt.NDArray[np.intp]) -> str:
     return first if len(members) == 1 else f"{first}+{len(members) - 1}"
 
 
-def _scheduled_events(record: RoundRecord, row: int, cluster: int) -> tuple[float, list[Event]] | None:
-    """Return length and events of a local step that the event-driven GPipe simulation does not cover."""
-    costs, at = record.costs, (row, cluster)
-    if runs_gpipe(record.allocation, row, cluster):
-        return None
-    if record.allocation.server.server_mode[row] == SEQUENTIAL:
-        # The wait for the server depends on the other clusters: its length is known, its events are not.
-        return float(costs.local_step[at] - costs.allreduce[at] - costs.update[at]), []
+def _step_events(
+    record: RoundRecord, row: int, cluster: int, elements: tuple[Element, ...]
+) -> Sequence[Event]:
+    """Return the events of a local step; under an asynchronous schedule, of all of them."""
+    plan = record.allocation
+    if plan.server.server_mode[row] == SEQUENTIAL:
+        return []  # the wait for the server depends on the other clusters
+    if runs_gpipe(plan, row, cluster):
+        return gpipe_timeline(elements, int(plan.micro_batches[row, cluster]))
     from collapipe_env.physics.schedules.events import schedule_events
 
-    shape = costs.local_step.shape
-    chains, orders = flat_chains(record.allocation, costs.graph, costs.elements, shape)
-    member, steps = row * shape[-1] + cluster, _local_steps(record, at)
-    return schedule_events(chains, orders, member, steps, record.half_duplex)
+    shape = record.costs.local_step.shape
+    steps = _local_steps(record, (row, cluster))
+    chains, orders = flat_chains(plan, record.costs.graph, record.costs.elements, steps, shape)
+    return schedule_events(chains, orders, row * shape[-1] + cluster, record.half_duplex)
 
 
 def round_view(

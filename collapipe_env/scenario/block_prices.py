@@ -13,7 +13,7 @@ from collapipe_env.physics.llama_workload import (
     llama_weight_flops,
 )
 from collapipe_env.physics.payload import adapter_parameters
-from collapipe_env.physics.training_memory import TrainingMemory, boundary_bytes
+from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.physics.workload import (
     block_forward_flops,
     block_parameters,
@@ -76,7 +76,7 @@ def block_prices(workload: WorkloadSpec) -> BlockPrices:
         parameters = block_parameters(d, f)
         adapters = adapter_parameters(d, f, w.lora_rank)
         needed = stored_activation_bytes(d, w.heads, q, bits)
-    # Of everything that a backward pass needs, recomputation keeps the block's input only.
-    stored = boundary_bytes(d, q, bits) if w.recompute else needed
+    # Of everything that a backward pass needs, recomputation keeps the block's input only, q d numbers.
+    stored = float(q * d * bits // 8) if w.recompute else needed
     trained = adapters if w.update_compression == "lora" else 0
     return BlockPrices(*flops, parameters, trained, stored, needed - stored)

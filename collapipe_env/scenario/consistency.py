@@ -12,21 +12,13 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.radio import path_gain_d2d
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
-from collapipe_env.scenario.layout import fixed_layout, too_crowded
+from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import ClusterSpec, Sections
 
 MAX_HOPS = 2**24
 """Pairs of nodes within a cluster, over all clusters: 134 MB for every array with an entry for each."""
-DENSEST_PACKING = math.pi / math.sqrt(12.0)
-"""Share of a convex area that two or more equal discs can cover (L. Fejes Tóth, 1953)."""
-DENSEST_PLACEMENT = 0.65
-"""Share of the area that many discs placed at random one after another never cover. When no more fits, they
-cover 0.547 of a plane (Feder, 1980) and, in a narrow ring, 0.748 of its circumference (Rényi, 1958), which is
-0.587 of its area; the rest is a margin for chance."""
-MANY = 100
-"""Smallest number of clusters for which :data:`DENSEST_PLACEMENT` applies."""
 SHOWN = 3
 """Clusters that a message about memory lists before it only counts the rest."""
 
@@ -34,9 +26,8 @@ SHOWN = 3
 def require_placement(scenario: Sections) -> None:
     """Refuse a scenario whose clusters cannot be kept apart, or have more hops than fit into memory.
 
-    The areas are compared before anything is drawn. The layout of ``layout_seed`` is tried even where layouts
-    are drawn anew in every episode: a hopeless geometry then fails when the scenario is built, not at a later
-    reset.
+    The layout of ``layout_seed`` is tried even where layouts are drawn anew in every episode: a hopeless
+    geometry then fails when the scenario is built, after a second or so, not at a later reset.
 
     Raises:
         ScenarioError: If there are too many hops, or the placement fails.
@@ -48,7 +39,6 @@ def require_placement(scenario: Sections) -> None:
             f"cluster: clusters = {cluster.clusters} of up to {cluster.max_devices} devices have {hops:,} "
             f"pairs of nodes, above the limit of {MAX_HOPS:,}; lower clusters or devices"
         )
-    _require_area(cluster)
     fixed_layout(scenario)
 
 
@@ -69,28 +59,6 @@ def require_attenuation(cluster: ClusterSpec) -> None:
         raise ScenarioError(
             f"cluster.hop_min_m = {metres:g} m gives hops between devices a mean path gain of {gain:.3g}, "
             f"above 1: a receiver would get more than was sent; give at least {least:g} m"
-        )
-
-
-def _require_area(cluster: ClusterSpec) -> None:
-    """Refuse more clusters than the area can hold under any draw.
-
-    Discs of half the separation around the centres do not overlap, and lie in the ring of the allowed
-    distances, widened by that half on both sides. They cover at most the whole ring, and at most the densest
-    packing's share of its convex outer disc. Random placement comes nowhere near that density: it would try
-    for minutes and fail.
-    """
-    half = cluster.cluster_separation_min_m / 2.0
-    outer = (cluster.cu_distance_max_m + half) ** 2
-    ring = outer - max(0.0, cluster.cu_distance_min_m - half) ** 2
-    discs = cluster.clusters * half**2
-    many = cluster.clusters >= MANY
-    room = min(ring * (DENSEST_PLACEMENT if many else 1.0), outer * DENSEST_PACKING)
-    if cluster.clusters > 1 and discs > room:
-        raise too_crowded(
-            cluster,
-            f"clusters = {cluster.clusters} cannot be placed",
-            f": they take {discs / ring:.0%} of the area, and at most {room / ring:.0%} can be filled",
         )
 
 

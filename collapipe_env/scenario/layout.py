@@ -44,7 +44,6 @@ class Layout:
         present: Whether a slot holds a device (N, K).
         cu_position: Clusters' centres, where the CUs stand, with the base station at the origin (N, 2) [m].
         device_position: Devices (N, K, 2) [m].
-        d2e_distance: CU to base station (N,) [m].
         d2e_path_gain: Path-loss gain CU to base station (N,), linear, in (0, 1).
         d2d_path_gain: Path-loss gain between the nodes of a cluster, node 0 the CU (N, K+1, K+1), linear,
             symmetric, zero on the diagonal; distances below ``hop_min_m`` count as ``hop_min_m``.
@@ -61,7 +60,6 @@ class Layout:
     present: BoolArray
     cu_position: FloatArray
     device_position: FloatArray
-    d2e_distance: FloatArray
     d2e_path_gain: FloatArray
     d2d_path_gain: FloatArray
     cross_gain: FloatArray
@@ -136,7 +134,6 @@ def _draw(
             raise
         centre = rng.permutation(known_places())
     position = centre[:, None, :] + offset
-    distance = np.hypot(centre[:, 0], centre[:, 1])
     # Offsets, not positions, so that the rounding of far-away centres does not affect the hops.
     nodes = np.concatenate([np.zeros((N, 1, 2)), offset], axis=1)
     hop = np.maximum(_pairwise_distance(nodes), cluster.hop_min_m)
@@ -144,8 +141,7 @@ def _draw(
         present=present,
         cu_position=centre,
         device_position=position,
-        d2e_distance=distance,
-        d2e_path_gain=np.asarray(path_gain_d2e(distance)),
+        d2e_path_gain=np.asarray(path_gain_d2e(np.hypot(centre[:, 0], centre[:, 1]))),
         d2d_path_gain=_gains(hop),
         cross_gain=_gains(_pairwise_distance(centre) + np.eye(N)),  # +1 m: no log of zero
         profile=profile,
@@ -197,16 +193,11 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator, starts: int =
         else:
             return centres
         best = max(best, len(centres))
-    raise too_crowded(cluster, f"only {best} of clusters = {cluster.clusters} could be placed")
-
-
-def too_crowded(cluster: ClusterSpec, fault: str, reason: str = "") -> ScenarioError:
-    """Return the error for clusters that cannot be kept apart."""
-    return ScenarioError(
-        f"cluster: {fault} cluster_separation_min_m = {cluster.cluster_separation_min_m:g} m apart between "
-        f"cu_distance_min_m = {cluster.cu_distance_min_m:g} m and cu_distance_max_m = "
-        f"{cluster.cu_distance_max_m:g} m{reason}; lower the separation or the number of clusters, or widen "
-        "the distances"
+    raise ScenarioError(
+        f"cluster: only {best} of clusters = {cluster.clusters} could be placed cluster_separation_min_m = "
+        f"{cluster.cluster_separation_min_m:g} m apart between cu_distance_min_m = "
+        f"{cluster.cu_distance_min_m:g} m and cu_distance_max_m = {cluster.cu_distance_max_m:g} m; lower the "
+        "separation or the number of clusters, or widen the distances"
     )
 
 

@@ -57,8 +57,8 @@ class LearningSpec:
     """Data, proxy, optimisers and evaluation of the learners.
 
     Attributes:
-        dataset: ``"embedded"`` (the package's own data for the task), the path of a local file or folder, or
-            ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data set of the Hugging Face hub (extra ``hub``).
+        dataset: ``"embedded"`` is the package's own data for the task; ``"hf:NAME:CONFIG"`` names a part of a
+            data set of the Hugging Face hub (extra ``hub``).
         languages: Source and target language of parallel text, as the endings of its files or its columns
             have them. None detects them: English is the source if it is one of the two, otherwise they are in
             alphabetical order.
@@ -66,13 +66,10 @@ class LearningSpec:
             its style (BERT, GPT-2; ``llama`` for Llama and Qwen2); None starts from random weights.
         learning_rate: Step size of the clusters' optimisers. The default suits the default proxy. With proxy
             off, 3e-5 for both rates trains a model of width 256, which 3e-4 makes diverge in its first round.
-        schedule: Change of the step sizes over the local steps; a round has ``workload.local_steps`` of them.
-        schedule_steps: Length of the schedule in local steps, more than the warm-up if it falls to 0 (linear,
-            cosine); None takes the episode's: rounds times local steps.
+        schedule_steps: More than the warm-up if the schedule falls to 0 (linear, cosine); None takes the
+            episode's local steps: rounds times ``workload.local_steps``.
         proximal: Weight mu of FedProx's pull towards the round's common model. The first local step starts
             there, so the pull has an effect only with ``workload.local_steps`` above 1.
-        aggregation_rate: Step size of the server's aggregation; None takes 1 for fedavg and fedavgm and 0.01
-            for fedadam and fedyogi, whose steps hardly depend on the size of the updates.
         weight_prediction: Under an asynchronous pipeline, let stages whose weights lag behind compute with
             weights predicted by the optimiser's own rule (XPipe); false for the stale weights themselves
             (PipeDream). Synchronous plans are not affected.

@@ -68,7 +68,6 @@ def register_task(name: str, entry_point: str | type, *, replace: bool = False) 
     """Add a task.
 
     Args:
-        name: Name to use in scenarios; must be new.
         entry_point: ``"module:Class"``, or the class itself, which follows :class:`collapipe_env.tasks.Task`
             and needs no arguments. Its ``traits`` set its price.
         replace: Whether to replace another task registered under this name.

@@ -3,7 +3,7 @@
 from collapipe_env.trace_files.trace import Trace
 from collapipe_env.trace_files.trace_manifest import known_sets, verify_set
 from collapipe_env.trace_files.trace_reading import Columns, known_formats, read_traces
-from collapipe_env.trace_files.trace_sources import checksum, part_of, source_files, source_traces
+from collapipe_env.trace_files.trace_sources import checksum, source_files, source_traces
 
 __all__ = [
     "Columns",
@@ -11,7 +11,6 @@ __all__ = [
     "checksum",
     "known_formats",
     "known_sets",
-    "part_of",
     "read_traces",
     "source_files",
     "source_traces",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.errors import DataError
 
 LEAST_S = 2.0
 """Shortest trace [s]: one second to look back on, and something to play."""
@@ -24,9 +23,6 @@ class Trace:
         unit: ``"dBm"`` for received power, ``"bit/s"`` for rates.
         duration_s: Time from the first sample to the end of the last one [s].
         held: Rows of the file without a value, for which the value before holds.
-
-    Raises:
-        DataError: If the samples do not form such a trace.
     """
 
     name: str
@@ -35,25 +31,6 @@ class Trace:
     unit: str
     duration_s: float
     held: int = 0
-
-    def __post_init__(self) -> None:
-        seconds, values = self.seconds, self.values
-        if seconds.shape != values.shape or seconds.ndim != 1:
-            raise DataError(
-                f"trace {self.name}: times of shape {seconds.shape} and values of shape {values.shape}; give "
-                "one of each per sample"
-            )
-        if len(seconds) < 1 or not self.duration_s >= LEAST_S:
-            raise DataError(
-                f"trace {self.name}: {len(seconds)} samples over {self.duration_s:g} s are too short; give "
-                f"one sample or more over at least {LEAST_S:g} s"
-            )
-        if not (np.isfinite(seconds).all() and np.isfinite(values).all()):
-            raise DataError(f"trace {self.name}: not all times and values are finite; take those samples out")
-        if seconds[0] != 0.0 or (np.diff(seconds) <= 0.0).any() or not self.duration_s > seconds[-1]:
-            raise DataError(
-                f"trace {self.name}: times do not ascend from 0 to below {self.duration_s:g} s; sort them"
-            )
 
     @property
     def mean(self) -> float:

@@ -27,18 +27,13 @@ Item = TypeVar("Item")
 _Stamp = tuple[tuple[str, int, int, int], ...]
 
 
-def part_of(index: int) -> Part:
-    """Part of the split to which a file belongs: index mod 5 is 3 for dev, 4 for test, otherwise train.
-
-    Args:
-        index: Place of the file among all files of its source, in the order of their names.
-    """
-    return {3: "dev", 4: "test"}.get(index % 5, "train")  # type: ignore[return-value]
-
-
 def split(items: Sequence[Item], part: Part) -> list[Item]:
-    """Return those of all files or traces, in the order of their names, that belong to a part."""
-    return [item for index, item in enumerate(items) if part in ("all", part_of(index))]
+    """Return those of all files or traces, in the order of their names, that belong to a part.
+
+    Index mod 5 is 3 for dev, 4 for test, otherwise train.
+    """
+    named = {3: "dev", 4: "test"}
+    return [one for index, one in enumerate(items) if part in ("all", named.get(index % 5, "train"))]
 
 
 def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
@@ -144,7 +139,7 @@ def _checksum(stamp: _Stamp) -> str:
 
 
 def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> tuple[Trace, ...]:
-    """Traces of a part of a source. Files are read once, and again after a change.
+    """Traces of a part of a source, read anew.
 
     Files and parts of files in which the quantity is missing from half of the rows are left out. They still
     count in the split: a file belongs to the same part whichever quantity is read.
@@ -155,8 +150,7 @@ def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> 
     Raises:
         DataError: If a file is malformed (the message names file and line), or no trace is left.
     """
-    paths = source_files(source)
-    every = _traces(_stamp(paths), columns)
+    every = [trace for path in source_files(source) for trace in read_traces(path, columns)]
     found = tuple(trace for trace in split(every, part) if trace is not None)
     if not found:
         raise DataError(
@@ -164,9 +158,3 @@ def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> 
             "split: all, or add files"
         )
     return found
-
-
-@lru_cache(maxsize=8)
-def _traces(stamp: _Stamp, columns: Columns) -> tuple[Trace | None, ...]:
-    paths = (Path(name) for name, *_ in stamp)
-    return tuple(trace for path in paths for trace in read_traces(path, columns))

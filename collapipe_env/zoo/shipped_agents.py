@@ -6,15 +6,23 @@ with the index before anything reads it.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from collapipe_env.ground.errors import CheckpointError, DataError, fits_a_line, nearest_name, shown
+from pydantic import Field, TypeAdapter, ValidationError
+
+from collapipe_env.ground.errors import (
+    CheckpointError,
+    DataError,
+    fault_line,
+    fits_a_line,
+    nearest_name,
+    shown,
+)
 from collapipe_env.ground.files import ARCHIVE_BYTES, read_json, read_regular, write_json
 
 FORMAT = "collapipe-env zoo"
@@ -33,18 +41,16 @@ class ShippedAgent:
 
     Attributes:
         name: Name: lower-case letters, digits and hyphens, at most 40, beginning with a letter.
-        sha256: SHA-256 of its file.
         size: Bytes of its file.
-        algorithm: Algorithm that it was trained with.
         trained_on: Name of the scenario, or range of systems, that it was trained on.
-        description: What it is, in one line.
+        description: In one line.
         figures: Its main figures, in one line, with the episodes that they were measured on.
         command: Command that trained it.
     """
 
-    name: str
+    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
     sha256: str
-    size: int
+    size: Annotated[int, Field(strict=True)]
     algorithm: str
     trained_on: str
     description: str
@@ -74,10 +80,10 @@ def shipped_agents() -> dict[str, ShippedAgent]:
         raise DataError(
             f"{place} does not say format = {FORMAT!r}, format_version = {FORMAT_VERSION}: {REMEDY}"
         )
-    entries = content.get("agents")
-    if not isinstance(entries, list):
-        raise DataError(f"{place}: agents is not a list: {REMEDY}")
-    agents = [_agent(entry, place) for entry in entries]
+    try:
+        agents = TypeAdapter(list[ShippedAgent]).validate_python(content.get("agents"))
+    except ValidationError as error:
+        raise DataError(f"{place}: {fault_line(error.errors()[0], 'agents')}: {REMEDY}") from None
     found = {agent.name: agent for agent in agents}
     if len(found) != len(agents):
         raise DataError(f"{place} lists an agent twice: {REMEDY}")
@@ -148,27 +154,5 @@ def write_index(agents: Iterable[ShippedAgent]) -> None:
     Raises:
         DataError: If it cannot be written.
     """
-    entries = []
-    for agent in agents:
-        plain = dataclasses.asdict(agent)
-        entries.append({"name": plain.pop("name"), "file": agent.file, **plain})
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, "agents": entries}
-    write_json(FOLDER / INDEX, content)
-
-
-def _agent(entry: Any, place: Path) -> ShippedAgent:
-    """Entry of the index from plain data."""
-    kinds = {field.name: int if field.name == "size" else str for field in dataclasses.fields(ShippedAgent)}
-    named = entry if isinstance(entry, dict) else {}
-    for name, kind in kinds.items():
-        if not isinstance(named.get(name), kind):
-            raise DataError(
-                f"{place}: {name} of {shown(named.get('name'))} is missing or of the wrong type: {REMEDY}"
-            )
-    agent = ShippedAgent(**{name: named[name] for name in kinds})
-    if not NAME.fullmatch(agent.name) or named.get("file") != agent.file:
-        raise DataError(
-            f"{place}: agent {shown(agent.name)} with file {shown(named.get('file'))}: a name is of "
-            f"lower-case letters, digits and hyphens, and the file is called like it: {REMEDY}"
-        )
-    return agent
+    entries = [asdict(agent) for agent in agents]
+    write_json(FOLDER / INDEX, {"format": FORMAT, "format_version": FORMAT_VERSION, "agents": entries})

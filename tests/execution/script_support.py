@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.execution.script_orders import stage_orders
+from collapipe_env.execution.script_building import stage_orders
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript, StageScript
 from collapipe_env.learners.idle import IdleLearner

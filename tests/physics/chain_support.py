@@ -1,4 +1,12 @@
-"""Chains for the tests of the compiled simulation, and a plain longest-path solution to compare with."""
+"""Chains for the tests of the compiled simulation, and two solutions in plain Python to compare with.
+
+Orders are lists of operations for each stage: a kind (F forward, B backward, W weight gradient), a
+micro-batch and a chunk.
+"""
+
+import heapq
+from collections import defaultdict, deque
+from itertools import accumulate, count
 
 import numpy as np
 
@@ -32,6 +40,91 @@ def random_chain(rng, stages, chunks=1, latency=0.0):
     share[-1] = 1.0
     some = [rng.exponential(1.0, n) * (rng.random(n) < 0.9) for n in (P, P, P, stages + 3, stages + 3)]
     return ChainTimes(*some, latency * rng.exponential(1.0, stages + 3), share)
+
+
+def usable_caps(caps, micro_batches):
+    """Caps that a strict order can use: what is in flight at a stage is so at every stage before it."""
+    return list(accumulate((min(cap, micro_batches) for cap in caps), min))
+
+
+def one_f_one_b(cap, micro_batches):
+    """Order of one stage: as many forwards as its cap, then B and F in turn, then the remaining backwards."""
+    order = [("F", m, 0) for m in range(cap)]
+    for m in range(micro_batches):
+        order.append(("B", m, 0))
+        if cap + m < micro_batches:
+            order.append(("F", cap + m, 0))
+    return order
+
+
+def interleaved(stages, micro_batches, chunks):
+    """Orders of interleaved 1F1B, Megatron's: micro-batches in groups of P, chunk by chunk."""
+
+    def operation(kind, k):
+        group, i = divmod(k, stages * chunks)
+        chunk, within = divmod(i, stages)
+        return kind, group * stages + within, chunk if kind == "F" else chunks - 1 - chunk
+
+    total, orders = micro_batches * chunks, []
+    for stage in range(stages):
+        warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
+        order = [operation("F", k) for k in range(warm_up)]
+        for k in range(total):
+            order += [operation("F", warm_up + k)] if warm_up + k < total else []
+            order.append(operation("B", k))
+        orders.append(order)
+    return orders
+
+
+def last_end(orders, forward, backward, there, back, *, half):
+    """Makespan of plain stages by an event heap: each runs its F and B in the given order, early as it can.
+
+    A link serves transfers first come, first served: with full duplex one queue per direction, with half
+    duplex one queue for both.
+
+    Args:
+        orders: (P,) lists of operations, P >= 2.
+        forward: Times of the stages (P,); likewise backward.
+        there: Times of the links between them (P-1,); back of the same links.
+    """
+    P = len(orders)
+    seconds, links = {"F": forward, "B": backward}, {"F": there, "B": back}
+    arrived, queues, serving = {("F", 0, m) for _, m, _ in orders[0]}, defaultdict(deque), set()
+    done, busy, heap, number, end = [0] * P, [False] * P, [], count(), 0.0
+
+    def try_stage(stage, now):
+        if busy[stage] or done[stage] == len(orders[stage]):
+            return
+        kind, m, _ = orders[stage][done[stage]]
+        if (kind, stage, m) in arrived:
+            busy[stage], done[stage] = True, done[stage] + 1
+            heapq.heappush(heap, (now + seconds[kind][stage], next(number), kind, stage, m, None))
+
+    def try_link(link, now):
+        if link not in serving and queues[link]:
+            kind, stage, m = queues[link].popleft()
+            serving.add(link)
+            heapq.heappush(heap, (now + links[kind][link[0]], next(number), kind, stage, m, link))
+
+    try_stage(0, 0.0)
+    while heap:
+        end, _, kind, stage, m, link = heapq.heappop(heap)
+        if link is not None:
+            arrived.add((kind, stage, m))
+            serving.discard(link)
+            try_link(link, end)
+        else:
+            busy[stage] = False
+            target = stage + (1 if kind == "F" else -1)
+            if target == P:
+                arrived.add(("B", stage, m))
+            elif target >= 0:
+                link = (min(stage, target), None if half else kind)
+                queues[link].append((kind, target, m))
+                try_link(link, end)
+        try_stage(stage, end)
+    assert done == [len(order) for order in orders], "the orders wait for each other"
+    return end
 
 
 def longest_path(times, orders, micro_batches, chunks):

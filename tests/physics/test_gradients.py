@@ -93,18 +93,6 @@ def test_gradients_are_central_differences(kind, mode, output):
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=atol, err_msg=name)
 
 
-def test_the_gradient_of_bandwidth_points_to_the_slowest_cluster():
-    parameters, state, plan = make_case(1, lead=(1,), clusters=3)
-    tensors = plan.map(torch.tensor)
-    tensors.bandwidth.requires_grad_()
-    costs = round_costs(parameters, state.map(torch.tensor), tensors)
-    costs.delay.sum().backward()
-    slowest = int(costs.cluster_delay[0].argmax())
-    gradient = tensors.bandwidth.grad[0]
-    assert gradient[slowest] < 0.0
-    assert (gradient[[n for n in range(3) if n != slowest]] == 0.0).all()
-
-
 def test_plans_that_name_schedules_refuse():
     parameters, state, plan = make_case(2)
     plan = with_schedule(plan, "1f1b", np.array([4, 3, 2, 1])).map(torch.tensor)

@@ -138,3 +138,7 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         lengths = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
         expected = (costs.local_step - costs.allreduce - costs.update)[row, cluster]
         assert lengths == pytest.approx([expected] * steps, rel=1e-9)
+        # The last arrival is no event.
+        events = [event for event in timeline.events if event.end_s <= first.end_s + expected * (1 + 1e-9)]
+        last = max(event.end_s for event in events) - first.end_s
+        assert last + costs.elements.hop_latency == pytest.approx(expected, rel=1e-9)

@@ -18,7 +18,6 @@ from collapipe_env.physics.server import (
     most_server_blocks,
     server_energy,
     server_memory,
-    shared_speed,
 )
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import server_terms, system_parameters
@@ -27,7 +26,6 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.general_costs import general_round_costs
 
 SEEDS = st.integers(0, 2**32 - 1)
-SHARES = st.floats(0.0, 0.95)
 
 
 def split(plan, kept, mode=COPIES):
@@ -39,14 +37,6 @@ def split(plan, kept, mode=COPIES):
     M = np.ones_like(plan.micro_batches) if mode == SEQUENTIAL else plan.micro_batches
     mode = np.full(kept.shape[:-1], mode)
     return replace(plan, blocks=blocks, micro_batches=M, server_blocks=kept, server_mode=mode)
-
-
-@given(speed=st.floats(1e6, 1e15), tenants=SHARES, users=st.integers(0, 2000))
-def test_users_share_what_tenants_leave_and_one_more_never_speeds_up_another(speed, tenants, users) -> None:
-    each = shared_speed(speed, tenants, users)
-    assert users * each <= speed * (1.0 - tenants) * (1 + 1e-12)
-    assert shared_speed(speed, tenants, users + 1) <= each
-    assert shared_speed(speed, 0.0, max(1, users)) == speed / max(1, users)
 
 
 @settings(max_examples=60, deadline=None)

@@ -62,7 +62,8 @@ def test_sequential_server_is_an_event_simulation(data, clusters, steps, seconds
     before, service, after = (
         data.draw(st.lists(seconds, min_size=clusters, max_size=clusters)) for _ in range(3)
     )
-    found = sequential_server_times(np.array(before), np.array(service), np.array(after), steps)
+    plays = np.ones(clusters, dtype=bool)
+    found = sequential_server_times(np.array(before), np.array(service), np.array(after), steps, plays)
     assert found.tolist() == pytest.approx(served_in_turn(before, service, after, steps), rel=1e-12)
 
 

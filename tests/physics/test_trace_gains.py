@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from collapipe_env.physics.radio import shannon_rate, uplink_rate
 from collapipe_env.physics.trace_gains import (
-    most_clipped_rate,
     rate_gain,
     resource_element_power_dbm,
     rsrp_gain,
@@ -55,7 +54,6 @@ def test_rates_are_clipped_at_both_ends():
     low, same, above, high = rate_gain(rates, 20e6, 0.6, NOISE, 1.0, least_rate=1e5, most_snr=1000.0)
     assert low == same < above < high
     most = 0.95 * 0.6 * 20e6 * math.log2(1001.0)
-    assert most_clipped_rate(0.6 * 20e6, 1000.0) == pytest.approx(most)
     expected = (2.0 ** (most / 12e6) - 1.0) * NOISE * 20e6
     assert high == pytest.approx(expected, rel=1e-12)
     # 95 % of the largest rate: below the largest SNR.

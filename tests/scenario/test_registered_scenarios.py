@@ -56,8 +56,6 @@ def test_a_registered_scenario_can_be_a_base(tmp_path):
 def test_what_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match="scenario name 'medium' is taken by the package"):
         register_scenario("medium", TWO, replace=True)
-    with pytest.raises(ScenarioError, match="lower-case letters"):
-        register_scenario("mine.yaml", TWO)
     with pytest.raises(ScenarioError, match=r"dynamcs: .* did you mean 'dynamics'"):
         register_scenario("two", {"base": "small", "dynamcs": {}})
     with pytest.raises(ScenarioError, match="cannot be read"):

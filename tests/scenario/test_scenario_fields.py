@@ -67,13 +67,6 @@ def test_field_has_a_description_with_unit_or_range(cls: Any, name: str) -> None
             assert re.search(rf"\b{re.escape(UNITS[suffix])}\b", text.rsplit("; ", 1)[1]), text
 
 
-@pytest.mark.parametrize(("cls", "name"), FIELDS, ids=[f"{c.__name__}.{n}" for c, n in FIELDS])
-def test_sections_are_frozen_and_take_keywords_only(cls: Any, name: str) -> None:
-    field = next(f for f in dataclasses.fields(cls) if f.name == name)
-    assert field.kw_only
-    assert cls.__dataclass_params__.frozen
-
-
 def test_medium_yaml_lists_every_field_of_its_sections() -> None:
     """The file that users copy must not hide a field."""
     from importlib import resources

@@ -155,65 +155,10 @@ def test_names_are_compared_only_with_few_of_their_length() -> None:
     assert shown({"a": [HUGE]}) == "{'a': [an integer of 20,001 bits]}"
 
 
-# Ten thousand candidates are drawn in a few milliseconds.
-FEW = 10_000
-
-
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        {"clusters": 1000, "cluster_separation_min_m": 40.0, "cu_distance_max_m": 600.0},
-        {"clusters": 1000, "cluster_separation_min_m": 28.0, "cu_distance_max_m": 500.0},
-        {"clusters": 1024, "cluster_separation_min_m": 1e5},
-        {"clusters": 9, "cluster_separation_min_m": 400.0, "cu_distance_min_m": 1.0},
-    ],
-)
-def test_what_areas_tell_is_refused_without_a_draw(
-    cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def drawn(*_: object) -> None:
-        raise AssertionError("drawn")
-
-    monkeypatch.setattr("collapipe_env.scenario.consistency.fixed_layout", drawn)
-    message = refused({"base": "small", "cluster": {"devices": 2, **cluster}, "budgets": TINY_FLOOR})
-    assert "cannot be placed" in message
-    assert "of the area" in message
-
-
 TINY_FLOOR = {"bandwidth_floor": 1e-5}
 
 
-@pytest.mark.parametrize(
-    ("clusters", "separation"),
-    [
-        (2, 799.9),  # on opposite sides of the outer circle
-        (6, 399.9),
-        (7, 399.9),  # the seventh at the base station
-        (19, 206.7),  # hexagonal, in a circle of 4.863 radii of the discs (Graham et al., 1998)
-    ],
-)
-def test_areas_refuse_nothing_that_has_room(
-    clusters: int, separation: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class DrawnError(Exception):
-        pass
-
-    def drawn(*_: object) -> None:
-        raise DrawnError
-
-    monkeypatch.setattr("collapipe_env.scenario.consistency.fixed_layout", drawn)
-    cluster = {
-        "clusters": clusters,
-        "cluster_separation_min_m": separation,
-        "cu_distance_min_m": 1.0,
-        "cu_distance_max_m": 400.0,
-        "devices": 2,
-    }
-    with pytest.raises(DrawnError):
-        load_scenario({"base": "small", "cluster": cluster, "budgets": TINY_FLOOR})
-
-
-def test_a_crowd_that_areas_have_room_for_is_given_up_after_bounded_tries() -> None:
+def test_a_crowd_is_given_up_after_bounded_tries() -> None:
     cluster = ClusterSpec(
         clusters=300, cluster_separation_min_m=40.0, cu_distance_min_m=1.0, cu_distance_max_m=430.0, devices=2
     )

@@ -8,7 +8,7 @@ import pytest
 from trace_support import DATA, data, needs_data, write_trace  # noqa: F401 - a fixture
 
 from collapipe_env.ground.errors import DataError
-from collapipe_env.trace_files import Columns, Trace, known_sets, read_traces, source_traces
+from collapipe_env.trace_files import Columns, known_sets, read_traces, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS
 
 
@@ -151,23 +151,6 @@ def test_jumps_of_dates_cut_a_file_into_parts(tmp_path):
     path.write_text("timestamp,direction,nr_rsrp_dbm,uplink_mbps\n23.1.2021,uplink,-70,1\n")
     with pytest.raises(DataError, match=r"p.csv:2: '23.1.2021' is not a date; write it like"):
         read_traces(path, Columns("radio-power-5g"))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "values", "duration", "message"),
-    [
-        ([0.0, 1.0], [1.0], 3.0, "one of each per sample"),
-        ([], [], 3.0, "0 samples over 3 s are too short"),
-        ([0.0, 1.0], [1.0, 2.0], 1.5, "too short"),
-        ([0.0, 1.0], [1.0, np.nan], 3.0, "not all times and values are finite"),
-        ([1.0, 2.0], [1.0, 2.0], 3.0, "do not ascend from 0"),
-        ([0.0, 2.0, 2.0], [1.0, 2.0, 3.0], 3.0, "do not ascend"),
-        ([0.0, 4.0], [1.0, 2.0], 4.0, "do not ascend from 0 to below 4 s"),
-    ],
-)
-def test_a_trace_refuses_what_is_none(seconds, values, duration, message):
-    with pytest.raises(DataError, match=message):
-        Trace("t", np.array(seconds), np.array(values), "dBm", duration)
 
 
 def lines_of(path):

@@ -36,23 +36,24 @@ def scheduled_steps(
             "schedule: the local steps of plans that name schedules are simulated and have no gradient; "
             "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
         )
-    chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    own = on_host(allocation.whole_steps(parameters.costs.local_steps))
-    found = np.empty(gpipe.shape)
-    for steps in np.unique(own).tolist():
-        # Only under an asynchronous schedule does a local step's time depend on the number of steps.
-        times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
-        local_step_times(chains, orders, steps, parameters.half_duplex, times)
-        found = np.where(own == steps, times.reshape(gpipe.shape), found)
-    return from_host(found, gpipe)
+    steps = allocation.whole_steps(parameters.costs.local_steps)
+    chains, orders = flat_chains(allocation, graph, elements, steps, gpipe.shape)
+    times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
+    local_step_times(chains, orders, parameters.half_duplex, times)
+    return from_host(times.reshape(gpipe.shape), gpipe)
 
 
 def flat_chains(
-    allocation: Allocation, graph: PlanGraph, elements: PipelineElements, shape: tuple[int, ...]
+    allocation: Allocation,
+    graph: PlanGraph,
+    elements: PipelineElements,
+    steps: Array | int,
+    shape: tuple[int, ...],
 ) -> tuple[Chains, Orders]:
     """Chains and schedules as rows of contiguous arrays in slot order.
 
     Args:
+        steps: Local steps ``H`` of the clusters (..., N).
         shape: Common leading axes and clusters (..., N).
     """
     K = allocation.blocks.shape[-1]
@@ -72,31 +73,28 @@ def flat_chains(
         place = np.broadcast_to(leads.argmax(axis=-1), (*shape, K))
         return flat(np.take_along_axis(np.broadcast_to(on_host(values), (*shape, K)), place, -1), K)
 
-    def hops(values: Array) -> npt.NDArray[Any]:
-        return np.concatenate((flat(values[..., :1], 1), slots(values[..., 1:])), axis=-1)
+    def work(stages: Array, server: Array) -> npt.NDArray[Any]:
+        return np.concatenate((slots(stages), flat(server)[:, None]), axis=-1)
+
+    def links(hops: Array, wrap: Array, edge: Array) -> npt.NDArray[Any]:
+        ends = flat(wrap)[:, None], flat(edge)[:, None]
+        return np.concatenate((flat(hops[..., :1], 1), slots(hops[..., 1:]), *ends), axis=-1)
 
     e = elements
     chains = Chains(
         blocks=flat(allocation.blocks, K, kind=np.int64),
-        forward=slots(e.compute_forward),
-        backward=slots(e.compute_backward),
-        weight=slots(e.compute_weight),
-        hop_forward=hops(e.hop_forward),
-        hop_backward=hops(e.hop_backward),
-        wrap_forward=flat(e.wrap_forward),
-        wrap_backward=flat(e.wrap_backward),
-        uplink=flat(e.uplink),
-        downlink=flat(e.downlink),
-        server_forward=flat(e.server_forward),
-        server_backward=flat(e.server_backward),
-        server_weight=flat(e.server_weight),
-        latency=e.hop_latency,
-        edge_latency=e.edge_latency,
+        forward=work(e.compute_forward, e.server_forward),
+        backward=work(e.compute_backward, e.server_backward),
+        weight=work(e.compute_weight, e.server_weight),
+        link_forward=links(e.hop_forward, e.wrap_forward, e.uplink),
+        link_backward=links(e.hop_backward, e.wrap_backward, e.downlink),
+        latency=np.append(np.full(K + 2, e.hop_latency), e.edge_latency),
     )
     orders = Orders(
         schedule=flat(allocation.schedules.schedule, kind=np.int64),
         caps=flat(allocation.schedules.caps, K, kind=np.int64),
         chunks=flat(allocation.schedules.chunks, kind=np.int64),
         micro_batches=flat(allocation.micro_batches, kind=np.int64),
+        mini_batches=flat(steps, kind=np.int64),
     )
     return chains, orders

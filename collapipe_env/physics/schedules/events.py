@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED
 from collapipe_env.physics.schedules.makespans import Chains, Orders, chain_times, run_chain
 from collapipe_env.physics.schedules.timeline import Direction, Event
@@ -11,30 +12,35 @@ from collapipe_env.physics.schedules.timeline import Direction, Event
 _KINDS: tuple[Direction, ...] = ("forward", "backward", "weight")
 
 
-def schedule_events(
-    chains: Chains, orders: Orders, row: int, local_steps: int, half_duplex: bool
-) -> tuple[float, list[Event]]:
-    """Run one chain and keep the events of all its elements.
-
-    Args:
-        local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.
+def schedule_events(chains: Chains, orders: Orders, row: int, half_duplex: bool) -> list[Event]:
+    """Run one chain and keep the events of all its elements; under ``async`` those of all local steps.
 
     Returns:
-        The makespan [s] and the events in order of completion; elements as laid out by
+        The events in order of completion; elements as laid out by
         :func:`~collapipe_env.physics.schedules.timeline.chain_elements`.
     """
     schedule = int(orders.schedule[row])
     chunks = int(orders.chunks[row]) if schedule == INTERLEAVED else 1
-    micro_batches = int(orders.micro_batches[row]) * (local_steps if schedule == ASYNC else 1)
+    micro_batches = int(orders.micro_batches[row] * (orders.mini_batches[row] if schedule == ASYNC else 1))
     times, slots = chain_times(chains, row, schedule, chunks)
-    S = len(slots)
-    most = micro_batches * (3 * chunks * (S + 1) + 2 * (chunks * S + 2))
-    record = np.full((most, 6), -1.0)
-    length = run_chain(times, schedule, orders.caps[row][slots], chunks, micro_batches, half_duplex, record)
+    record = room_for_events(len(slots), chunks, micro_batches)
+    run_chain(times, schedule, orders.caps[row][slots], chunks, micro_batches, half_duplex, record)
+    return recorded_events(record, len(slots))
+
+
+def room_for_events(stages: int, chunks: int, micro_batches: int) -> FloatArray:
+    """Return an empty record for the events of a local step of ``S`` stages (most, 6)."""
+    most = micro_batches * (3 * chunks * (stages + 1) + 2 * (chunks * stages + 2))
+    return np.full((most, 6), -1.0)
+
+
+def recorded_events(record: FloatArray, stages: int) -> list[Event]:
+    """Return the events of a record in order of completion."""
     record = record[record[:, 0] >= 0.0]
     record = record[np.argsort(record[:, 5], kind="stable")]
-    return length, [
-        Event(_element(int(r[0]), S), int(r[2]), _KINDS[int(r[1])], float(r[4]), float(r[5])) for r in record
+    return [
+        Event(_element(int(r[0]), stages), int(r[2]), _KINDS[int(r[1])], float(r[4]), float(r[5]))
+        for r in record
     ]
 
 

@@ -23,41 +23,26 @@ ZERO_BUBBLE_VARIANTS = 4
 
 
 class Chains(NamedTuple):
-    """``R`` chains, stage slots in pipeline order; those without blocks are skipped.
+    """``R`` chains of all stage slots in pipeline order, the server last; slots without blocks are skipped.
 
     Attributes:
         blocks: Blocks of each slot (R, K).
-        forward: Compute time of a micro-batch (R, K) [s].
-        backward: The same backward, weight gradients included (R, K) [s].
-        weight: Weight gradients alone (R, K) [s].
-        hop_forward: Hop out of the CU, then out of each slot (R, K+1) [s].
-        hop_backward: The same for gradients, each by its own sender (R, K+1) [s].
-        wrap_forward: Last slot to the first (R,) [s].
-        wrap_backward: First slot to the last (R,) [s].
-        uplink: CU to the base station (R,) [s].
-        downlink: Base station to the CU (R,) [s].
-        server_forward: Server (R,) [s].
-        server_backward: Server backward, weight gradients included (R,) [s].
-        server_weight: The server's weight gradients alone (R,) [s].
-        latency: Latency of every device-to-device hop [s].
-        edge_latency: Latency of uplink and downlink [s].
+        forward: Compute time of a micro-batch in slots and server (R, K+1) [s].
+        backward: The same backward, weight gradients included (R, K+1) [s].
+        weight: Weight gradients alone (R, K+1) [s].
+        link_forward: Hop out of the CU, then out of each slot; last slot to the first; uplink (R, K+3) [s].
+        link_backward: The same for gradients, each hop by its own sender; first slot to the last; downlink
+            (R, K+3) [s].
+        latency: Latencies of these links (K+3,) [s].
     """
 
     blocks: IntArray
     forward: FloatArray
     backward: FloatArray
     weight: FloatArray
-    hop_forward: FloatArray
-    hop_backward: FloatArray
-    wrap_forward: FloatArray
-    wrap_backward: FloatArray
-    uplink: FloatArray
-    downlink: FloatArray
-    server_forward: FloatArray
-    server_backward: FloatArray
-    server_weight: FloatArray
-    latency: float
-    edge_latency: float
+    link_forward: FloatArray
+    link_backward: FloatArray
+    latency: FloatArray
 
 
 class Orders(NamedTuple):
@@ -68,12 +53,14 @@ class Orders(NamedTuple):
         caps: Caps of the slots (R, K).
         chunks: ``v`` (R,).
         micro_batches: ``M`` (R,).
+        mini_batches: ``H`` (R,); ``async`` runs them without a flush and gets ``1 / H`` of the whole.
     """
 
     schedule: IntArray
     caps: IntArray
     chunks: IntArray
     micro_batches: IntArray
+    mini_batches: IntArray
 
 
 @compiled
@@ -88,32 +75,21 @@ def chain_times(chains: Chains, r: int, schedule: int, chunks: int) -> tuple[Cha
         The times, and the slots that hold blocks (S,).
     """
     slots = np.flatnonzero(chains.blocks[r] > 0)
-    S = len(slots)
-    forward, backward, weight = np.empty(S + 1), np.empty(S + 1), np.zeros(S + 1)
-    there, back = np.zeros(S + 3), np.zeros(S + 3)
+    S, K = len(slots), chains.blocks.shape[1]
+    used = np.append(slots, K)
+    forward, backward, weight = chains.forward[r][used], chains.backward[r][used], chains.weight[r][used]
+    if schedule == ZERO_BUBBLE:
+        backward = backward - weight
     share = np.ones((S + 1, chunks))
-    split = schedule == ZERO_BUBBLE
     for s in range(S):
-        k = slots[s]
-        forward[s], backward[s] = chains.forward[r, k], chains.backward[r, k]
-        if split:
-            weight[s] = chains.weight[r, k]
-            backward[s] -= weight[s]
+        held = chains.blocks[r, slots[s]]
         for c in range(chunks):
-            held = chains.blocks[r, k]
             share[s, c] = (held // chunks + (1 if c < held % chunks else 0)) / held
-        there[s + 1] = chains.hop_forward[r, k + 1]
-        back[s] = chains.hop_backward[r, k + 1]
-    forward[S], backward[S] = chains.server_forward[r], chains.server_backward[r]
-    if split:
-        weight[S] = chains.server_weight[r]
-        backward[S] -= weight[S]
-    there[0], back[S] = chains.hop_forward[r, 0], chains.hop_backward[r, 0]
-    there[S + 1], back[S + 1] = chains.wrap_forward[r], chains.wrap_backward[r]
-    there[S + 2], back[S + 2] = chains.uplink[r], chains.downlink[r]
-    latency = np.full(S + 3, chains.latency)
-    latency[S + 2] = chains.edge_latency
-    return ChainTimes(forward, backward, weight, there, back, latency, share), slots
+    # The CU sends on the first link forward, and on the last one of the hops backward.
+    there = np.concatenate((np.array([0]), slots + 1, np.array([K + 1, K + 2])))
+    back = np.concatenate((slots + 1, np.array([0, K + 1, K + 2])))
+    links = chains.link_forward[r][there], chains.link_backward[r][back]
+    return ChainTimes(forward, backward, weight, *links, chains.latency[there], share), slots
 
 
 @compiled
@@ -175,13 +151,10 @@ def run_chain(
 
 
 @compiled
-def local_step_times(
-    chains: Chains, orders: Orders, mini_batches: int, half_duplex: bool, times: FloatArray
-) -> None:
+def local_step_times(chains: Chains, orders: Orders, half_duplex: bool, times: FloatArray) -> None:
     """Replace the local step of every chain that does not run GPipe.
 
     Args:
-        mini_batches: ``H``; ``async`` runs them without a flush and gets ``1 / H`` of the whole.
         times: Seconds of a local step (R,), written where the schedule is not GPipe; infinite where the
             orders wait for each other.
     """
@@ -191,7 +164,7 @@ def local_step_times(
         if schedule == GPIPE:
             continue
         chunks = orders.chunks[r] if schedule == INTERLEAVED else 1
-        runs = mini_batches if schedule == ASYNC else 1
+        runs = orders.mini_batches[r] if schedule == ASYNC else 1
         chain, slots = chain_times(chains, r, schedule, chunks)
         length = run_chain(
             chain,

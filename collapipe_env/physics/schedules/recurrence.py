@@ -30,7 +30,6 @@ def ordered_makespan(
         limits: Stored micro-batches at which a weight gradient runs before the next forward (S+1,); read only
             with ``fill_gaps``.
         fill_gaps: Run weight gradients where a stage would wait.
-        M: Micro-batches.
     """
     S = len(warm_ups) - 1
     arrived_f, arrived_b = np.empty((S + 1, M)), np.empty((S + 1, M))
@@ -96,7 +95,6 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
         schedule: Place in ``SCHEDULES``; all but ``interleaved``.
         caps: Caps of the stages (S,).
         with_weights: Whether weight gradients that are split off take time.
-        M: Micro-batches.
     """
     S = len(caps)
     warm_ups, lags = np.ones(S + 1, dtype=np.int64), np.full(S + 1, -1)

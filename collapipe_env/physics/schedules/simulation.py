@@ -84,13 +84,12 @@ def simulate_chain(
     arrived_f = np.full((positions + 1, micro_batches), np.inf)
     arrived_b = np.full((positions + 1, micro_batches), np.inf)
     ends = np.full(resources, np.inf)
-    item = np.zeros((resources, 3), dtype=np.int64)  # kind, micro-batch, chain position
+    item = np.zeros((S + 1, 3), dtype=np.int64)  # kind, micro-batch, chain position
+    # Messages of each link: micro-batch and chain position, in the order in which it serves them.
     queue = np.zeros((2 * links, micro_batches * chunks, 2), dtype=np.int64)
     queued_at = np.zeros((2 * links, micro_batches * chunks))
     head = np.zeros(2 * links, dtype=np.int64)
     tail = np.zeros(2 * links, dtype=np.int64)
-    # Messages under way on each link, in the order in which they left it.
-    under_way = np.zeros((2 * links, micro_batches * chunks, 2), dtype=np.int64)
     arriving = np.zeros((2 * links, micro_batches * chunks))
     arrived, left = np.zeros(2 * links, dtype=np.int64), np.zeros(2 * links, dtype=np.int64)
     done = np.zeros(S + 1, dtype=np.int64)
@@ -124,7 +123,6 @@ def simulate_chain(
             head[link] += 1
             kind = FORWARD if link < links else BACKWARD
             ends[resource] = now + (times.link_forward[place] if link < links else times.link_backward[place])
-            item[resource, 0], item[resource, 1], item[resource, 2] = kind, m, position
             if recorded < len(events):
                 events[recorded, 0], events[recorded, 1], events[recorded, 2] = resource, kind, m
                 events[recorded, 3] = min(position // max(S, 1), chunks - 1)
@@ -183,45 +181,43 @@ def simulate_chain(
             if ends[r] > now:
                 continue
             ends[r] = np.inf
-            kind, m, position = item[r, 0], item[r, 1], item[r, 2]
-            if r <= S:
-                if kind == WEIGHT:
-                    stored[r] -= 1
-                    continue
-                if kind == BACKWARD:
-                    ready_w[r] += 1
-                    if position == positions:
-                        link = links + S + 2  # downlink
-                    elif position == 0:
-                        link = links
-                    elif position % S == 0:
-                        link = links + S + 1
-                    else:
-                        link = links + position % S
-                    target = position - 1
-                elif position == positions:
-                    arrived_b[positions, m] = now  # the server turns round
-                    continue
-                else:
-                    if position == positions - 1:
-                        link = S
-                    elif position % S == S - 1:
-                        link = S + 1
-                    else:
-                        link = position % S + 1
-                    target = position + 1
-            else:
+            if r > S:
                 link = r - S - 1
-                under_way[link, left[link], 0], under_way[link, left[link], 1] = m, position
                 arriving[link, left[link]] = now + times.latency[link % links]
                 left[link] += 1
                 continue
+            kind, m, position = item[r, 0], item[r, 1], item[r, 2]
+            if kind == WEIGHT:
+                stored[r] -= 1
+                continue
+            if kind == BACKWARD:
+                ready_w[r] += 1
+                if position == positions:
+                    link = links + S + 2  # downlink
+                elif position == 0:
+                    link = links
+                elif position % S == 0:
+                    link = links + S + 1
+                else:
+                    link = links + position % S
+                target = position - 1
+            elif position == positions:
+                arrived_b[positions, m] = now  # the server turns round
+                continue
+            else:
+                if position == positions - 1:
+                    link = S
+                elif position % S == S - 1:
+                    link = S + 1
+                else:
+                    link = position % S + 1
+                target = position + 1
             queue[link, tail[link], 0], queue[link, tail[link], 1] = m, target
             queued_at[link, tail[link]] = now
             tail[link] += 1
         for link in range(2 * links):
             while arrived[link] < left[link] and arriving[link, arrived[link]] <= now:
-                m, position = under_way[link, arrived[link], 0], under_way[link, arrived[link], 1]
+                m, position = queue[link, arrived[link], 0], queue[link, arrived[link], 1]
                 arrived[link] += 1
                 if link == S or link == links + S + 2:  # the CU relays to the server and from it
                     relay = S + 2 if link == S else links + S

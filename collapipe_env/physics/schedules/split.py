@@ -113,7 +113,6 @@ def split_steps(
 
     Args:
         allocation: The plan, with split training; ``M = 1`` where the server is sequential.
-        elements: Times of the one micro-batch.
         ending: All-reduce and update that end every local step (..., N) [s].
         local_step: The local step with the cluster's own server share, these included (..., N) [s].
 
@@ -138,7 +137,7 @@ def split_steps(
 
 
 def sequential_server_times(
-    before: Array, service: Array, after: Array, local_steps: int, plays: Array | None = None
+    before: Array, service: Array, after: Array, local_steps: int, plays: Array
 ) -> Array:
     """Time in which each cluster does its local steps when all wait in one queue for the server.
 
@@ -150,7 +149,7 @@ def sequential_server_times(
         service: Server's forward and backward pass, alone on the server (..., N) [s].
         after: Backward part of a local step (..., N) [s].
         local_steps: ``H`` >= 1.
-        plays: Clusters that take part (..., N), bool; ``None`` for all. The others are never served.
+        plays: Clusters that take part (..., N), bool. The others are never served.
 
     Returns:
         Time of all local steps (..., N) [s]; 0 for clusters that do not take part.
@@ -160,9 +159,7 @@ def sequential_server_times(
     device = getattr(before, "device", None)
     clusters = xp.arange(N, device=device)
     ready = before
-    left = xp.full(before.shape, local_steps, dtype=xp.int64, device=device)
-    if plays is not None:
-        left = xp.where(plays, left, xp.zeros_like(left))
+    left = xp.astype(plays, xp.int64) * local_steps
     finished = xp.zeros_like(before)
     free = xp.zeros_like(before[..., :1])
     for _ in range(N * local_steps):

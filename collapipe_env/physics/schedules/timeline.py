@@ -1,8 +1,7 @@
 """The exact timeline of one cluster's round: which element works on which micro-batch, and when.
 
 This module is the scalar twin of the batched closed form: it knows every start and every end, of which the
-simulator of a round needs only the makespan and uses the formula. Drawing reads the events, and the tests
-compare the two.
+simulator of a round needs only the makespan and uses the formula. Drawing reads the events.
 
 Source: GPipe as a list of operations per resource (all forwards, flush, all backwards) with every radio
 hop as a pipeline element of its own. The schedule is standard, the reading of links as elements is
@@ -18,7 +17,6 @@ from types import MappingProxyType
 from typing import Literal
 
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.delay import gpipe_step
 
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
@@ -32,7 +30,6 @@ class Element:
     Attributes:
         kind: ``"compute"`` (a stage's devices), ``"hop"`` (device to device), ``"uplink"`` (CU to base
             station; its backward use is the downlink) or ``"server"``.
-        label: Label of the row in a drawing.
         forward_s: Seconds per micro-batch on the way forward, finite and >= 0.
         backward_s: Seconds per micro-batch on the way back, finite and >= 0.
         node: The hosting node, or for a hop and the uplink the one that sends forward: 0 is the CU, k >= 1
@@ -77,7 +74,6 @@ class RoundTimeline:
     """One cluster's round.
 
     Attributes:
-        elements: The pipeline, in forward order.
         events: Events of the elements in order of completion, for the requested local steps.
         phases: Migration of moments, relay, local steps (one phase each), all-reduces, updates, waits of
             local steps, collection, upload, wait for the slowest cluster and broadcast, gapless and in order.
@@ -110,11 +106,7 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
 
     Returns:
         2 * M * len(elements) events in order of completion.
-
-    Raises:
-        AllocationError: If the pipeline is empty, M < 1, or a time is negative or not finite.
     """
-    _check(elements, micro_batches)
     events: list[Event] = []
     arrived = [0.0] * micro_batches
     there = list(enumerate(elements))
@@ -133,31 +125,6 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
                 events.append(Event(i, m, direction, start, free))
         arrived = [max(arrived)] * micro_batches
     return sorted(events, key=lambda event: event.end_s)
-
-
-def gpipe_makespan(elements: Sequence[Element], micro_batches: int) -> float:
-    """Makespan of :func:`gpipe_timeline` in closed form.
-
-    :func:`~collapipe_env.physics.delay.gpipe_step` of the elements [R].
-
-    Args:
-        elements: The pipeline in forward order, at least one element.
-        micro_batches: M >= 1.
-
-    Returns:
-        Seconds.
-
-    Raises:
-        AllocationError: As for :func:`gpipe_timeline`.
-    """
-    _check(elements, micro_batches)
-    forward = [element.forward_s for element in elements]
-    backward = [element.backward_s for element in elements]
-    under_way = 2.0 * sum(element.latency_s for element in elements)
-    step: float = gpipe_step(
-        sum(forward) + under_way, max(forward), sum(backward), max(backward), micro_batches
-    )
-    return step
 
 
 def chain_elements(
@@ -189,7 +156,6 @@ def chain_elements(
         hop_backward_s: (S+1,) seconds of the same hops for the gradients, in the same order.
         uplink_s: Seconds per micro-batch from the CU to the server.
         downlink_s: Seconds per micro-batch of gradients from the server to the CU.
-        server_blocks: Encoder blocks that the server runs.
         stage_names: (S,) names of the stages' devices; ``d`` and the lead device's number by default.
         wrap_s: Seconds forward and backward of the hop from the last stage to the first, which only plans
             with several chunks a stage have.
@@ -223,7 +189,8 @@ def _blocks_text(blocks: int) -> str:
 
 def cluster_timeline(
     elements: Sequence[Element],
-    micro_batches: int,
+    step_s: float,
+    step_events: Sequence[Event] = (),
     *,
     local_steps: int = 1,
     before: Mapping[str, float] = MappingProxyType({}),
@@ -232,43 +199,40 @@ def cluster_timeline(
     broadcast_s: float = 0.0,
     broadcast_start_s: float | None = None,
     drawn_steps: int | None = 1,
-    scheduled: tuple[float, Sequence[Event]] | None = None,
 ) -> RoundTimeline:
     """Build the whole round of a cluster: first phases, H local steps, last phases, wait, broadcast.
 
     Args:
-        elements: The pipeline in forward order.
-        micro_batches: M >= 1.
+        step_s: Length of a local step [s].
+        step_events: Its events, from 0 on.
         local_steps: H >= 1.
         before: Phases before the local steps by name [s], such as the relay of new weights.
         step_ends: Phases that end every local step by name [s], such as the optimiser's update.
         after: Phases after the local steps by name [s].
         broadcast_start_s: When the broadcast begins, that is when the slowest cluster has uploaded; ``None``
             puts it right after this cluster's own upload.
-        drawn_steps: How many local steps get events: the first one by default, ``None`` for all, 0 for a
-            timeline of phases only (cheap, enough for a summary).
-        scheduled: Length and events of a local step under another schedule than GPipe.
+        drawn_steps: How many local steps get events: the first one by default, ``None`` for all.
 
     Returns:
         The round, from 0 to the end of the broadcast.
 
     Raises:
-        AllocationError: For a bad pipeline, a negative or non-finite length, fewer than one local step, or a
-            broadcast that begins before the cluster's own upload has ended.
+        AllocationError: For a negative or non-finite length, fewer than one local step, or a broadcast that
+            begins before the cluster's own upload has ended.
     """
-    for name, length in (*before.items(), *step_ends.items(), *after.items(), ("broadcast", broadcast_s)):
+    for name, length in (
+        ("step", step_s),
+        *before.items(),
+        *step_ends.items(),
+        *after.items(),
+        ("broadcast", broadcast_s),
+    ):
         if not (math.isfinite(length) and length >= 0.0):
             raise AllocationError(f"{name} is {length!r}; a phase lasts a finite time of 0 s or more")
     if local_steps < 1:
         raise AllocationError(f"local_steps is {local_steps}; a round has at least one local step")
 
-    shown = local_steps if drawn_steps is None else min(max(drawn_steps, 0), local_steps)
-    one_step: Sequence[Event] = []
-    if scheduled is not None:
-        step_s, one_step = scheduled
-    else:
-        step_s = gpipe_makespan(elements, micro_batches)
-        one_step = gpipe_timeline(elements, micro_batches) if shown else []
+    shown = local_steps if drawn_steps is None else min(drawn_steps, local_steps)
     events: list[Event] = []
     phases: list[Phase] = []
     now = 0.0
@@ -284,7 +248,8 @@ def cluster_timeline(
     for step in range(local_steps):
         if step < shown:
             events += [
-                Event(e.element, e.micro_batch, e.direction, now + e.start_s, now + e.end_s) for e in one_step
+                Event(e.element, e.micro_batch, e.direction, now + e.start_s, now + e.end_s)
+                for e in step_events
             ]
         add("step", step_s)
         for name, length in step_ends.items():
@@ -302,18 +267,3 @@ def cluster_timeline(
             add("wait", broadcast_start_s - now)
     add("broadcast", broadcast_s)
     return RoundTimeline(tuple(elements), tuple(events), tuple(phases))
-
-
-def _check(elements: Sequence[Element], micro_batches: int) -> None:
-    if not elements:
-        raise AllocationError("the pipeline has no elements; give it at least one")
-    if micro_batches < 1:
-        raise AllocationError(f"micro_batches is {micro_batches}; a local step has at least one micro-batch")
-    for i, element in enumerate(elements):
-        for name in ("forward_s", "backward_s", "latency_s"):
-            seconds = getattr(element, name)
-            if not (math.isfinite(seconds) and seconds >= 0.0):
-                raise AllocationError(
-                    f"{name} of element {i} ({element.label!r}) is {seconds!r}; "
-                    "a pipeline time is finite and at least 0 s: is its rate or speed zero?"
-                )
