@@ -21,7 +21,6 @@ from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.continuations import (
     NOT_FINITE,
     TOP_P,
-    Continuation,
     ScoresNotFiniteError,
     continued,
     drawn,
@@ -126,7 +125,7 @@ class LanguageModelling(ChoosingTask):
     @torch.no_grad()
     def continuations(
         self, model: nn.Module, head: nn.Module, split: Split, data: TaskData, count: int
-    ) -> list[Continuation]:
+    ) -> list[dict[str, str]]:
         """Let a model continue the beginnings of held-out documents, the same ones every time.
 
         A beginning is a quarter of a row, or half a shorter document; the model continues it by up to a row.
@@ -135,6 +134,10 @@ class LanguageModelling(ChoosingTask):
             model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d). It is in evaluation
                 mode, as is the head.
             count: Documents, taken evenly over the part; all of them if it has fewer.
+
+        Returns:
+            For each, ``prompt``, ``document`` (its own continuation), ``greedy`` (the likeliest token every
+            time) and ``top_p`` (drawn token by token).
         """
         if data.decode is None or data.end is None:
             raise ValueError("the data of language modelling must have a decode function and an end")
@@ -165,7 +168,8 @@ class LanguageModelling(ChoosingTask):
                 texts = [data.decode(_before(end, ids)[None])[0] for ids in written]
             except ScoresNotFiniteError:
                 texts = [NOT_FINITE, NOT_FINITE]
-            found.append(Continuation(*known, *texts))
+            names = ("prompt", "document", "greedy", "top_p")
+            found.append(dict(zip(names, known + texts, strict=True)))
         return found
 
 

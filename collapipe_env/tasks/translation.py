@@ -14,7 +14,7 @@ from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.models.tokenization import BEGIN, PADDING, SOURCE, TARGET, decode, encode, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.beam_search import beam_search, greedy
+from collapipe_env.tasks.beam_search import beam_search
 from collapipe_env.tasks.data_parts import Samples
 from collapipe_env.tasks.parallel_text import load_parallel
 from collapipe_env.tasks.preparation import DataTask, prepared, tokenizer_of
@@ -96,8 +96,6 @@ class Translation(DataTask):
         stepper = CachedDecoding(head, hidden, mask)
         first = mask.new_full((len(hidden),), BEGIN, dtype=int64)
         length = spec.architecture.sequence_length
-        if spec.beam_size == 1:
-            return greedy(stepper, first, length)
         return beam_search(stepper, first, spec.beam_size, length)
 
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:

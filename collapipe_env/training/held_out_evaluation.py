@@ -98,7 +98,8 @@ class Evaluator:
         """
         write = require_writing(self._task)
         with _evaluating(model, head):
-            return [one.to_dict() for one in write(model, head, self._held_out, self._data, count)]
+            found: list[dict[str, str]] = write(model, head, self._held_out, self._data, count)
+        return found
 
 
 def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bool:
