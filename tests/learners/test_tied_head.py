@@ -126,19 +126,6 @@ def test_adapters_freeze_both_ends():
     assert not torch.equal(gain, run.common_model[1].norm_gain)
 
 
-def test_a_state_goes_on_with_the_tie():
-    learner, run = run_of(local_steps=2)
-    play(learner)
-    again = Federation.from_state(run._setup, run.get_state())
-    again._data_sizes[:] = 1.0
-    play(learner)
-    other = run_of(local_steps=2)[0]
-    other._runs[0] = again
-    play(other)
-    for one, two in zip(table_and_matrix(run), table_and_matrix(again), strict=True):
-        assert torch.equal(one, two)
-
-
 def test_a_tied_head_scores_the_whole_vocabulary():
     with pytest.raises(ScenarioError, match=r"outputs is 5, but a tied head scores the 61 tokens"):
         LanguageHead(architecture("llama", tied=True), 5, torch.Generator())

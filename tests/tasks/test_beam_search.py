@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.models.tokenization import BEGIN, END
 from collapipe_env.tasks.beam_search import NEVER_WRITTEN, beam_search
 
@@ -140,37 +138,3 @@ def test_finished_sources_are_computed_no_further():
         beam_search(oracle, begin(50), beams, 8)
         assert oracle.steps[0] == 50 * beams
         assert oracle.steps[-1] < 10 * beams
-
-
-class Recomputing:
-    """Runs the whole decoder again for every token."""
-
-    def __init__(self, decoder, hidden, mask):
-        self.decoder, self.hidden, self.mask = decoder, hidden, mask
-        self.read = torch.zeros(len(hidden), 0, dtype=torch.int64)
-
-    def step(self, tokens):
-        self.read = torch.cat((self.read, tokens[:, None]), dim=1)
-        targets = torch.cat((self.read, torch.full_like(tokens, END)[:, None]), dim=1)
-        return self.decoder(self.hidden, self.mask, targets).unflatten(0, (len(tokens), -1))[:, -1]
-
-    def select(self, rows):
-        self.hidden, self.mask, self.read = self.hidden[rows], self.mask[rows], self.read[rows]
-
-
-@pytest.mark.parametrize("style", ["pre-ln", "transformer"])
-def test_the_decoder_writes_the_same_with_and_without_its_cache(style):
-    generator = torch.Generator().manual_seed(0)
-    decoder = Decoder(Architecture(1, 16, 32, 2, 8, 64, style), 2, 30, generator).double()
-    with torch.no_grad():
-        decoder.weight[END] *= 1.5  # so that some sequences end
-        for block in decoder.blocks:  # so that an untrained decoder does not just repeat what it read
-            block.cross_weight *= 6
-    hidden = 2 * torch.randn(20, 8, 16, generator=generator, dtype=torch.float64)
-    mask = torch.arange(8) < torch.randint(1, 9, (20, 1), generator=generator)
-    with torch.no_grad():
-        for beams in (1, 4):
-            written = beam_search(CachedDecoding(decoder, hidden, mask), begin(20), beams, 8)
-            again = beam_search(Recomputing(decoder, hidden, mask), begin(20), beams, 8)
-            assert written.tolist() == again.tolist()
-            assert len({tuple(row) for row in written.tolist()}) > 10
