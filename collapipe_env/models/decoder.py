@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
-from collapipe_env.models.dropout import drop
 from collapipe_env.models.embeddings import sinusoids
 from collapipe_env.models.encoder_blocks import ResidualBlock
 from collapipe_env.models.norms import norm
@@ -151,7 +150,8 @@ class Decoder(nn.Module):
     def embed(self, tokens: Tensor, start: int) -> Tensor:
         """Map ids (samples, n) at positions from ``start`` on to activations (samples, n, d)."""
         x = functional.embedding(tokens, self.weight) * self.scale
-        return drop(x + self.positions[start : start + tokens.shape[1]], self.dropout, self.training)
+        x = x + self.positions[start : start + tokens.shape[1]]
+        return functional.dropout(x, self.dropout, self.training)
 
     def score(self, x: Tensor) -> Tensor:
         """Map activations (..., d) to scores (..., V_out)."""

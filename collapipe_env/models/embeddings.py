@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
-from collapipe_env.models.dropout import drop
 from collapipe_env.models.encoder_blocks import BERT_EPSILON, DEVIATION
 from collapipe_env.models.norms import norm
 
@@ -71,7 +70,7 @@ class Embedding(nn.Module):
             x = x + self.types[0]
         if self.normed:
             x = norm(x, self.norm_gain, self.norm_bias, BERT_EPSILON)
-        return drop(x, self.dropout, self.training)
+        return functional.dropout(x, self.dropout, self.training)
 
 
 def sinusoids(length: int, width: int) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
-from collapipe_env.models.dropout import drop
 from collapipe_env.models.norms import norm
 
 DEVIATION = 0.02
@@ -95,8 +94,9 @@ class ResidualBlock(nn.Module):
         gain, bias = own[f"norm{number}_gain"], own[f"norm{number}_bias"]
         if self.norm_first:
             h = branch(norm(x, gain, bias, self.epsilon))
-            return x + drop(h, self.dropout, self.training)
-        return norm(x + drop(branch(x), self.dropout, self.training), gain, bias, self.epsilon)
+            return x + functional.dropout(h, self.dropout, self.training)
+        h = functional.dropout(branch(x), self.dropout, self.training)
+        return norm(x + h, gain, bias, self.epsilon)
 
     def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""

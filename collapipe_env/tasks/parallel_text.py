@@ -219,14 +219,14 @@ def _pairs_of(
     header, rows, places = table.body(table.header is None and _is_header(table.rows[0], languages))
     columns = like or _Columns()
     if header is not None:
-        usual = languages or _LANGUAGES
-        kinds = [{type(row[i]) for row in table.rows} or {str} for i in range(len(header))]
-        usable = [
-            name
-            for i, name in enumerate(header)
-            if ((name if languages else name.lower()) in usual if i in table.unread else str in kinds[i])
-        ]
-        one, other = direction(usable, languages, table.source, "languages or columns of text")
+
+        def usable(column: int, name: str) -> bool:
+            if column in table.unread:  # it is refused where it is picked
+                return name in languages if languages else name.lower() in _LANGUAGES
+            return not rows or any(isinstance(row[column], str) for row in table.rows)
+
+        usable_names = [name for i, name in enumerate(header) if usable(i, name)]
+        one, other = direction(usable_names, languages, table.source, "languages or columns of text")
         columns = _Columns(header.index(one), header.index(other), len(header), _named(one, other))
     elif languages is not None and like is None:
         raise DataError(
