@@ -17,7 +17,7 @@ from collapipe_env.models.tokenization import PADDING
 
 
 def build_block(architecture: Architecture, generator: Generator) -> EncoderBlock | LlamaBlock:
-    """Return a block of an architecture's style; its constructor says what it refuses."""
+    """Return a block of an architecture's style."""
     return (LlamaBlock if architecture.style == "llama" else EncoderBlock)(architecture, generator)
 
 
@@ -28,8 +28,7 @@ class ClusterModel(nn.Module):
         """Draw the weights: the embedding's, then block after block.
 
         Raises:
-            ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens, or style
-                ``llama`` has heads of an odd width.
+            ScenarioError: If style ``llama`` has heads of an odd width, or that its keys cannot share.
         """
         super().__init__()
         self.architecture = architecture

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import (
     CONFIG,
@@ -32,6 +32,7 @@ from collapipe_env.models.hf_places import STEMS, places_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
+from collapipe_env.scenario.style_fields import CAUSAL
 
 TEXTS = (".json", ".txt", ".md", ".jinja", ".model", "")
 """Endings of files that are copied beside the weights: texts, and tokenisers of SentencePiece."""
@@ -75,10 +76,10 @@ def save_checkpoint(
         CheckpointError: If the folder is not empty or cannot be written, or the model has another style.
     """
     sizes = model.architecture
-    if sizes.style not in CAUSAL_STYLES or not isinstance(head, LanguageHead):
+    if sizes.style not in CAUSAL or not isinstance(head, LanguageHead):
         raise CheckpointError(
             f"a model of style {sizes.style!r} with a {type(head).__name__} cannot be saved in Hugging Face "
-            f"format; only {' and '.join(map(repr, CAUSAL_STYLES))} with a language model's head can"
+            f"format; only {' and '.join(map(repr, CAUSAL))} with a language model's head can"
         )
     path, origin = Path(folder), None if source is None else checkpoint_folder(source)
     told = {} if origin is None else read_settings(origin / CONFIG)

@@ -13,9 +13,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES
 from collapipe_env.models.language_head import LanguageHead
+from collapipe_env.scenario.style_fields import CAUSAL
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.continuations import (
@@ -55,12 +54,6 @@ class LanguageModelling(ChoosingTask):
     embedded = "stories"
     read = staticmethod(load_documents)
 
-    def check(self, spec: TaskSpec) -> None:
-        """Refuse decoder blocks, and blocks that see later tokens."""
-        super().check(spec)
-        if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
-            raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
-
     def prepare(self, spec: TaskSpec) -> TaskData:
         """Return the documents as packed rows; the vocabulary needs a token for every byte."""
         (train, *held_out), length = self.samples(spec), spec.architecture.sequence_length
@@ -93,7 +86,7 @@ class LanguageModelling(ChoosingTask):
         """Return the head over the trained vocabulary: the style's own, or a linear layer."""
         self.check(spec)
         sizes = spec.architecture
-        if sizes.style in CAUSAL_STYLES:
+        if sizes.style in CAUSAL:
             return LanguageHead(sizes, sizes.vocabulary, generator)
         # The blocks of other styles end with a norm.
         return TokenLinear(sizes.width, sizes.vocabulary, generator, norm_first=sizes.style == "pre-ln")
@@ -139,8 +132,8 @@ class LanguageModelling(ChoosingTask):
             For each, ``prompt``, ``document`` (its own continuation), ``greedy`` (the likeliest token every
             time) and ``top_p`` (drawn token by token).
         """
-        if data.decode is None or data.end is None:
-            raise ValueError("the data of language modelling must have a decode function and an end")
+        assert data.decode is not None
+        assert data.end is not None
         device = next(head.parameters()).device
         window = split.tokens.shape[1]
 

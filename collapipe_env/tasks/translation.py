@@ -38,12 +38,7 @@ class Translation(DataTask):
     columns = ("languages",)
 
     def check(self, spec: TaskSpec) -> None:
-        """Refuse a workload without decoder blocks or with too few outputs."""
-        if spec.decoder_blocks < 1:
-            raise ScenarioError(
-                f"decoder_blocks is {spec.decoder_blocks}, but translation needs a decoder on the server; "
-                "set decoder_blocks: 2 or another number of blocks"
-            )
+        """Refuse too few outputs."""
         if spec.outputs < SMALLEST_VOCABULARY:
             raise ScenarioError(
                 f"outputs is {spec.outputs}, but for translation it is the target vocabulary; set outputs: "
@@ -91,8 +86,7 @@ class Translation(DataTask):
 
     def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
         """Write translations, shape (samples, q), padded after the end token."""
-        if not isinstance(head, Decoder):
-            raise TypeError(f"translation writes with a Decoder, not with a {type(head).__name__}")
+        assert isinstance(head, Decoder)
         stepper = CachedDecoding(head, hidden, mask)
         first = mask.new_full((len(hidden),), BEGIN, dtype=int64)
         length = spec.architecture.sequence_length
@@ -107,8 +101,7 @@ class Translation(DataTask):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
-        if data.decode is None:
-            raise ValueError("the data of a translation task must have a decode function")
+        assert data.decode is not None
         texts, references = data.decode(predictions), [list(split.references)]
         bleu = BLEU(force=True).corpus_score(texts, references).score  # force: no warning about tokens
         return {"bleu": bleu / 100, "chrf": CHRF().corpus_score(texts, references).score / 100}

@@ -130,11 +130,6 @@ def test_no_position_sees_a_later_one(style):
     torch.testing.assert_close(short, before[:, :5])
 
 
-def test_blocks_that_see_later_tokens_are_refused():
-    with pytest.raises(ScenarioError, match="needs a causal architecture"):
-        TASK.load(TaskSpec(Architecture(1, 8, 8, 1, 8, 300), 300))
-
-
 def test_scenarios_of_the_task():
     scenario = load_scenario("small").with_task("language-modelling")
     assert scenario.name == "small-language-modelling"
