@@ -84,7 +84,6 @@ class LanguageModelling(ChoosingTask):
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the head over the trained vocabulary: the style's own, or a linear layer."""
-        self.check(spec)
         sizes = spec.architecture
         if sizes.style in CAUSAL:
             return LanguageHead(sizes, sizes.vocabulary, generator)

@@ -64,7 +64,6 @@ class Translation(DataTask):
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the decoder."""
-        self.check(spec)
         return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
