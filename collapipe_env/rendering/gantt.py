@@ -58,7 +58,9 @@ def draw_gantt(panel: Panel, charts: Sequence[Chart], devices: int) -> None:
     unit_px = min((panel.height - summary_px) / units, MOST_UNIT_PX)
     top = panel.y
     for n in chosen:
-        rows = _place_rows(charts[n].timeline.elements, top, unit_px)
+        first = top + min(PHASE_UNITS * unit_px, MOST_PHASE_PX)
+        feet = first + np.cumsum([ROW_UNITS[e.kind] * unit_px for e in charts[n].timeline.elements])
+        rows = _Rows(top, first - 1.0, np.concatenate([[first], feet[:-1]]), feet)
         _draw_cluster(panel, charts[n], devices, rows)
         top = rows.end + GAP_UNITS * unit_px
     if summary_px > 0.0:
@@ -79,12 +81,6 @@ def _choose(charts: Sequence[Chart], height_px: float) -> tuple[list[int], float
         if (height_px - summary_px) / units >= LEAST_UNIT_PX:
             break
     return chosen, summary_px
-
-
-def _place_rows(elements: tuple[Element, ...], top: float, unit_px: float) -> _Rows:
-    first = top + min(PHASE_UNITS * unit_px, MOST_PHASE_PX)
-    foot = first + np.cumsum([ROW_UNITS[e.kind] * unit_px for e in elements])
-    return _Rows(top, first - 1.0, np.concatenate([[first], foot[:-1]]), foot)
 
 
 def _draw_cluster(panel: Panel, cluster: Chart, devices: int, rows: _Rows) -> None:

@@ -191,11 +191,7 @@ def played_timeline(record: RoundRecord, row: int, cluster: int, detailed: bool)
 
 
 def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
-    """Return whether a cluster's local steps are those of :func:`gpipe_timeline`.
-
-    Args:
-        allocation: The plan (E, ...).
-    """
+    """Return whether a cluster's local steps under a plan (E, ...) are those of :func:`gpipe_timeline`."""
     return bool(
         allocation.server.server_mode[row] != SEQUENTIAL
         and allocation.schedules.schedule[row, cluster] == GPIPE

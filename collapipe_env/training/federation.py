@@ -127,7 +127,11 @@ class Federation:
             return float("nan")
         server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
         self._next_step(server)
-        with self._private_randomness():
+        randomness: AbstractContextManager[None] = nullcontext()
+        if self._setup.architecture.dropout:  # which may draw from PyTorch's global generators then
+            seed = int(self._noise_rng.integers(2**63))
+            randomness = private_randomness(seed, self._common.device)
+        with randomness:
             updated, mean_loss = self._train_clusters(server, plan)
         self.close_round(server, updated, plan.server_blocks)
         return mean_loss
@@ -143,7 +147,8 @@ class Federation:
             local_steps: Most local steps that a cluster takes.
             moments: Fate of the optimiser's moments of each block, shape (N, L).
         """
-        copied = server_mode == COMMON and self._setup.head_copies(local_steps)
+        # In a single local step no cluster needs a head of its own.
+        copied = server_mode == COMMON and self._setup.head == "copies" and local_steps > 1
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
         change_hands(self.replicas, moments, rounded=self._moments_rounded)
@@ -231,12 +236,6 @@ class Federation:
             self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
         self.replicas[cluster].optimizer.step()
 
-    def _private_randomness(self) -> AbstractContextManager[None]:
-        """Return a context in which dropout may draw from PyTorch's global generators."""
-        if not self._setup.architecture.dropout:
-            return nullcontext()
-        return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
-
     def begin_steps(self, local_steps: int) -> list[float]:
         """Count a round's local steps, taken elsewhere, and return each one's share of the full step size."""
         self.rounds += 1
@@ -287,7 +286,7 @@ class Federation:
     def _set_state(self, tree: Tree) -> None:
         mine = self.get_state()
         # What may differ in its names or shapes is checked where it is read.
-        free = dict.fromkeys(("head_optimizer", "servers", "noise_rng", "partition"), ...)
+        free: Tree = dict.fromkeys(("head_optimizer", "servers", "noise_rng", "partition"), ...)
         free |= {name: dict.fromkeys(mine[name], ...) for name in ("streams", "optimizers")}
         require_alike(tree, {**mine, **free}, "learner/runs")
         self.samples = ClusterSamples.from_state(self._setup, tree["partition"])

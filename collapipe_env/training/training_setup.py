@@ -99,10 +99,6 @@ class Training:
         """Sizes of the trained embedding and encoder."""
         return self.task_spec.architecture
 
-    def head_copies(self, local_steps: int) -> bool:
-        """Whether each cluster has its own head in a round of so many local steps; with one none needs it."""
-        return self.head == "copies" and local_steps > 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup(Training):

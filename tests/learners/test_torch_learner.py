@@ -95,7 +95,7 @@ def test_from_scenario_hands_the_update_format_the_head_and_the_schedule_on():
     setup = subject._runs[0]._setup
     assert setup.update_format == UpdateFormat(8, "top-k", 0.25)
     assert setup.schedule_steps == 17 * setup.local_steps == 34
-    assert not setup.head_copies(H)
+    assert setup.head == "common"
     other = TorchLearner.from_scenario(scenario(**changes, **{"learning.schedule_steps": 9}), 1)
     other.reset(rngs(0))
     assert other._runs[0]._setup.schedule_steps == 9
