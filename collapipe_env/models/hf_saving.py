@@ -51,7 +51,6 @@ def save_checkpoint(
     model: ClusterModel,
     head: nn.Module,
     source: str | Path | None = None,
-    shard_bytes: int = SHARD_BYTES,
     tokenizer: Tokenizer | None = None,
     end: int | None = None,
 ) -> None:
@@ -68,7 +67,6 @@ def save_checkpoint(
             copied, and so are the entries of ``config.json`` that are not sizes (names of tokens, longest
             text). Weights, hidden files, files above
             :data:`~collapipe_env.models.hf_tokenizer.LARGEST` and links out of the folder are not.
-        shard_bytes: Most bytes of tensors in a file.
         tokenizer: Tokeniser to write, where there is no such folder.
         end: Id of its token that ends texts.
 
@@ -91,7 +89,7 @@ def save_checkpoint(
         if any(path.iterdir()):
             raise CheckpointError(f"{path} is not empty; name a new folder for the checkpoint")
         partial.mkdir()
-        save_torch_state_dict(_tensors(model, head), partial, max_shard_size=shard_bytes)
+        save_torch_state_dict(_tensors(model, head), partial, max_shard_size=SHARD_BYTES)
         _write_json(partial / CONFIG, config)
         if origin is not None:
             _copy_texts(origin, partial)

@@ -17,14 +17,12 @@ LENGTH_EXPONENT = 0.6
 """Exponent alpha of the length penalty (Wu et al., 2016, arXiv 1609.08144), as in Vaswani et al. (2017)."""
 
 
-def length_penalty(length: int, exponent: float) -> float:
-    """Return the divisor of a log-probability; ``length`` includes the end, and exponent 0 divides by 1."""
-    return float(((5 + length) / 6) ** exponent)
+def length_penalty(length: int) -> float:
+    """Return the divisor of the log-probability of a sequence, whose length includes the end."""
+    return float(((5 + length) / 6) ** LENGTH_EXPONENT)
 
 
-def beam_search(
-    stepper: CachedDecoding, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
-) -> Tensor:
+def beam_search(stepper: CachedDecoding, first: Tensor, beams: int, max_length: int) -> Tensor:
     """Keep the ``beams`` likeliest sequences at every step and return the best one of each source.
 
     One beam is greedy: it takes the most likely token at every step.
@@ -39,7 +37,6 @@ def beam_search(
         first: The tokens that sequences begin with, shape (sources,).
         beams: Beams, at least 1.
         max_length: Most tokens to write, the end included; at least 1.
-        exponent: Exponent of the length penalty, at least 0.
 
     Returns:
         Ids, shape (sources, max_length), without the first; padding follows the end token. A sequence that
@@ -67,13 +64,13 @@ def beam_search(
         ends = (tokens == END) & (candidates > -math.inf)
 
         ended = candidates[:, :beams].masked_fill(~ends[:, :beams], -math.inf)
-        _improve(best, result, sources, ended / length_penalty(t + 1, exponent), grown)
+        _improve(best, result, sources, ended / length_penalty(t + 1), grown)
         finished = finished + ends[:, :beams].sum(dim=1)
 
         totals, chosen = candidates.masked_fill(ends, -math.inf).topk(beams)
         written = grown.gather(1, chosen[:, :, None].expand(-1, -1, max_length))
         # A log-probability only falls, and no penalty is larger than that of the greatest length.
-        reachable = totals / length_penalty(max_length, exponent)
+        reachable = totals / length_penalty(max_length)
         if t + 1 == max_length:
             _improve(best, result, sources, reachable, written)
             break

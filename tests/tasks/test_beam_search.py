@@ -59,12 +59,11 @@ def row_of(sequence, length):
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 3.0])
 @pytest.mark.parametrize("end", [-2.0, 0.0])
-def test_a_beam_of_all_sequences_finds_the_best_of_all(exponent, end):
+def test_a_beam_of_all_sequences_finds_the_best_of_all(exponent, end, monkeypatch):
+    monkeypatch.setattr("collapipe_env.tasks.beam_search.LENGTH_EXPONENT", exponent)
     vocabulary, length, sources = 7, 4, 6
     sequences = list(all_sequences(vocabulary, length))
-    found = beam_search(
-        Oracle(sources, vocabulary, end=end), begin(sources), len(sequences), length, exponent
-    )
+    found = beam_search(Oracle(sources, vocabulary, end=end), begin(sources), len(sequences), length)
     oracle = Oracle(sources, vocabulary, end=end)
     best = [max(sequences, key=lambda s: value(oracle, n, s, exponent)) for n in range(sources)]
     assert found.tolist() == [row_of(sequence, length) for sequence in best]
@@ -84,11 +83,12 @@ class Tempting(Oracle):
         return torch.tensor([likely.get(i, 1e-9) for i in range(6)], dtype=torch.float64).log()
 
 
-def test_a_search_stops_when_as_many_as_its_beams_have_finished():
+def test_a_search_stops_when_as_many_as_its_beams_have_finished(monkeypatch):
     # By hand: log(0.5) / (6 / 6)^0.6 = -0.693, log(0.45) / (11 / 6)^0.6 = -0.555.
     assert beam_search(Tempting(), begin(1), 1, 8).tolist() == [row_of([END], 8)]
     assert beam_search(Tempting(), begin(1), 2, 8).tolist() == [row_of([4, 5, 5, 5, 5, END], 8)]
-    assert beam_search(Tempting(), begin(1), 2, 8, 0.0).tolist() == [row_of([END], 8)]
+    monkeypatch.setattr("collapipe_env.tasks.beam_search.LENGTH_EXPONENT", 0.0)
+    assert beam_search(Tempting(), begin(1), 2, 8).tolist() == [row_of([END], 8)]
 
 
 def test_one_beam_takes_the_likeliest_token_that_may_be_written():
