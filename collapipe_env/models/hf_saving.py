@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
@@ -68,7 +67,7 @@ def save_checkpoint(
             text). Weights, hidden files, files above
             :data:`~collapipe_env.models.hf_tokenizer.LARGEST` and links out of the folder are not.
         tokenizer: Tokeniser to write, where there is no such folder.
-        end: Id of its token that ends texts.
+        end: Id of this tokeniser's token that ends texts.
 
     Raises:
         CheckpointError: If the folder is not empty or cannot be written, or the model has another style.
@@ -81,7 +80,7 @@ def save_checkpoint(
         )
     path, origin = Path(folder), None if source is None else checkpoint_folder(source)
     told = {} if origin is None else read_settings(origin / CONFIG)
-    ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
+    ends = {} if tokenizer is None else {"bos_token_id": end, "eos_token_id": end}
     config = {**{key: told[key] for key in told if key not in _TOLD_ANEW}, **_config(sizes), **ends}
     partial, made = path / ".partial", not path.exists()
     try:
@@ -160,15 +159,15 @@ def _tensors(model: ClusterModel, head: LanguageHead) -> dict[str, Tensor]:
 
 def _value(owner: nn.Module, name: str) -> Tensor:
     """Return a parameter in float32 on the CPU, with its adapter added."""
-    value = owner.get_parameter(name).detach()
+    value = owner.get_parameter(name).detach().float()
     parent, _, own = name.rpartition(".")
     adapters = getattr(owner.get_submodule(parent), "adapters", {})
     key = own.removesuffix("_weight")
     if own.endswith("_weight") and key in adapters:
         adapter = adapters[key]
         assert isinstance(adapter, Adapter)
-        value = value + adapter.scale * (adapter.up.detach() @ adapter.down.detach())
-    return value.to("cpu", torch.float32)
+        value = value + adapter.scale * (adapter.up.detach().float() @ adapter.down.detach().float())
+    return value.cpu()
 
 
 def _config(sizes: Architecture) -> dict[str, Any]:

@@ -169,8 +169,8 @@ def pipeline_step(
     mean_loss = torch.zeros((), device=tokens.device)
     for parts, own in zip(passes, arrived, strict=True):
         share = own / total
-        samples = (torch.cat([whole[part] for part in parts]) for whole in (tokens, targets))
-        mean_loss += through_hosts(cut, *samples, share) * share
+        read, asked = (torch.cat([whole[part] for part in parts]) for whole in (tokens, targets))
+        mean_loss += through_hosts(cut, read, asked, share) * share
     return total, mean_loss
 
 
