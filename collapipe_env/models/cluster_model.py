@@ -36,14 +36,7 @@ class ClusterModel(nn.Module):
         self.blocks = nn.ModuleList(build_block(architecture, generator) for _ in range(architecture.blocks))
 
     def segments(self, sizes: Sequence[int]) -> Iterator[list[nn.Module]]:
-        """Cut the blocks into contiguous segments.
-
-        Args:
-            sizes: Blocks per segment, each at least 1, summing to L at most.
-
-        Returns:
-            The blocks of each segment in pipeline order.
-        """
+        """Yield the blocks of contiguous segments of these sizes, which sum to L at most, in their order."""
         left = iter(self.blocks)
         return (list(itertools.islice(left, size)) for size in sizes)
 

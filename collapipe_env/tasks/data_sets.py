@@ -14,10 +14,9 @@ from collapipe_env.tasks.table_files import ENDINGS, Table, read_table, stem_of
 
 
 def part_files(folder: Path, stem: Callable[[Path], str]) -> tuple[dict[str, Path], list[Path]]:
-    """Return the file of each part of a folder, and all its files of data.
+    """Return the file of each part of a folder, and all its files of data, without hidden ones.
 
-    Args:
-        stem: Text that tells a file's part; empty for files that hold no data. Hidden files are left out.
+    A file's ``stem`` is the text that tells its part; it is empty for files that hold no data.
 
     Raises:
         DataError: If two files fit a part equally well.

@@ -101,10 +101,8 @@ class LanguageModelling(ChoosingTask):
         """Return the perplexity of the tokens, and bits per byte of the text; for both, less is better.
 
         The tokens include the ends of documents, whose bits count although they stand for no byte. Bits per
-        byte can be compared between vocabularies, perplexities cannot.
-
-        Args:
-            predictions: Nats of each sample, from :meth:`measure`.
+        byte can be compared between vocabularies, perplexities cannot. Predictions are the nats of each
+        sample, from :meth:`measure`.
         """
         nats, tokens = float(np.sum(predictions)), int((split.targets != NO_TARGET).sum())
         exponent = nats / tokens

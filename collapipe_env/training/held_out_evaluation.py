@@ -61,8 +61,7 @@ class Evaluator:
     def __call__(self, model: nn.Module, head: nn.Module, *, metrics: bool = True) -> Evaluation:
         """Evaluate a model, which maps token ids (samples, q) to encoder outputs (samples, q, d).
 
-        Args:
-            metrics: Also compute metrics, on the first ``metric_samples`` of the samples.
+        Metrics are computed on the first ``metric_samples`` of the samples.
         """
         losses, units, predictions = [], [], []
         with _evaluating(model, head):

@@ -60,8 +60,7 @@ class Training:
     def of(cls, scenario: Scenario, moment_bits: int | None = None) -> Training:
         """Return that of a scenario: its proxy, or the priced architecture without one.
 
-        Args:
-            moment_bits: None takes the value that the scenario's processes need.
+        Without ``moment_bits`` they are what the scenario's processes need.
 
         Raises:
             ScenarioError: If the task does not exist.
