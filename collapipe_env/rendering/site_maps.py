@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.colors import LogNorm
 
-from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.rendering.colours import CU_COLOUR, FAINT, GRID, INK
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.round_view import RoundView, slowest
@@ -48,7 +48,8 @@ def map_of(view: RoundView, cluster: int) -> ClusterMap:
     # For the whole mini-batch, so that clusters with different micro-batches compare by their rates.
     hops = costs.elements.hop_forward[cluster] * view.round.allocation.micro_batches[cluster]
     # Empty slots have a rank that is next to no other, so they have no links.
-    pairs = np.argwhere(costs.graph.successor[cluster] & costs.plays[cluster])
+    following = on_host(view.record.costs.graph.successor)[view.row, cluster]  # worked out for timelines
+    pairs = np.argwhere(following & costs.plays[cluster])
     half = 0.5 * (view.side_m or 0.0)
     station = -walk["cu_position"][cluster]
     return ClusterMap(
