@@ -23,7 +23,7 @@ from collapipe_env.physics.allocation import (
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.rendering import draw_round
-from collapipe_env.rendering.round_view import round_view
+from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.rendering.style import node_colours
 from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
@@ -239,11 +239,11 @@ def test_pictures_say_order_schedule_and_blocks_of_the_server():
     plan = replace(plan, **plan.groups._asdict())[0]
     plan.stage[0] = plan.stage[0, ::-1]
     env.step_allocation(plan)
-    view = round_view(env.last_round, "")
-    assert [cluster.order[0] for cluster in view.clusters] == [2, 0]
-    assert [cluster.schedule for cluster in view.clusters] == ["1f1b", "1f1b"]
-    assert [cluster.server_blocks for cluster in view.clusters] == [0, scenario.blocks - 1]
-    labels = [element.label for element in view.clusters[1].timeline.elements]
+    charts = RoundView(env.last_round, "").charts
+    assert [chart.schedule for chart in charts] == ["1f1b", "1f1b"]
+    firsts = [next(e.label for e in c.timeline.elements if e.kind == "compute") for c in charts]
+    assert [label.split(",")[0] for label in firsts] == ["d2", "d0"]
+    labels = [element.label for element in charts[1].timeline.elements]
     assert f"server, {scenario.blocks - 1} blocks" in labels
     assert env.render().ndim == 3
 
@@ -425,14 +425,13 @@ def test_the_picture_shows_caps():
     env.reset(seed=0)
     action = np.random.default_rng(0).uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
     env.step(action)
-    view = round_view(env.last_round, title="")
-    for n, cluster in enumerate(view.clusters):
-        np.testing.assert_array_equal(cluster.clock_cap, env.last_round.allocation.clock_cap[0, n])
+    record = env.last_round
 
     def coloured(caps):
         """Pixels of the devices' colours in the picture."""
-        clusters = tuple(replace(c, clock_cap=caps * np.ones_like(c.device_power_w)) for c in view.clusters)
-        image = draw_round(replace(view, clusters=clusters)).reshape(-1, 3).astype(int)
+        plan = replace(record.allocation, clock_cap=caps * np.ones_like(record.allocation.clock_cap))
+        view = RoundView(replace(record, allocation=plan), "")
+        image = draw_round(view).reshape(-1, 3).astype(int)
         wanted = [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in node_colours(view.devices)[1:]]
         return sum(int((image == colour).all(axis=-1).sum()) for colour in wanted)
 

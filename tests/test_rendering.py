@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import subprocess
 import sys
 
@@ -12,84 +11,56 @@ import matplotlib
 import numpy as np
 import pytest
 
-from collapipe_env.ground.errors import CollaPipeError
-from collapipe_env.physics.schedules.timeline import (
-    RoundTimeline,
-    chain_elements,
-    cluster_timeline,
-    gpipe_timeline,
-)
-from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.physics.schedules.timeline import RoundTimeline
+from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.page import filled
+from collapipe_env.rendering.round_view import Chart, RoundView, slowest
 from collapipe_env.rendering.sheet import Sheet
 
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
 def make_view(
-    clusters: int = 2, devices: int = 3, *, steps: int = 1, micro_batches: int = 4, all_reduce_s: float = 0.0
+    clusters: int = 2, devices: int = 3, *, steps: int = 1, micro_batches: int = 4, title: str = "test"
 ) -> RoundView:
-    rng = np.random.default_rng(7)
-    present = np.ones((clusters, devices), dtype=bool)
-    present[-1, -1] = clusters == 1
-    cases = []
-    for n in range(clusters):
-        blocks = np.where(present[n], rng.integers(0, 3, devices), 0)
-        blocks[0] += 1
-        used = np.flatnonzero(blocks)
-        compute = blocks[used] * rng.uniform(0.5, 1.5, used.size) / micro_batches
-        hops = rng.uniform(0.05, 0.4, used.size + 1) / micro_batches
-        elements = chain_elements(
-            [int(k) + 1 for k in used],
-            [int(blocks[k]) for k in used],
-            compute_forward_s=list(compute),
-            compute_backward_s=list(2.0 * compute),
-            hop_forward_s=list(hops),
-            hop_backward_s=list(hops),
-            uplink_s=0.2 / micro_batches,
-            downlink_s=0.02 / micro_batches,
-            server_forward_s=0.01 / micro_batches,
-            server_backward_s=0.02 / micro_batches,
-        )
-        events = gpipe_timeline(elements, micro_batches)
-        cases.append((elements, events, blocks, rng.uniform(0.5, 2.0)))
-    ends = [steps * (events[-1].end_s + all_reduce_s) + 0.3 + up for _, events, _, up in cases]
-    views = tuple(
-        ClusterView(
-            name=f"c{n + 1}",
-            timeline=cluster_timeline(
-                elements,
-                events[-1].end_s,
-                events,
-                local_steps=steps,
-                step_ends={"all-reduce": all_reduce_s},
-                after={"collect": 0.3, "upload": up},
-                broadcast_s=0.2,
-                broadcast_start_s=max(ends),
-            ),
-            blocks=blocks,
-            micro_batches=micro_batches,
-            bandwidth=1.0 / clusters,
-            cu_power_w=0.1,
-            device_power_w=rng.uniform(0.002, 0.2, devices),
-            delay_s=ends[n],
-            arrivals=0.97,
-            order=np.arange(devices),
-            clock_cap=np.ones(devices),
-        )
-        for n, (elements, events, blocks, up) in enumerate(cases)
+    scenario = {
+        "base": "small",
+        "cluster": {"clusters": clusters, "devices": devices},
+        "workload": {
+            "blocks": 4, "local_steps": steps, "batch_size": 64, "micro_batches": [micro_batches],
+        },
+        "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e4, "bandwidth_floor": 0.001},
+    }  # fmt: skip
+    env = CollaPipeEnv(scenario, "surrogate")
+    env.reset(seed=7)
+    env.action_space.seed(7)
+    env.step(env.action_space.sample())
+    record = env.last_round
+    present = record.state.present.copy()
+    present[0, -1, -1] = clusters == 1
+    record = dataclasses.replace(record, state=dataclasses.replace(record.state, present=present))
+    delays = np.random.default_rng(7).uniform(3.0, 4.0, 9)
+    return RoundView(record, title, loss_history=np.linspace(0.7, 0.4, 9), delay_history=delays)
+
+
+def with_charts(view: RoundView, charts) -> RoundView:
+    """The same picture with other charts of the pipelines."""
+    other = dataclasses.replace(view)
+    other.__dict__["charts"] = tuple(charts)
+    return other
+
+
+def with_record(view: RoundView, **changes) -> RoundView:
+    """The same charts beside another record."""
+    return with_charts(
+        dataclasses.replace(view, record=dataclasses.replace(view.record, **changes)), view.charts
     )
-    return RoundView(
-        title="test",
-        clusters=views,
-        backlog=rng.gamma(1.0, 2.0, (clusters, devices + 1)),
-        energy_ratio=rng.uniform(0.2, 1.4, (clusters, devices + 1)),
-        present=present,
-        round_index=9,
-        delay_s=max(ends) + 0.2,
-        loss_history=list(np.linspace(0.7, 0.4, 9)),
-        delay_history=list(rng.uniform(3.0, 4.0, 9)),
-    )
+
+
+def without_events(chart: Chart) -> Chart:
+    timeline = RoundTimeline(chart.timeline.elements, (), chart.timeline.phases)
+    return dataclasses.replace(chart, timeline=timeline)
 
 
 def changed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -110,12 +81,6 @@ def test_every_size_draws(clusters, devices, steps, micro_batches):
         assert np.ptp(half.astype(int), axis=-1).max() > 60
 
 
-def test_size_follows_the_request_and_small_ones_are_refused():
-    assert draw_round(make_view(), width_px=1100, height_px=601).shape == (601, 1100, 3)
-    with pytest.raises(CollaPipeError, match="900 x 800"):
-        round_figure(make_view(), width_px=900)
-
-
 def texts_in_place_of_words(sheet):
     """Write the words of a page as Matplotlib's own texts."""
     sheet.figure.artists[0].set_visible(False)
@@ -132,7 +97,7 @@ def texts_in_place_of_words(sheet):
 @pytest.mark.parametrize(("clusters", "devices"), [(2, 3), (5, 2), (24, 16)])
 def test_words_lie_where_matplotlib_puts_its_texts(clusters, devices):
     """Words begin at whole pixels: none is more than a pixel from where Matplotlib puts it."""
-    sheet = filled(make_view(clusters, devices), 1200, 800)
+    sheet = filled(make_view(clusters, devices))
     for artist in sheet.figure.artists[1:]:
         artist.set_visible(False)
     frame = sheet.pixels().min(axis=-1)
@@ -159,17 +124,6 @@ def test_words_that_leave_the_page_are_cut_off(place):
     assert frame.mean() == pytest.approx(expected.mean(), abs=0.02)
 
 
-def test_a_figure_is_saved_in_other_formats_and_sizes(tmp_path):
-    figure = round_figure(make_view())
-    figure.savefig(tmp_path / "round.png", dpi=200)
-    assert matplotlib.image.imread(tmp_path / "round.png").shape == (1600, 2400, 4)
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(tmp_path / "round.svg")
-    written = (tmp_path / "round.svg").read_text()
-    # In points, as far from the left as on the page.
-    assert re.search(r"translate\(40\.32 [0-9.]+\)\">forward, micro-batch 1…M<", written)
-
-
 def test_writing_to_a_frame_does_not_change_the_next():
     view = make_view()
     frame = draw_round(view)
@@ -192,7 +146,7 @@ def test_user_settings_do_not_leak_in_or_out():
 
 def test_backlog_changes_only_the_energy_panel():
     view = make_view()
-    other = dataclasses.replace(view, backlog=view.backlog[:, ::-1].copy())
+    other = with_record(view, backlog=view.record.backlog[:, :, ::-1] + 1.0)
     where = np.argwhere(changed(draw_round(view), draw_round(other)))
     assert len(where) > 500
     assert where[:, 1].min() > 720
@@ -201,8 +155,9 @@ def test_backlog_changes_only_the_energy_panel():
 
 def test_segments_change_only_the_allocation_panel():
     view = make_view()
-    first = dataclasses.replace(view.clusters[0], blocks=view.clusters[0].blocks + np.array([3, 0, 1]))
-    other = dataclasses.replace(view, clusters=(first, *view.clusters[1:]))
+    plan = view.record.allocation
+    more = np.array([[[3, 0, 1], [0, 0, 0]]])
+    other = with_record(view, allocation=dataclasses.replace(plan, blocks=plan.blocks + more))
     where = np.argwhere(changed(draw_round(view), draw_round(other)))
     assert len(where) > 500
     assert where[:, 1].min() > 720
@@ -212,12 +167,8 @@ def test_segments_change_only_the_allocation_panel():
 
 def test_events_appear_in_the_pipeline_chart_only():
     view = make_view()
-    bare = tuple(
-        dataclasses.replace(c, timeline=RoundTimeline(c.timeline.elements, (), c.timeline.phases))
-        for c in view.clusters
-    )
     with_events = draw_round(view)
-    mask = changed(with_events, draw_round(dataclasses.replace(view, clusters=bare)))
+    mask = changed(with_events, draw_round(with_charts(view, map(without_events, view.charts))))
     where = np.argwhere(mask)
     assert len(where) > 2000
     assert where[:, 1].max() < 725
@@ -230,15 +181,14 @@ def test_events_appear_in_the_pipeline_chart_only():
 def test_an_event_lies_at_its_time():
     """The first bar of the first computing row begins where the time axis says it does."""
     view = make_view(1, 2)
-    timeline = view.clusters[0].timeline
+    timeline = view.charts[0].timeline
     compute = next(i for i, e in enumerate(timeline.elements) if e.kind == "compute")
     only = tuple(
         e for e in timeline.events if e.element == compute and e.micro_batch == 2 and e.direction == "forward"
     )
-    cluster = dataclasses.replace(
-        view.clusters[0], timeline=RoundTimeline(timeline.elements, only, timeline.phases)
-    )
-    image = draw_round(dataclasses.replace(view, clusters=(cluster,))).astype(int)
+    timeline = RoundTimeline(timeline.elements, only, timeline.phases)
+    chart = dataclasses.replace(view.charts[0], timeline=timeline)
+    image = draw_round(with_charts(view, [chart])).astype(int)
     chart = image[95:750, 104:720]
     columns = np.flatnonzero(np.any(chart[..., 2] > chart[..., 0] + 60, axis=0))
     px_per_s = (720 - 104) / timeline.end_s
@@ -247,10 +197,11 @@ def test_an_event_lies_at_its_time():
 
 
 def test_detail_is_given_to_the_slowest():
-    view = make_view(6, 2)
-    slowest = sorted(range(6), key=lambda n: -view.clusters[n].delay_s)
-    assert view.detailed(3) == slowest[:3]
-    assert view.detailed(6) == list(range(6))
+    charts = make_view(6, 2).charts
+    ordered = sorted(range(6), key=lambda n: -charts[n].delay_s)
+    assert slowest(charts, 3) == ordered[:3]
+    assert slowest(charts, 6) == list(range(6))
+    assert [bool(chart.timeline.events) for chart in charts] == [n in ordered[:4] for n in range(6)]
 
 
 def test_empty_and_missing_histories_draw():
@@ -260,19 +211,9 @@ def test_empty_and_missing_histories_draw():
 
 def test_silent_transmitters_draw():
     view = make_view()
-    silent = tuple(dataclasses.replace(c, cu_power_w=0.0, device_power_w=np.zeros(3)) for c in view.clusters)
-    assert draw_round(dataclasses.replace(view, clusters=silent)).std() > 0.0
-
-
-def test_wrong_shapes_are_refused_by_name():
-    view = make_view()
-    with pytest.raises(CollaPipeError, match=r"backlog has shape \(2, 3\).*take \(2, 4\)"):
-        dataclasses.replace(view, backlog=np.zeros((2, 3)))
-    bad = dataclasses.replace(view.clusters[1], blocks=np.zeros(2, dtype=np.int64))
-    with pytest.raises(CollaPipeError, match=r"clusters\[1\]\.blocks"):
-        dataclasses.replace(view, clusters=(view.clusters[0], bad))
-    with pytest.raises(CollaPipeError, match="clusters is empty"):
-        dataclasses.replace(view, clusters=())
+    plan = view.record.allocation
+    silent = dataclasses.replace(plan, cu_power=0.0 * plan.cu_power, device_power=0.0 * plan.device_power)
+    assert draw_round(with_record(view, allocation=silent)).std() > 0.0
 
 
 def test_importing_draws_in_no_matplotlib_and_drawing_no_pyplot():
@@ -318,22 +259,18 @@ def test_numbers_on_bars_are_written_in_the_colour_that_contrasts_more():
 
 def test_hatching_is_in_the_legend_where_there_is_some():
     def words(view):
-        return [word.text for word in filled(view, 1200, 800).words]
+        return [word.text for word in filled(view).words]
 
     name = "local step, not drawn in detail"
     assert name not in words(make_view(2, 3, steps=1))
     assert name in words(make_view(2, 3, steps=2))  # one of the two is drawn
     view = make_view(2, 3, steps=1)
-    unknown = tuple(
-        dataclasses.replace(c, timeline=RoundTimeline(c.timeline.elements, (), c.timeline.phases))
-        for c in view.clusters
-    )
-    assert name in words(dataclasses.replace(view, clusters=unknown))
+    assert name in words(with_charts(view, map(without_events, view.charts)))
     from matplotlib.collections import Collection
 
-    hatched = [c for c in round_figure(view).findobj(Collection) if c.get_hatch()]
+    hatched = [c for c in filled(view).figure.findobj(Collection) if c.get_hatch()]
     assert hatched == []
-    several = round_figure(make_view(2, 3, steps=2))
+    several = filled(make_view(2, 3, steps=2)).figure
     assert len([c for c in several.findobj(Collection) if c.get_hatch()]) == 3  # two clusters and the legend
 
 
@@ -347,14 +284,12 @@ def test_rounds_and_blocks_are_counted_in_whole_numbers(last):
         assert all(tick.is_integer() for tick in ticks)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1200, 800), (1100, 600)])
-def test_words_do_not_overlap(width, height):
+def test_words_do_not_overlap():
     """No two texts of the page share pixels, and none leaves it, at any size of the problem."""
+    width, height = 1200, 800
     for clusters, devices, steps in ((2, 3, 1), (4, 5, 3), (5, 6, 1), (16, 8, 1), (24, 16, 1)):
-        view = make_view(clusters, devices, steps=steps, micro_batches=8, all_reduce_s=0.4)
-        if steps > 1:
-            view = dataclasses.replace(view, title="a scenario with a remarkably long name " * 4)
-        sheet = filled(view, width, height)
+        title = "a scenario with a remarkably long name " * 4 if steps > 1 else "test"
+        sheet = filled(make_view(clusters, devices, steps=steps, micro_batches=8, title=title))
         renderer, texts = sheet.figure.canvas.get_renderer(), texts_in_place_of_words(sheet)
         boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts if t.get_text()]
         assert len(boxes) > 30

@@ -15,7 +15,7 @@ from matplotlib.image import imsave
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import SCHEDULES, Allocation, ScheduleName, with_schedule
 from collapipe_env.rendering import draw_round
-from collapipe_env.rendering.round_view import round_view
+from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
@@ -74,7 +74,7 @@ def main() -> None:
     env.step_allocation(mixed)
     assert env.last_round is not None
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    imsave(TARGET, draw_round(round_view(env.last_round, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1")))
+    imsave(TARGET, draw_round(RoundView(env.last_round, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1")))
     print(f"wrote {TARGET}")
 
 

@@ -67,7 +67,7 @@ class EpisodeOptions:
             raise ScenarioError(
                 f"{asked[0]} needs a trained model, and --learner {learner} has none: add --learner real"
             )
-        from collapipe_env.models.architecture import CAUSAL_STYLES
+        from collapipe_env.scenario.style_fields import CAUSAL
         from collapipe_env.tasks import get_task
         from collapipe_env.tasks.base import require_writing, trained_architecture
 
@@ -78,11 +78,11 @@ class EpisodeOptions:
             if not self.save_models:
                 continue
             style = trained_architecture(scenario).style
-            if not task_traits(task).causal or style not in CAUSAL_STYLES:
+            if not task_traits(task).causal or style not in CAUSAL:
                 raise ScenarioError(
                     f"--save-models: scenario {scenario.name!r} trains blocks of style {style!r} on task "
                     f"{task!r}, but only language-modelling with style "
-                    f"{' or '.join(map(repr, CAUSAL_STYLES))} can be saved: set learning.proxy.style (or "
+                    f"{' or '.join(map(repr, CAUSAL))} can be saved: set learning.proxy.style (or "
                     "workload.style, with the proxy off), or leave the option out"
                 )
 

@@ -91,17 +91,17 @@ class MDPViews:
         """Pictures (H, W, 3), uint8, of all rows' last rounds; of the even split where a row is fresh."""
         # Imported late: Matplotlib is an extra, and slow to import.
         from collapipe_env.rendering import draw_round
-        from collapipe_env.rendering.round_view import preview, round_view
+        from collapipe_env.rendering.round_view import RoundView, preview
 
         planned = preview(self._mdp.world) if any(fresh) else None
         pictures = []
         for row, (new, title) in enumerate(zip(fresh, titles, strict=True)):
             record = planned if new else self.last_round
             assert record is not None
-            view = round_view(
+            view = RoundView(
                 record,
                 title + (" (even split, not played)" if new else ""),
-                row=row,
+                row,
                 side_m=walking_side(self.scenario),
                 reach_m=reach_of(self.scenario),
                 **history,

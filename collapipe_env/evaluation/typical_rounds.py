@@ -14,7 +14,8 @@ from collapipe_env.schedulers import LEARNED
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from collapipe_env.rendering import RoundView
+    from collapipe_env.rendering.round_view import Chart
+    from collapipe_env.simulator.record import RoundRecord
 
 BEST = 3
 """Schedulers drawn besides the reference and the agent, unless some are requested."""
@@ -39,25 +40,21 @@ def chosen(comparison: ScenarioComparison, asked: Sequence[str]) -> list[str]:
     return [name for name in ordered if name in wanted]
 
 
-def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
-    """The slowest cluster of the round with the median delay of a scheduler's first episode (and run)."""
-    from collapipe_env.rendering.round_view import round_view
+def typical_chart(comparison: ScenarioComparison, scheduler: str) -> tuple[str, RoundRecord, Chart]:
+    """The slowest cluster of the round with the median delay of a scheduler's first episode (and run).
+
+    Returns:
+        The scheduler's name in pictures, the round, and the cluster's chart.
+    """
+    from collapipe_env.rendering.round_view import RoundView, slowest
 
     plan, episode = comparison.plan, comparison.results[scheduler][0]
     index = typical_round(episode.delay)
     decisions = decisions_of(plan, scheduler, episode.episode, episode.run)
     record = replay(plan.scenario, episode.episode, decisions, index)
     label = next(s.label for s in comparison.summaries if s.scheduler == scheduler)
-    view = round_view(record, label)
-    slowest = view.detailed(1)[0] if len(view.clusters) > 1 else 0
-    only = slice(slowest, slowest + 1)
-    return replace(
-        view,
-        clusters=view.clusters[only],
-        backlog=view.backlog[only],
-        energy_ratio=view.energy_ratio[only],
-        present=view.present[only],
-    )
+    charts = RoundView(record, label).charts
+    return label, record, charts[slowest(charts, 1)[0]]
 
 
 def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure:
@@ -73,10 +70,13 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     from collapipe_env.rendering.sheet import Sheet
 
     names = chosen(comparison, asked)
-    views = [typical_view(comparison, name) for name in names]
+    found = [typical_chart(comparison, name) for name in names]
+    charts = [chart for _, _, chart in found]
     below = notes([replace(comparison, results={name: comparison.results[name] for name in names})])
-    ends = [max(cluster.timeline.end_s for cluster in view.clusters) for view in views]
-    heights = [_height(view) for view in views]
+    ends = [chart.timeline.end_s for chart in charts]
+    heights = [
+        min(max(ROW * (len(chart.timeline.elements) + 2), LEAST_HEIGHT), MOST_HEIGHT) for chart in charts
+    ]
     width, height = (
         LEFT + WIDTH + RIGHT,
         HEAD + sum(TOP + each + FOOT for each in heights) + NOTE * len(below),
@@ -84,23 +84,19 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     page = Sheet(width, height)
     heading = f"{comparison.name}: slowest cluster in each scheduler's typical round (median delay)"
     page.write(16.0, 20.0, heading, 12.0, bold=True)
-    timelines = [cluster.timeline for view in views for cluster in view.clusters]
-    draw_legend(page, legend_entries(timelines), 16.0, width - RIGHT, LEGEND)
+    draw_legend(page, legend_entries([chart.timeline for chart in charts]), 16.0, width - RIGHT, LEGEND)
     top = HEAD
-    for view, end, each in zip(views, ends, heights, strict=True):
+    for (label, record, chart), end, each in zip(found, ends, heights, strict=True):
         share = end / max(ends)
         own = share < LEAST_WIDTH
-        facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
+        number, delay_s = int(record.state.round_index[0]) + 1, float(record.costs.delay[0])
+        facts = [label, f"round {number}", f"delay {delay_s:.4g} s"]
         facts += ["time axis of its own"] if own else []
         page.write(16.0, top + 22.0, "   ·   ".join(facts), 10.0, bold=True)
-        draw_gantt(Panel(page, LEFT, top + TOP, WIDTH * (1.0 if own else share), each), view)
+        panel = Panel(page, LEFT, top + TOP, WIDTH * (1.0 if own else share), each)
+        draw_gantt(panel, [chart], record.state.present.shape[-1])
         top += TOP + each + FOOT
     for line in below:
         page.write(16.0, top, line, 8.0, colour=FAINT)
         top += NOTE
     return page.figure
-
-
-def _height(view: RoundView) -> float:
-    rows = max(len(cluster.timeline.elements) for cluster in view.clusters)
-    return min(max(ROW * (rows + 2), LEAST_HEIGHT), MOST_HEIGHT)

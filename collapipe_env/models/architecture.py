@@ -1,12 +1,6 @@
-"""Sizes and style of the trained Transformer; free of PyTorch, to keep descriptions light."""
+"""Sizes and style of the trained Transformer; free of PyTorch, to keep descriptions light.
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
-
-Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
-"""Style of blocks and embedding; all but ``llama`` have ``4 d^2 + 2 d d_ff + 9 d + d_ff`` parameters a block.
+All styles of blocks and embedding but ``llama`` have ``4 d^2 + 2 d d_ff + 9 d + d_ff`` parameters a block.
 
 - ``pre-ln``: layer norm before each branch, GELU, fixed sinusoidal positions (robust at any depth)
 - ``transformer``: layer norm after each branch, ReLU, embeddings scaled by ``sqrt(d)``, fixed sinusoidal
@@ -20,8 +14,11 @@ Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
   arXiv 2305.13245; Yang et al., 2024, arXiv 2407.10671)
 """
 
-CAUSAL_STYLES: tuple[Style, ...] = ("gpt2", "llama")
-"""Styles of language models, whose blocks read only earlier tokens, whatever the task."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collapipe_env.scenario.style_fields import Style
 
 LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
 """Turns within the original length below which Llama 3 fully stretches a rotation, and above which it does

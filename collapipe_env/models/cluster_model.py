@@ -17,7 +17,7 @@ from collapipe_env.models.tokenization import PADDING
 
 
 def build_block(architecture: Architecture, generator: Generator) -> EncoderBlock | LlamaBlock:
-    """Return a block of an architecture's style; its constructor says what it refuses."""
+    """Return a block of an architecture's style."""
     return (LlamaBlock if architecture.style == "llama" else EncoderBlock)(architecture, generator)
 
 
@@ -28,8 +28,7 @@ class ClusterModel(nn.Module):
         """Draw the weights: the embedding's, then block after block.
 
         Raises:
-            ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens, or style
-                ``llama`` has heads of an odd width.
+            ScenarioError: If style ``llama`` has heads of an odd width, or that its keys cannot share.
         """
         super().__init__()
         self.architecture = architecture
@@ -37,14 +36,7 @@ class ClusterModel(nn.Module):
         self.blocks = nn.ModuleList(build_block(architecture, generator) for _ in range(architecture.blocks))
 
     def segments(self, sizes: Sequence[int]) -> Iterator[list[nn.Module]]:
-        """Cut the blocks into contiguous segments.
-
-        Args:
-            sizes: Blocks per segment, each at least 1, summing to L at most.
-
-        Returns:
-            The blocks of each segment in pipeline order.
-        """
+        """Yield the blocks of contiguous segments of these sizes, which sum to L at most, in their order."""
         left = iter(self.blocks)
         return (list(itertools.islice(left, size)) for size in sizes)
 

@@ -10,12 +10,12 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
-from collapipe_env.models.dropout import drop
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.embeddings import sinusoids
 from collapipe_env.models.encoder_blocks import ResidualBlock
 from collapipe_env.models.norms import norm
 from collapipe_env.models.tokenization import PADDING
+from collapipe_env.scenario.style_fields import CAUSAL, Style
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of an attention, each of shape (samples, heads, positions, d / heads)."""
@@ -96,7 +96,7 @@ class Decoder(nn.Module):
             ScenarioError: If the style is a language model's, which has no decoder that reads an encoder.
         """
         super().__init__()
-        if architecture.style in CAUSAL_STYLES:
+        if architecture.style in CAUSAL:
             raise ScenarioError(
                 f"style {architecture.style!r} has no decoder blocks that read an encoder; give "
                 "learning.proxy or the workload another style, or choose another task"
@@ -151,7 +151,8 @@ class Decoder(nn.Module):
     def embed(self, tokens: Tensor, start: int) -> Tensor:
         """Map ids (samples, n) at positions from ``start`` on to activations (samples, n, d)."""
         x = functional.embedding(tokens, self.weight) * self.scale
-        return drop(x + self.positions[start : start + tokens.shape[1]], self.dropout, self.training)
+        x = x + self.positions[start : start + tokens.shape[1]]
+        return functional.dropout(x, self.dropout, self.training)
 
     def score(self, x: Tensor) -> Tensor:
         """Map activations (..., d) to scores (..., V_out)."""

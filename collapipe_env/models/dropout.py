@@ -10,13 +10,6 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
-from torch.nn import functional
-
-
-def drop(x: Tensor, probability: float, training: bool) -> Tensor:
-    """In training, zero entries with a probability in [0, 1), and scale up the others to keep the mean."""
-    return functional.dropout(x, probability) if probability and training else x
 
 
 @contextlib.contextmanager

@@ -8,11 +8,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
-from collapipe_env.models.dropout import drop
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.encoder_blocks import BERT_EPSILON, DEVIATION
 from collapipe_env.models.norms import norm
+from collapipe_env.scenario.style_fields import CAUSAL
 
 
 class Embedding(nn.Module):
@@ -30,22 +29,14 @@ class Embedding(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
-        """Draw the tables.
-
-        Raises:
-            ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens.
-        """
+        """Draw the tables."""
         super().__init__()
         q, d, style = architecture.sequence_length, architecture.width, architecture.style
         rows = architecture.learned_positions
-        if (learned := style in ("bert", "gpt2")) and rows < q:
-            raise ScenarioError(
-                f"learned_positions is {rows}, but style {style!r} needs one for each of the {q} tokens of "
-                f"sequence_length; set learned_positions: {q} or more"
-            )
+        learned = style in ("bert", "gpt2")
         self.dropout, self.normed = architecture.dropout, style == "bert"
         self.scale = math.sqrt(d) if style == "transformer" else 1.0
-        deviation = DEVIATION if style in ("bert", *CAUSAL_STYLES) else 1 / self.scale
+        deviation = DEVIATION if style in ("bert", *CAUSAL) else 1 / self.scale
 
         def table(rows: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(rows, d, generator=generator) * deviation)
@@ -71,7 +62,7 @@ class Embedding(nn.Module):
             x = x + self.types[0]
         if self.normed:
             x = norm(x, self.norm_gain, self.norm_bias, BERT_EPSILON)
-        return drop(x, self.dropout, self.training)
+        return functional.dropout(x, self.dropout, self.training)
 
 
 def sinusoids(length: int, width: int) -> Tensor:

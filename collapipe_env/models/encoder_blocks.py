@@ -11,9 +11,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
-from collapipe_env.models.dropout import drop
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.norms import norm
+from collapipe_env.scenario.style_fields import CAUSAL, Style
 
 DEVIATION = 0.02
 """Standard deviation of the initial weights of BERT, GPT-2 and Llama, embeddings included."""
@@ -67,7 +67,7 @@ class ResidualBlock(nn.Module):
         d, style = architecture.width, architecture.style
         biased, self.adapters = style != "llama", nn.ModuleDict()
         self.heads, self.dropout = architecture.heads, architecture.dropout
-        self.norm_first, self.activation = style in ("pre-ln", *CAUSAL_STYLES), _ACTIVATIONS[style]
+        self.norm_first, self.activation = style in ("pre-ln", *CAUSAL), _ACTIVATIONS[style]
         fixed = {"pre-ln": 1e-5, "transformer": 1e-5, "bert": BERT_EPSILON}
         self.epsilon = fixed.get(style, architecture.norm_epsilon)
         for number, maps in enumerate(branches, start=1):
@@ -95,8 +95,9 @@ class ResidualBlock(nn.Module):
         gain, bias = own[f"norm{number}_gain"], own[f"norm{number}_bias"]
         if self.norm_first:
             h = branch(norm(x, gain, bias, self.epsilon))
-            return x + drop(h, self.dropout, self.training)
-        return norm(x + drop(branch(x), self.dropout, self.training), gain, bias, self.epsilon)
+            return x + functional.dropout(h, self.dropout, self.training)
+        h = functional.dropout(branch(x), self.dropout, self.training)
+        return norm(x + h, gain, bias, self.epsilon)
 
     def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""
@@ -128,7 +129,7 @@ class EncoderBlock(ResidualBlock):
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
         d, f, style = architecture.width, architecture.feedforward, architecture.style
-        self.causal = architecture.causal or style in CAUSAL_STYLES
+        self.causal = architecture.causal or style in CAUSAL
         maps = {"qkv": (3 * d, d), "out": (d, d)}, {"up": (f, d), "down": (d, f)}
         super().__init__(architecture, style, architecture.blocks, maps, generator)
 

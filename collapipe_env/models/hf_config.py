@@ -176,9 +176,6 @@ def checkpoint_folder(folder: str | Path) -> Path:
 def read_settings(path: Path, remedy: str = FETCH_ANEW) -> dict[str, Any]:
     """Return the content of a JSON file of a checkpoint.
 
-    Args:
-        remedy: Advice on a damaged file, for the error.
-
     Raises:
         CheckpointError: If it cannot be read or holds no object.
     """

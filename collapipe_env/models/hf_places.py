@@ -96,9 +96,7 @@ def places_of(
 def place_of(architecture: Architecture, name: str, shape: tuple[int, ...], stem: str = "") -> Place:
     """Return the place of a parameter of a cluster's model, or of a language model's head.
 
-    Args:
-        architecture: Sizes; style ``bert``, ``gpt2`` or ``llama``.
-        name: The parameter's name in its module; its shape there follows.
+    Name and shape are those in its module; the style is ``bert``, ``gpt2`` or ``llama``.
     """
     if name == "weight":
         return Place({HEAD: shape})

@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.files import read_regular
-from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import (
     CONFIG,
@@ -32,6 +31,7 @@ from collapipe_env.models.hf_places import STEMS, places_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
+from collapipe_env.scenario.style_fields import CAUSAL
 
 TEXTS = (".json", ".txt", ".md", ".jinja", ".model", "")
 """Endings of files that are copied beside the weights: texts, and tokenisers of SentencePiece."""
@@ -50,7 +50,6 @@ def save_checkpoint(
     model: ClusterModel,
     head: nn.Module,
     source: str | Path | None = None,
-    shard_bytes: int = SHARD_BYTES,
     tokenizer: Tokenizer | None = None,
     end: int | None = None,
 ) -> None:
@@ -67,22 +66,21 @@ def save_checkpoint(
             copied, and so are the entries of ``config.json`` that are not sizes (names of tokens, longest
             text). Weights, hidden files, files above
             :data:`~collapipe_env.models.hf_tokenizer.LARGEST` and links out of the folder are not.
-        shard_bytes: Most bytes of tensors in a file.
         tokenizer: Tokeniser to write, where there is no such folder.
-        end: Id of its token that ends texts.
+        end: Id of this tokeniser's token that ends texts.
 
     Raises:
         CheckpointError: If the folder is not empty or cannot be written, or the model has another style.
     """
     sizes = model.architecture
-    if sizes.style not in CAUSAL_STYLES or not isinstance(head, LanguageHead):
+    if sizes.style not in CAUSAL or not isinstance(head, LanguageHead):
         raise CheckpointError(
             f"a model of style {sizes.style!r} with a {type(head).__name__} cannot be saved in Hugging Face "
-            f"format; only {' and '.join(map(repr, CAUSAL_STYLES))} with a language model's head can"
+            f"format; only {' and '.join(map(repr, CAUSAL))} with a language model's head can"
         )
     path, origin = Path(folder), None if source is None else checkpoint_folder(source)
     told = {} if origin is None else read_settings(origin / CONFIG)
-    ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
+    ends = {} if tokenizer is None else {"bos_token_id": end, "eos_token_id": end}
     config = {**{key: told[key] for key in told if key not in _TOLD_ANEW}, **_config(sizes), **ends}
     partial, made = path / ".partial", not path.exists()
     try:
@@ -90,7 +88,7 @@ def save_checkpoint(
         if any(path.iterdir()):
             raise CheckpointError(f"{path} is not empty; name a new folder for the checkpoint")
         partial.mkdir()
-        save_torch_state_dict(_tensors(model, head), partial, max_shard_size=shard_bytes)
+        save_torch_state_dict(_tensors(model, head), partial, max_shard_size=SHARD_BYTES)
         _write_json(partial / CONFIG, config)
         if origin is not None:
             _copy_texts(origin, partial)
@@ -161,15 +159,15 @@ def _tensors(model: ClusterModel, head: LanguageHead) -> dict[str, Tensor]:
 
 def _value(owner: nn.Module, name: str) -> Tensor:
     """Return a parameter in float32 on the CPU, with its adapter added."""
-    value = owner.get_parameter(name).detach()
+    value = owner.get_parameter(name).detach().float()
     parent, _, own = name.rpartition(".")
     adapters = getattr(owner.get_submodule(parent), "adapters", {})
     key = own.removesuffix("_weight")
     if own.endswith("_weight") and key in adapters:
         adapter = adapters[key]
         assert isinstance(adapter, Adapter)
-        value = value + adapter.scale * (adapter.up.detach() @ adapter.down.detach())
-    return value.to("cpu", torch.float32)
+        value = value + adapter.scale * (adapter.up.detach().float() @ adapter.down.detach().float())
+    return value.cpu()
 
 
 def _config(sizes: Architecture) -> dict[str, Any]:

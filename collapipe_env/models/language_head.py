@@ -8,7 +8,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.encoder_blocks import DEVIATION
 from collapipe_env.models.norms import norm
@@ -30,17 +29,8 @@ class LanguageHead(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, outputs: int, generator: Generator) -> None:
-        """Draw the weights.
-
-        Raises:
-            ScenarioError: If a tied head has another number of outputs than the embedding has tokens.
-        """
+        """Draw the weights; a tied head has an output for each token of the vocabulary."""
         super().__init__()
-        if architecture.tied_head and outputs != architecture.vocabulary:
-            raise ScenarioError(
-                f"outputs is {outputs}, but a tied head scores the {architecture.vocabulary} tokens of "
-                "vocabulary; make both equal, or set tied_head to false"
-            )
         d = architecture.width
         self.epsilon, self.tied = architecture.norm_epsilon, architecture.tied_head
         self.norm_gain = nn.Parameter(torch.ones(d))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.schedules.timeline import Element, RoundTimeline
 from collapipe_env.rendering.colours import FAINT, INK, phase_colour
 from collapipe_env.rendering.panel import LEAST_FONT, Panel, seconds, ticks_between
-from collapipe_env.rendering.round_numbers import ClusterView, RoundView
+from collapipe_env.rendering.round_view import Chart, slowest
 from collapipe_env.rendering.style import HATCH, HATCH_COLOUR, ink_on, micro_batch_colours, node_colours
 
 ROW_UNITS = {"hop": 0.62, "compute": 1.0, "uplink": 0.8, "server": 0.8}
@@ -38,54 +39,51 @@ class _Rows:
         return float(self.foot[-1])
 
 
-def draw_gantt(panel: Panel, view: RoundView) -> None:
+def draw_gantt(panel: Panel, charts: Sequence[Chart], devices: int) -> None:
     """Draw the detailed charts and, if some clusters are left over, a summary of all.
 
     Args:
         panel: Panel to draw on; its height decides how many clusters get a detailed chart.
+        devices: Device slots per cluster, K.
     """
-    chosen, summary_px = _choose(view, panel.height)
-    end_s = max(max(c.timeline.end_s for c in view.clusters), 1e-12)
+    chosen, summary_px = _choose(charts, panel.height)
+    end_s = max(max(c.timeline.end_s for c in charts), 1e-12)
     panel.scale((0.0, end_s), (0.0, 1.0))
     panel.frame(left=False)
     panel.ticks("x", ticks_between(0.0, end_s, 8), grid=True)
     foot = panel.y + panel.height
     panel.words(panel.x + 0.5 * panel.width, foot + 25.0, "time since the start of the round (s)", 8.0)
 
-    units = sum(_units(view.clusters[n].timeline.elements) for n in chosen)
+    units = sum(_units(charts[n].timeline.elements) for n in chosen)
     unit_px = min((panel.height - summary_px) / units, MOST_UNIT_PX)
     top = panel.y
     for n in chosen:
-        rows = _place_rows(view.clusters[n].timeline.elements, top, unit_px)
-        _draw_cluster(panel, view.clusters[n], view.devices, rows)
+        first = top + min(PHASE_UNITS * unit_px, MOST_PHASE_PX)
+        feet = first + np.cumsum([ROW_UNITS[e.kind] * unit_px for e in charts[n].timeline.elements])
+        rows = _Rows(top, first - 1.0, np.concatenate([[first], feet[:-1]]), feet)
+        _draw_cluster(panel, charts[n], devices, rows)
         top = rows.end + GAP_UNITS * unit_px
     if summary_px > 0.0:
-        _draw_summary(panel, view, chosen, foot - summary_px)
+        _draw_summary(panel, charts, chosen, foot - summary_px)
 
 
 def _units(elements: tuple[Element, ...]) -> float:
     return PHASE_UNITS + sum(ROW_UNITS[e.kind] for e in elements) + GAP_UNITS
 
 
-def _choose(view: RoundView, height_px: float) -> tuple[list[int], float]:
+def _choose(charts: Sequence[Chart], height_px: float) -> tuple[list[int], float]:
     """Return the clusters with a detailed chart, as many as stay legible, and the height of the summary."""
-    count = len(view.clusters)
+    count = len(charts)
     for most in (4, 3, 2, 1):
-        chosen = view.detailed(most)
+        chosen = slowest(charts, most)
         summary_px = 0.0 if len(chosen) == count else min(0.36 * height_px, 20.0 + 12.0 * count)
-        units = sum(_units(view.clusters[n].timeline.elements) for n in chosen)
+        units = sum(_units(charts[n].timeline.elements) for n in chosen)
         if (height_px - summary_px) / units >= LEAST_UNIT_PX:
             break
     return chosen, summary_px
 
 
-def _place_rows(elements: tuple[Element, ...], top: float, unit_px: float) -> _Rows:
-    first = top + min(PHASE_UNITS * unit_px, MOST_PHASE_PX)
-    foot = first + np.cumsum([ROW_UNITS[e.kind] * unit_px for e in elements])
-    return _Rows(top, first - 1.0, np.concatenate([[first], foot[:-1]]), foot)
-
-
-def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows) -> None:
+def _draw_cluster(panel: Panel, cluster: Chart, devices: int, rows: _Rows) -> None:
     elements = cluster.timeline.elements
     height = rows.foot - rows.top
     computing = [i for i, e in enumerate(elements) if e.kind == "compute"]
@@ -114,7 +112,7 @@ def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows)
             panel.words(panel.x - 15.0, y, element.label, size, across="right", colour=colour)
 
 
-def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
+def _draw_phases(panel: Panel, cluster: Chart, rows: _Rows) -> None:
     """Draw the strip of phases, and under it a tint or hatching where the pipeline itself is not drawn."""
     timeline = cluster.timeline
     phases = timeline.phases
@@ -153,7 +151,7 @@ def undrawn_steps(timeline: RoundTimeline) -> list[int]:
     ]
 
 
-def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
+def _draw_events(panel: Panel, cluster: Chart, rows: _Rows) -> None:
     events = cluster.timeline.events
     if not events:
         return
@@ -189,18 +187,18 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
         )
 
 
-def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) -> None:
+def _draw_summary(panel: Panel, charts: Sequence[Chart], chosen: list[int], top: float) -> None:
     """Draw a strip of phases for every cluster; those with a detailed chart above have bold names."""
-    panel.words(panel.x, top + 6.0, f"all {len(view.clusters)} clusters", 8.0, across="left", bold=True)
+    panel.words(panel.x, top + 6.0, f"all {len(charts)} clusters", 8.0, across="left", bold=True)
     top += 16.0
-    row_px = (panel.y + panel.height - top) / len(view.clusters)
+    row_px = (panel.y + panel.height - top) / len(charts)
     size = min(7.0, max(LEAST_FONT, 0.62 * row_px))
     every = int(np.ceil(1.45 * size / row_px))
-    for n, cluster in enumerate(view.clusters):
+    for n, cluster in enumerate(charts):
         if n % every == 0:
             text = f"{cluster.name}   {seconds(cluster.delay_s)}"
             panel.words(panel.x - 8.0, top + (n + 0.5) * row_px, text, size, across="right", bold=n in chosen)
-    strips = [(n, phase) for n, cluster in enumerate(view.clusters) for phase in cluster.timeline.phases]
+    strips = [(n, phase) for n, cluster in enumerate(charts) for phase in cluster.timeline.phases]
     left = panel.to_x([phase.start_s for _, phase in strips])
     right = panel.to_x([phase.end_s for _, phase in strips])
     row = top + np.array([n for n, _ in strips]) * row_px

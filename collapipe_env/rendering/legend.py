@@ -54,11 +54,7 @@ def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
 
 
 def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float, middle: float) -> None:
-    """Draw entries in one line, or in two where they need more room.
-
-    Args:
-        middle: Height of the line, or of the middle between two.
-    """
+    """Draw entries in one line, or in two where they need more room, around the height ``middle``."""
     lines: list[list[Entry]] = [[]]
     for entry in entries:
         used = sum(one.width_px for one in lines[-1]) - ENTRY_GAP_PX

@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
-from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.rendering import side_panels, site_maps
 from collapipe_env.rendering.gantt import draw_gantt
 from collapipe_env.rendering.legend import draw_legend, legend_entries
 from collapipe_env.rendering.panel import Panel
-from collapipe_env.rendering.round_numbers import RoundView
+from collapipe_env.rendering.round_view import RoundView, slowest
 from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import node_colours
+from collapipe_env.simulator.system import MOBILITY
 
-LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
+WIDTH_PX, HEIGHT_PX = 1200, 800
 LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
 """Row of the legends, upper edge of the panels, and their lower edge from the bottom of the page."""
@@ -25,30 +25,21 @@ PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 """Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
 
-def filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
-    """Lay out and fill a page.
-
-    Raises:
-        CollaPipeError: If it is too small for its text.
-    """
-    if width_px < LEAST_WIDTH_PX or height_px < LEAST_HEIGHT_PX:
-        raise CollaPipeError(
-            f"a picture of {width_px} x {height_px} pixels is too small for its text; "
-            f"ask for at least {LEAST_WIDTH_PX} x {LEAST_HEIGHT_PX}"
-        )
-    page = Sheet(width_px, height_px)
+def filled(view: RoundView) -> Sheet:
+    """Lay out and fill a page."""
+    page = Sheet(WIDTH_PX, HEIGHT_PX)
     width, bottom = page.width, page.height - BOTTOM_PX
     middle, right = PIPELINE_SHARE * width, width - RIGHT_PX
     usable = bottom - TOP_PX
     _heading(page, view)
-    detailed = [view.clusters[n].timeline for n in view.detailed()]
+    detailed = [view.charts[n].timeline for n in slowest(view.charts)]
     draw_legend(page, legend_entries(detailed), 16.0, middle + 30.0, LEGEND_PX)
     gantt_px = usable
-    if any(cluster.site is not None for cluster in view.clusters):
+    if view.side_m is not None and MOBILITY in view.round.state.processes:
         gantt_px -= site_maps.STRIP_PX
         maps_top = bottom - site_maps.MAP_PX + 8.0
         site_maps.draw_maps(page, view, LEFT_PX, maps_top, middle - LEFT_PX)
-    draw_gantt(Panel(page, LEFT_PX, TOP_PX, middle - LEFT_PX, gantt_px), view)
+    draw_gantt(Panel(page, LEFT_PX, TOP_PX, middle - LEFT_PX, gantt_px), view.charts, view.devices)
 
     start = middle + 52.0
     span = right - start
@@ -59,14 +50,16 @@ def filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
     _allocation(page, view, start, table_top, span, history_top - table_top - 50.0)
     half = 0.5 * (span - 46.0)
     delay = Panel(page, start, history_top, half, history_px)
-    side_panels.draw_history(delay, view.delay_history, view.round_index, "round delay (s)", "#0072B2")
+    number = int(view.round.state.round_index) + 1
+    side_panels.draw_history(delay, view.delay_history, number, "round delay (s)", "#0072B2")
     loss = Panel(page, start + half + 46.0, history_top, half, history_px)
-    side_panels.draw_history(loss, view.loss_history, view.round_index, "evaluation loss", "#D55E00")
+    side_panels.draw_history(loss, view.loss_history, number, "evaluation loss", "#D55E00")
     return page
 
 
 def _heading(page: Sheet, view: RoundView) -> None:
-    facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
+    state, costs = view.round.state, view.round.costs
+    facts = [view.title, f"round {int(state.round_index) + 1}", f"delay {float(costs.delay):.4g} s"]
     if len(view.loss_history) and math.isfinite(view.loss_history[-1]):
         facts.append(f"loss {view.loss_history[-1]:.4g}")
     if view.known_error_db is not None:
@@ -93,9 +86,11 @@ def _node_legend(page: Sheet, view: RoundView, x: float, right: float) -> None:
 
 
 def _energy(page: Sheet, view: RoundView, x: float, y: float, width: float, height: float) -> None:
+    costs = view.round.costs
     # With budgets per second the line at 1 is the budget's power.
-    titles = ("energy queue z (budgets)", "energy e / budget" if view.allowance is None else "power / budget")
-    values = (view.backlog, view.energy_ratio / (view.allowance or 1.0))
+    second = "energy e / budget" if costs.budget_period_s is None else "power / budget"
+    titles = ("energy queue z (budgets)", second)
+    values = (view.round.backlog, costs.energy_ratio / (float(costs.allowance) or 1.0))
     for i in range(2):
         if view.node_present.size <= MOST_BARS:
             each = 0.5 * (height - 38.0)

@@ -1,21 +1,17 @@
-"""Views of recorded rounds: exact timelines and plain numbers, from the record of a round."""
+"""A recorded round as its picture shows it: the exact timelines of one environment, and its numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import on_host
-from collapipe_env.physics.allocation import (
-    ASYNC,
-    GPIPE,
-    SCHEDULES,
-    SEQUENTIAL,
-    Allocation,
-)
+from collapipe_env.ground.arrays import BoolArray, IntArray, on_host
+from collapipe_env.ground.records import mapped
+from collapipe_env.physics.allocation import ASYNC, GPIPE, SCHEDULES, SEQUENTIAL, Allocation
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import (
     Element,
@@ -26,13 +22,110 @@ from collapipe_env.physics.schedules.timeline import (
     gpipe_timeline,
 )
 from collapipe_env.rendering.failed_timeline import with_failure
-from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.system import MOBILITY
 from collapipe_env.simulator.world import World
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Round of one cluster as its chart shows it.
+
+    Attributes:
+        name: Short, for the margin: ``"c0"``.
+        timeline: Its round. Only charts in detail need events; see :func:`slowest`.
+        delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
+        micro_batches: M of the round.
+        schedule: Name of its schedule; empty where plans do not decide it.
+    """
+
+    name: str
+    timeline: RoundTimeline
+    delay_s: float
+    micro_batches: int
+    schedule: str = ""
+
+
+def slowest(charts: Sequence[Chart], most: int = 4) -> list[int]:
+    """Return the clusters for detailed charts: all if at most ``most``, else the slowest, in order."""
+    if len(charts) <= most:
+        return list(range(len(charts)))
+    return sorted(range(len(charts)), key=lambda n: -charts[n].delay_s)[:most]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundView:
+    """A round of one environment, and what its picture tells beside it.
+
+    Attributes:
+        record: The round of all environments (E, ...).
+        title: First words of the heading, for instance the scenario's and the policy's names.
+        row: The environment.
+        side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
+        reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
+        loss_history: Evaluation losses of the rounds so far, oldest first, this round's last; may be empty
+            and may hold NaN.
+        delay_history: Delays of the rounds so far in seconds, in the same order; may be empty.
+    """
+
+    record: RoundRecord
+    title: str
+    row: int = 0
+    side_m: float | None = None
+    reach_m: float | None = None
+    loss_history: Sequence[float] = ()
+    delay_history: Sequence[float] = ()
+
+    @cached_property
+    def round(self) -> RoundRecord:
+        """The environment's own record, on the host and without the batch axis."""
+        return mapped(self.record, lambda array: on_host(array)[self.row])
+
+    @cached_property
+    def charts(self) -> tuple[Chart, ...]:
+        """Charts of all clusters; the events of the slowest are listed."""
+        costs, plan = self.round.costs, self.round.allocation
+        # Where there are many clusters, only the slowest are drawn in detail.
+        detailed = set(np.argsort(-costs.cluster_delay)[:4].tolist())
+        return tuple(
+            Chart(
+                name=f"c{n}",
+                timeline=played_timeline(self.record, self.row, n, n in detailed),
+                delay_s=float(costs.cluster_delay[n]),
+                micro_batches=int(plan.micro_batches[n]),
+                schedule=SCHEDULES[int(plan.schedules.schedule[n])] if plan.is_scheduled else "",
+            )
+            for n in range(len(costs.cluster_delay))
+        )
+
+    @property
+    def devices(self) -> int:
+        """Device slots per cluster, K."""
+        return int(self.round.state.present.shape[-1])
+
+    @property
+    def node_present(self) -> BoolArray:
+        """Presence of the nodes (N, K+1); the CU, node 0, is always there."""
+        return np.pad(self.round.state.present > 0, ((0, 0), (1, 0)), constant_values=True)
+
+    @property
+    def known_error_db(self) -> float | None:
+        """RMS error of known gains over uplinks and links of present nodes, each once [dB]; else ``None``."""
+        state = self.round.state
+        if state.known_uplink_gain is None or state.known_d2d_gain is None:
+            return None
+        there = self.node_present
+        pairs = np.triu(there[:, :, None] & there[:, None, :], 1)
+        true, known = (
+            np.concatenate((uplink, d2d[pairs > 0]))
+            for uplink, d2d in (
+                (state.uplink_gain, state.d2d_gain),
+                (state.known_uplink_gain, state.known_d2d_gain),
+            )
+        )
+        return float(np.sqrt(np.mean((10.0 * np.log10(known / true)) ** 2)))
 
 
 def cluster_round_timeline(
@@ -45,7 +138,7 @@ def cluster_round_timeline(
         failed: Whether to draw the round as it was planned before a device failed.
     """
     at, costs, plan = (row, cluster), record.costs, record.allocation
-    local_steps, stage = _local_steps(record, at), plan.groups.stage[at]
+    steps, stage = int(local_steps(record)[at]), plan.groups.stage[at]
     leaders = np.flatnonzero(costs.graph.leader[at])
     leaders = leaders[np.argsort(stage[leaders])]
     e = costs.elements
@@ -53,7 +146,7 @@ def cluster_round_timeline(
     if plan.schedules.chunks[at] > 1:
         wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
     whole_round = plan.schedules.schedule[at] == ASYNC
-    ends = local_steps if whole_round else 1
+    ends = steps if whole_round else 1
     before, step_ends, after = costs.phases
     elements = chain_elements(
         (leaders + 1).tolist(),
@@ -75,9 +168,9 @@ def cluster_round_timeline(
     )
     return cluster_timeline(
         elements,
-        (local_steps if whole_round else 1) * float((costs.local_step - costs.allreduce - costs.update)[at]),
+        (steps if whole_round else 1) * float((costs.local_step - costs.allreduce - costs.update)[at]),
         [] if drawn_steps == 0 else _step_events(record, row, cluster, elements),
-        local_steps=1 if whole_round else local_steps,
+        local_steps=1 if whole_round else steps,
         before={name: float(seconds[at]) for name, seconds in before.items()},
         step_ends={name: ends * float(seconds[at]) for name, seconds in step_ends.items()},
         after={name: float(seconds[at]) for name, seconds in after.items()},
@@ -104,21 +197,17 @@ def played_timeline(record: RoundRecord, row: int, cluster: int, detailed: bool)
 
 
 def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
-    """Return whether a cluster's local steps are those of :func:`gpipe_timeline`.
-
-    Args:
-        allocation: The plan (E, ...).
-    """
+    """Return whether a cluster's local steps under a plan (E, ...) are those of :func:`gpipe_timeline`."""
     return bool(
         allocation.server.server_mode[row] != SEQUENTIAL
         and allocation.schedules.schedule[row, cluster] == GPIPE
     )
 
 
-def _local_steps(record: RoundRecord, at: tuple[int, int]) -> int:
-    """Return the local steps of a cluster."""
-    steps = record.costs.local_steps
-    return record.arrivals.counts.shape[-1] if steps is None else int(steps[at])
+def local_steps(record: RoundRecord) -> IntArray:
+    """Return the local steps of the clusters (..., N)."""
+    steps, counts = record.costs.local_steps, record.arrivals.counts
+    return np.full(counts.shape[:-1], counts.shape[-1]) if steps is None else steps
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -141,113 +230,9 @@ def _step_events(
     from collapipe_env.physics.schedules.events import schedule_events
 
     shape = record.costs.local_step.shape
-    steps = _local_steps(record, (row, cluster))
+    steps = int(local_steps(record)[row, cluster])
     chains, orders = flat_chains(plan, record.costs.graph, record.costs.elements, steps, shape)
     return schedule_events(chains, orders, row * shape[-1] + cluster, record.half_duplex)
-
-
-def round_view(
-    record: RoundRecord,
-    title: str,
-    *,
-    row: int = 0,
-    side_m: float | None = None,
-    reach_m: float | None = None,
-    loss_history: Sequence[float] = (),
-    delay_history: Sequence[float] = (),
-) -> RoundView:
-    """Return the view of a round, from which its picture is drawn.
-
-    Args:
-        side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
-        reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
-        delay_history: Round delays of the episode so far [s].
-    """
-    costs, plan = record.costs, record.allocation
-    caps = plan.said("clock_cap")
-    arrivals = record.surviving_fraction()[row]
-    # Only the slowest clusters are drawn in detail where there are many: the others need no events.
-    detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
-    plays, stage = costs.plays[row], plan.groups.stage[row]
-    # In the order of their stages, idle ones last.
-    passed = np.argsort(np.where(stage < 0, stage.shape[-1], stage), kind="stable")
-    named = record.allocation.is_scheduled
-    clusters = tuple(
-        ClusterView(
-            name=f"c{n}",
-            timeline=played_timeline(record, row, n, n in detailed),
-            blocks=plan.device_blocks[row, n] * plays[n],
-            micro_batches=int(plan.micro_batches[row, n]),
-            bandwidth=float(plan.bandwidth[row, n] * plays[n]),
-            cu_power_w=float(plan.cu_power[row, n]),
-            device_power_w=plan.device_power[row, n],
-            delay_s=float(costs.cluster_delay[row, n]),
-            arrivals=float(arrivals[n]),
-            order=passed[n],
-            clock_cap=on_host(caps)[row, n],
-            recomputes=bool(plan.said("recompute")[row, n] > 0),
-            schedule=SCHEDULES[int(plan.schedules.schedule[row, n])] if named else "",
-            server_blocks=int(plan.server.server_blocks[row, n]),
-            takes_part=bool(plays[n]),
-            local_steps=_local_steps(record, (row, n)),
-            site=None if side_m is None else _site(record, (row, n), side_m, reach_m),
-        )
-        for n in range(costs.cluster_delay.shape[-1])
-    )
-    return RoundView(
-        title=title,
-        clusters=clusters,
-        backlog=record.backlog[row],
-        energy_ratio=costs.energy_ratio[row],
-        present=record.state.present[row],
-        round_index=int(record.state.round_index[row]) + 1,
-        delay_s=float(costs.delay[row]),
-        loss_history=loss_history,
-        delay_history=delay_history,
-        allowance=None if costs.budget_period_s is None else float(costs.allowance[row]),
-        known_error_db=_known_error_db(record, row),
-    )
-
-
-def _known_error_db(record: RoundRecord, row: int) -> float | None:
-    """Return the RMS error of known gains over uplinks and links of present nodes, each once [dB]."""
-    state = record.state
-    if state.known_uplink_gain is None or state.known_d2d_gain is None:
-        return None
-    there = np.pad(on_host(state.present[row]), ((0, 0), (1, 0)), constant_values=True)
-    pairs = np.triu(there[:, :, None] & there[:, None, :], 1)
-    found = [
-        np.concatenate((on_host(uplink[row]), on_host(d2d[row])[pairs > 0]))
-        for uplink, d2d in (
-            (state.uplink_gain, state.d2d_gain),
-            (state.known_uplink_gain, state.known_d2d_gain),
-        )
-    ]
-    decibels = 10.0 * np.log10(found[1] / found[0])
-    return float(np.sqrt(np.mean(decibels**2)))
-
-
-def _site(
-    record: RoundRecord, at: tuple[int, int], side_m: float, reach_m: float | None
-) -> ClusterMap | None:
-    """Places of a cluster's devices and the hops of its pipeline; ``None`` where devices stand still."""
-    walk = record.state.processes.get(MOBILITY)
-    if walk is None:
-        return None
-    graph = record.costs.graph
-    # For the whole mini-batch, so that clusters with different micro-batches compare by their rates.
-    hops = record.costs.elements.hop_forward[at] * record.allocation.micro_batches[at]
-    # Empty slots have a rank that is next to no other, so they have no links.
-    pairs = np.argwhere(graph.successor[at] & record.costs.plays[at])
-    station = -on_host(walk["cu_position"])[at]
-    return ClusterMap(
-        side_m=side_m,
-        east_m=on_host(walk["x"])[at] - 0.5 * side_m,
-        north_m=on_host(walk["y"])[at] - 0.5 * side_m,
-        station_m=(float(station[0]), float(station[1])),
-        links=tuple((int(i), int(j), float(hops[i])) for i, j in pairs),
-        reach_m=reach_m,
-    )
 
 
 def preview(world: World) -> RoundRecord:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -42,7 +42,7 @@ class Sheet:
     Attributes:
         width: In pixels.
         height: In pixels.
-        figure: The page as a figure with an Agg canvas, to be saved in any format.
+        figure: The page as a figure with an Agg canvas, to be saved in a format of pixels.
         transform: Transform from pixels of the page, y downwards, to those of Matplotlib.
         words: All words of the page.
     """
@@ -171,7 +171,7 @@ class Word(NamedTuple):
 
 
 class _Words(Artist):
-    """The words of a page; far faster than a ``Text`` each, as drawn words are kept."""
+    """The words of a page of pixels; far faster than a ``Text`` each, as drawn words are kept."""
 
     def __init__(self, words: Sequence[Word], **style: Any) -> None:
         super().__init__()
@@ -179,25 +179,17 @@ class _Words(Artist):
         self._words = words
 
     def draw(self, renderer: Any) -> None:
-        """Draw the words: kept pictures of them where the page is one of pixels, else text."""
+        """Draw kept pictures of the words."""
         if not self.get_visible():
             return
-        pixels, to_page = isinstance(renderer, RendererAgg), self.get_transform()
-        dpi = renderer.dpi if pixels else DPI
-        ink = renderer.new_gc()
-        measure = partial(_extent, dpi) if pixels else partial(_extent_in, renderer)
+        to_page, dpi, ink = self.get_transform(), renderer.dpi, renderer.new_gc()
         for word in self._words:
-            _, height, descent = measure("lp", word.font)
+            _, height, descent = _extent(dpi, "lp", word.font)
             x, y = to_page.transform((word.x_px, word.y_px))
-            left = x - word.across * measure(word.text, word.font)[0]
+            left = x - word.across * _extent(dpi, word.text, word.font)[0]
             foot = y - 0.5 * (height - descent)
-            if pixels:
-                stamp, margin = _stamp(word.text, word.font, word.colour, dpi)
-                renderer.draw_image(ink, round(left) - margin, round(foot) - len(stamp) // 2, stamp)
-            else:
-                ink.set_foreground(word.colour)
-                foot = renderer.height - foot if renderer.flipy() else foot
-                renderer.draw_text(ink, left, foot, word.text, word.font, 0.0)
+            stamp, margin = _stamp(word.text, word.font, word.colour, dpi)
+            renderer.draw_image(ink, round(left) - margin, round(foot) - len(stamp) // 2, stamp)
 
 
 @cache
@@ -205,16 +197,12 @@ def _font(size: float, bold: bool) -> FontProperties:
     return FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
 
 
-def _extent_in(renderer: Any, text: str, font: FontProperties) -> tuple[float, float, float]:
-    """Return width, height and descent of a text in a renderer's own units."""
-    found: tuple[float, float, float] = renderer.get_text_width_height_descent(text, font, False)
-    return found
-
-
 @lru_cache(maxsize=STAMPS)
 def _extent(dpi: float, text: str, font: FontProperties) -> tuple[float, float, float]:
-    """Return the same in pixels; measuring takes longer than drawing a kept word."""
-    return _extent_in(RendererAgg(1, 1, dpi), text, font)  # type: ignore[no-untyped-call]
+    """Return width, height and descent of a text in pixels; measuring takes longer than drawing it again."""
+    renderer: Any = RendererAgg(1, 1, dpi)  # type: ignore[no-untyped-call]
+    found: tuple[float, float, float] = renderer.get_text_width_height_descent(text, font, False)
+    return found
 
 
 @lru_cache(maxsize=STAMPS)

@@ -8,10 +8,10 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.rendering.colours import FAINT, INK, SERVER_COLOUR
 from collapipe_env.rendering.panel import LEAST_FONT, Panel, ticks_between
-from collapipe_env.rendering.round_numbers import RoundView
+from collapipe_env.rendering.round_view import RoundView, local_steps
 from collapipe_env.rendering.style import ink_on, node_colours
 
 
@@ -31,7 +31,7 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
     panel.title(title)
     panel.frame()
     panel.ticks("y", ticks_between(0.0, top, 4), grid=True)
-    panel.ticks("x", [float(v) for v in x.mean(axis=1)], [c.name for c in view.clusters])
+    panel.ticks("x", [float(v) for v in x.mean(axis=1)], _names(clusters))
     colours = np.array(node_colours(view.devices))
     which = np.broadcast_to(np.arange(nodes), values.shape)[there]
     panel.bars(x[there] - 0.42, x[there] + 0.42, 0.0, values[there], list(colours[which]))
@@ -64,7 +64,7 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
     names = ["CU", *(f"d{k}" for k in range(nodes - 1))]
     panel.ticks("x", range(0, nodes, step), names[::step], size=6.0)
     step = max(1, int(np.ceil(11.0 * clusters / panel.height)))
-    panel.ticks("y", range(0, clusters, step), [c.name for c in view.clusters[::step]], size=6.0)
+    panel.ticks("y", range(0, clusters, step), _names(clusters)[::step], size=6.0)
 
     scale = Panel(panel.page, panel.x, panel.y - 12.0, panel.width, 7.0)
     scale.scale((0.0, 64.0), (0.0, 1.0))
@@ -82,14 +82,17 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
 
     Where plans cap clocks, the height of a device's part shows its cap; full height means no cap.
     """
-    K = view.devices
-    places = np.stack([np.append(c.order, K) for c in view.clusters])
-    held = np.stack([np.append(c.blocks, c.server_blocks) for c in view.clusters]).astype(np.float64)
+    K, plan = view.devices, view.round.allocation
+    stage, on_server = plan.groups.stage, plan.server.server_blocks
+    # In the order of their stages, idle devices last, then the server.
+    order = np.argsort(np.where(stage < 0, K, stage), axis=-1, kind="stable")
+    places = np.pad(order, ((0, 0), (0, 1)), constant_values=K)
+    held = np.concatenate([_held(view), on_server[:, None]], axis=1).astype(np.float64)
     blocks = np.take_along_axis(held, places, axis=1)
     edges = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(blocks, axis=1)], axis=1)
     total = max(float(edges[:, -1].max()), 1.0)
     row_px = _cluster_rows(panel, view, (0.0, total), names=True)
-    caps = np.stack([np.append(c.clock_cap, 1.0) for c in view.clusters])
+    caps = np.pad(plan.said("clock_cap"), ((0, 0), (0, 1)), constant_values=1.0)
     notes = ["grey: server"] * bool(held[:, K].any()) + ["height: clock"] * bool((caps < 1.0).any())
     panel.title(f"blocks ({', '.join(notes)})" if notes else "blocks per device")
     panel.ticks("x", ticks_between(0.0, total, 4, integer=True), grid=True)
@@ -113,8 +116,8 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
 
 def draw_powers(panel: Panel, view: RoundView) -> None:
     """Draw the transmit powers in dBm: a dot per device that transmits, a diamond for the CU."""
-    power = np.stack([np.concatenate([[c.cu_power_w], c.device_power_w]) for c in view.clusters])
-    active = np.stack([np.concatenate([[True], c.blocks > 0]) for c in view.clusters]) & (power > 0.0)
+    power = view.round.allocation.node_power
+    active = np.pad(_held(view) > 0, ((0, 0), (1, 0)), constant_values=True) & (power > 0.0)
     dbm = 10.0 * np.log10(np.where(active, power, 1.0)) + 30.0
     low, high = (float(dbm[active].min()), float(dbm[active].max())) if active.any() else (0.0, 20.0)
     x_range = min(low, high - 10.0) - 1.5, high + 1.5
@@ -131,7 +134,7 @@ def draw_powers(panel: Panel, view: RoundView) -> None:
 
 def draw_bandwidth(panel: Panel, view: RoundView) -> None:
     """Draw the bandwidth in per cent of the uplink, a bar per cluster."""
-    percent = 100.0 * np.array([c.bandwidth for c in view.clusters])
+    percent = 100.0 * view.round.allocation.bandwidth * view.round.costs.plays
     top = max(1.1 * float(percent.max()), 1.0)
     _cluster_rows(panel, view, (0.0, top))
     panel.title("band (%)")
@@ -146,27 +149,28 @@ def draw_counts(panel: Panel, view: RoundView) -> None:
     A star marks clusters that recompute activations. Local steps stand beside the micro-batches unless all
     clusters take one. Clusters that sit out get a dash.
     """
-    row_px = panel.height / len(view.clusters)
-    panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))
+    plan, plays = view.round.allocation, view.round.costs.plays
+    steps, arrivals = local_steps(view.round), view.round.surviving_fraction()
+    recomputes = plan.said("recompute") > 0
+    row_px = panel.height / len(plays)
+    panel.scale((0.0, 1.0), (len(plays) - 0.5, -0.5))
     size = min(7.5, max(LEAST_FONT, 0.6 * row_px))
     every = max(1, int(np.ceil(1.45 * size / row_px)))
     batches, arrived = panel.x + 0.25 * panel.width, panel.x + panel.width
-    several = any(cluster.local_steps > 1 for cluster in view.clusters)
+    several = bool((steps > 1).any())
     panel.words(batches, panel.y - 10.0, "H x M" if several else "M", 8.0, across="right")
-    if any(cluster.recomputes for cluster in view.clusters):
+    if recomputes.any():
         panel.words(arrived, panel.y + panel.height + 12.0, "* recomputes", 7.5, across="right")
     panel.words(arrived, panel.y - 10.0, "arrived", 8.0, across="right")
-    for n in range(0, len(view.clusters), every):
+    for n in range(0, len(plays), every):
         y = float(panel.to_y(n))
-        cluster = view.clusters[n]
-        if not cluster.takes_part:
+        if not plays[n]:
             panel.words(batches, y, "-", size, across="right")
             panel.words(arrived, y, "sits out", size, across="right")
             continue
-        steps = f"{cluster.local_steps} x " * several
-        star = " *" * cluster.recomputes
-        panel.words(batches, y, f"{steps}{cluster.micro_batches}{star}", size, across="right")
-        panel.words(arrived, y, f"{100.0 * cluster.arrivals:.0f} %", size, across="right")
+        taken, star = f"{steps[n]} x " * several, " *" * bool(recomputes[n])
+        panel.words(batches, y, f"{taken}{plan.micro_batches[n]}{star}", size, across="right")
+        panel.words(arrived, y, f"{100.0 * arrivals[n]:.0f} %", size, across="right")
 
 
 def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: str, colour: str) -> None:
@@ -192,18 +196,28 @@ def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: 
     panel.page.curve(across[-1:], up[-1:], color=colour, linestyle="none", marker="o", markersize=3.5)
 
 
+def _names(clusters: int) -> list[str]:
+    return [f"c{n}" for n in range(clusters)]
+
+
+def _held(view: RoundView) -> IntArray:
+    """Return the blocks on each device (N, K), none in a cluster that sits out."""
+    held: IntArray = view.round.allocation.device_blocks * view.round.costs.plays[:, None]
+    return held
+
+
 def _cluster_rows(
     panel: Panel, view: RoundView, x_range: tuple[float, float], *, names: bool = False
 ) -> float:
     """Give the panel a row per cluster, downwards; return the height of one in pixels."""
-    count = len(view.clusters)
+    count = len(view.round.costs.plays)
     row_px = panel.height / count
     panel.scale(x_range, (count - 0.5, -0.5))
     panel.frame()
     if names:
         every = max(1, int(np.ceil(10.0 / row_px)))
         size = min(7.0, max(LEAST_FONT, 0.62 * row_px * every))
-        panel.ticks("y", range(0, count, every), [c.name for c in view.clusters[::every]], size=size)
+        panel.ticks("y", range(0, count, every), _names(count)[::every], size=size)
     return row_px
 
 

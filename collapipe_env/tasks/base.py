@@ -177,7 +177,7 @@ class Task(Protocol):
         Raises:
             DataError: If the data cannot be read, or does not fit the specification.
             CheckpointError: If the checkpoint's tokeniser cannot be read.
-            ScenarioError: If the task does not fit the workload, as in :meth:`build_head`.
+            ScenarioError: If the task does not fit the workload.
         """
         ...
 

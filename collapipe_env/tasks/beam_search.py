@@ -1,4 +1,4 @@
-"""Greedy and beam search: whole sequences from a model that scores the next token."""
+"""Beam search: whole sequences from a model that scores the next token."""
 
 from __future__ import annotations
 
@@ -17,52 +17,30 @@ LENGTH_EXPONENT = 0.6
 """Exponent alpha of the length penalty (Wu et al., 2016, arXiv 1609.08144), as in Vaswani et al. (2017)."""
 
 
-def length_penalty(length: int, exponent: float) -> float:
-    """Return the divisor of a log-probability; ``length`` includes the end, and exponent 0 divides by 1."""
-    return float(((5 + length) / 6) ** exponent)
+def length_penalty(length: int) -> float:
+    """Return the divisor of the log-probability of a sequence, whose length includes the end."""
+    return float(((5 + length) / 6) ** LENGTH_EXPONENT)
 
 
-def greedy(stepper: CachedDecoding, first: Tensor, max_length: int) -> Tensor:
-    """Take the most likely token at every step.
+def beam_search(stepper: CachedDecoding, first: Tensor, beams: int, max_length: int) -> Tensor:
+    """Keep the ``beams`` likeliest sequences at every step and return the best one of each source.
+
+    One beam is greedy: it takes the most likely token at every step.
+
+    Sequences are compared by log-probability over :func:`length_penalty`. A sequence that ends counts as
+    finished if it is among the ``beams`` best continuations of its step; the search of a source stops when
+    ``beams`` have finished, or when no unfinished sequence can beat the best finished one. Sequences that
+    reach ``max_length`` compete as they are.
 
     Args:
         stepper: A row for each source.
         first: The tokens that sequences begin with, shape (sources,).
+        beams: Beams, at least 1.
         max_length: Most tokens to write, the end included; at least 1.
 
     Returns:
         Ids, shape (sources, max_length), without the first; padding follows the end token. A sequence that
         did not end has neither.
-    """
-    written = first.new_full((len(first), max_length), PADDING)
-    rows, tokens = torch.arange(len(first), device=first.device), first
-    for t in range(max_length):
-        tokens = _without_special(stepper.step(tokens)).argmax(dim=-1)
-        written[rows, t] = tokens
-        going = (tokens != END).nonzero()[:, 0]
-        if len(going) == 0:
-            break
-        if len(going) < len(rows):
-            stepper.select(going)
-            rows, tokens = rows[going], tokens[going]
-    return written
-
-
-def beam_search(
-    stepper: CachedDecoding, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
-) -> Tensor:
-    """Keep the ``beams`` likeliest sequences at every step and return the best one of each source.
-
-    Sequences are compared by log-probability over :func:`length_penalty`. A sequence that ends counts as
-    finished if it is among the ``beams`` best continuations of its step; the search of a source stops when
-    ``beams`` have finished, or when no unfinished sequence can beat the best finished one. Sequences that
-    reach ``max_length`` compete as they are. With one beam this is :func:`greedy`.
-
-    Other arguments, and the result, are those of :func:`greedy`.
-
-    Args:
-        beams: Beams, at least 1.
-        exponent: Exponent of the length penalty, at least 0.
     """
     result = first.new_full((len(first), max_length), PADDING)
     sources = torch.arange(len(first), device=first.device)  # sources whose search continues
@@ -74,7 +52,8 @@ def beam_search(
     totals[:, 0] = 0.0
     best, finished = totals.new_full((len(first),), -math.inf), torch.zeros_like(sources)
     for t in range(max_length):
-        scores = _without_special(stepper.step(tokens).float().log_softmax(dim=-1))
+        scores = stepper.step(tokens).float().log_softmax(dim=-1)
+        scores[:, NEVER_WRITTEN] = -math.inf
         vocabulary = scores.shape[-1]
         continued = (totals[:, :, None] + scores.view(len(sources), beams, -1)).flatten(start_dim=1)
         # Each beam has one way to end, so among 2 * beams candidates enough continue.
@@ -85,13 +64,13 @@ def beam_search(
         ends = (tokens == END) & (candidates > -math.inf)
 
         ended = candidates[:, :beams].masked_fill(~ends[:, :beams], -math.inf)
-        _improve(best, result, sources, ended / length_penalty(t + 1, exponent), grown)
+        _improve(best, result, sources, ended / length_penalty(t + 1), grown)
         finished = finished + ends[:, :beams].sum(dim=1)
 
         totals, chosen = candidates.masked_fill(ends, -math.inf).topk(beams)
         written = grown.gather(1, chosen[:, :, None].expand(-1, -1, max_length))
         # A log-probability only falls, and no penalty is larger than that of the greatest length.
-        reachable = totals / length_penalty(max_length, exponent)
+        reachable = totals / length_penalty(max_length)
         if t + 1 == max_length:
             _improve(best, result, sources, reachable, written)
             break
@@ -99,17 +78,11 @@ def beam_search(
         if len(going) == 0:
             break
         parents, tokens = parents.gather(1, chosen)[going], tokens.gather(1, chosen)[going].flatten()
-        stepper.select((going[:, None] * beams + parents).flatten())
+        if beams > 1 or len(going) < len(sources):  # a single beam keeps its order
+            stepper.select((going[:, None] * beams + parents).flatten())
         sources, totals, written = sources[going], totals[going], written[going]
         best, finished = best[going], finished[going]
     return result
-
-
-def _without_special(scores: Tensor) -> Tensor:
-    """Return the scores with -inf for ids that must not be written."""
-    scores = scores.clone()
-    scores[:, NEVER_WRITTEN] = -math.inf
-    return scores
 
 
 def _improve(best: Tensor, result: Tensor, sources: Tensor, scores: Tensor, sequences: Tensor) -> None:

@@ -70,10 +70,7 @@ def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -
     Gorodkin's R_K for any number of classes (Computational Biology and Chemistry 28, 2004, 367-374), for two
     of them Matthews' coefficient. Unlike the accuracy, it does not reward a constant answer.
 
-    It is 0 where all true or all predicted classes, both of shape (samples,), are the same.
-
-    Args:
-        classes: Number of classes K; all are in 0 to K - 1.
+    It is 0 where all true or all predicted classes, both of shape (samples,) and from 0 on, are the same.
     """
     true_counts = np.bincount(truth, minlength=classes).astype(np.float64)
     said_counts = np.bincount(predictions, minlength=classes).astype(np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -14,30 +13,12 @@ TOP_P = 0.9
 Choice = Callable[[Tensor], Tensor]
 """Chooses an id for each row of scores (rows, V_out)."""
 
-
 NOT_FINITE = "(nothing: the model has diverged, its scores are not finite)"
 """Text in place of a continuation that a model cannot write."""
 
 
 class ScoresNotFiniteError(ValueError):
     """Scores from which no token can be chosen."""
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """The beginning of a held-out document, and its continuations: its own, and two by the model.
-
-    ``greedy`` takes the likeliest token every time, ``top_p`` is drawn token by token.
-    """
-
-    prompt: str
-    document: str
-    greedy: str
-    top_p: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return plain data."""
-        return asdict(self)
 
 
 def likeliest(scores: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError
+from collapipe_env.physics.apportionment import apportion
 
 PARTS = ("train", "dev", "test")
 """Names of the parts."""
@@ -159,13 +160,7 @@ def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> Int
         kinds: Class number of every sample.
     """
     counts = np.bincount(kinds)
-    wanted = taken * counts / len(order)
-    # Largest remainders: whole numbers next to the wanted ones, at most all but one sample of a class.
-    chosen = np.minimum(wanted.astype(np.int64), counts - 1)
-    while (short := taken - int(chosen.sum())) > 0:
-        lacking = np.where(chosen < counts - 1, wanted - chosen, -np.inf)
-        first = np.argsort(-lacking, kind="stable")[:short]
-        chosen[first[np.isfinite(lacking[first])]] += 1
+    chosen = apportion(taken, counts, counts - 1)  # at most all but one sample of a class
     by_class = order[np.argsort(kinds[order], kind="stable")]
     ends = np.cumsum(counts)
     out = np.concatenate([by_class[end - n : end] for end, n in zip(ends, chosen, strict=True)])

@@ -14,10 +14,9 @@ from collapipe_env.tasks.table_files import ENDINGS, Table, read_table, stem_of
 
 
 def part_files(folder: Path, stem: Callable[[Path], str]) -> tuple[dict[str, Path], list[Path]]:
-    """Return the file of each part of a folder, and all its files of data.
+    """Return the file of each part of a folder, and all its files of data, without hidden ones.
 
-    Args:
-        stem: Text that tells a file's part; empty for files that hold no data. Hidden files are left out.
+    A file's ``stem`` is the text that tells its part; it is empty for files that hold no data.
 
     Raises:
         DataError: If two files fit a part equally well.
@@ -68,22 +67,26 @@ def tables_at(
 
 
 def samples_of(
+    table: Table,
     rows: Sequence[Sequence[str]],
     places: Sequence[str],
-    columns: Sequence[tuple[str, Sequence[int]]],
+    columns: Sequence[tuple[str, str, Sequence[int]]],
     languages: tuple[str, str] | None = None,
 ) -> Samples:
     """Return the samples in two columns of a table.
 
     Args:
-        columns: Of the inputs and of the answers: name for errors, and columns, whose cells are joined by
-            spaces.
+        rows: Its rows as texts.
+        columns: Of the inputs and of the answers: name for errors, field of the scenario's ``learning`` that
+            names columns, and columns, whose cells are joined by spaces.
 
     Raises:
-        DataError: If a cell is empty.
+        DataError: If a cell is empty, or no text.
     """
     found: list[tuple[str, ...]] = []
-    for name, chosen in columns:
+    for name, setting, chosen in columns:
+        for column in chosen:
+            table.require_read(column, setting)
         cells = tuple(" ".join(cell for i in chosen if (cell := row[i].strip())) for row in rows)
         if "" in cells:
             raise DataError(f"{places[cells.index('')]}: the {name} is empty; fill it in or drop the line")

@@ -91,8 +91,7 @@ def read_file(path: Path, *, whole: bool = False) -> Table:
 def documents_of(table: Table, text: Column = None, kind: Column = None, *, of_hub: bool = False) -> Samples:
     """Return the documents of a table, which are its only column if it has no header.
 
-    Args:
-        of_hub: Whether rows without text are left out, and a sole column of strings is the text.
+    Of the hub's tables rows without text are left out, and a sole column of strings is the text.
     """
     names = table.header
     if names is None:

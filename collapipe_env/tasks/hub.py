@@ -24,11 +24,8 @@ PREFIX = "hf:"
 def fetch(dataset: str) -> Mapping[str, Any]:
     """Return a data set's splits by their names, as the ``datasets`` library has them.
 
-    A data set of the hub stays in the library's own cache. A local folder is read into memory and leaves
-    nothing behind.
-
-    Args:
-        dataset: ``"hf:NAME"`` or ``"hf:NAME:CONFIG"``.
+    A data set of the hub, ``"hf:NAME"`` or ``"hf:NAME:CONFIG"``, stays in the library's own cache. A local
+    folder is read into memory and leaves nothing behind.
 
     Raises:
         DataError: If the library is absent or too old, the name unknown or the hub out of reach.
@@ -73,9 +70,6 @@ def fetch(dataset: str) -> Mapping[str, Any]:
 
 def hub_tables(dataset: str) -> dict[str, Table]:
     """Return the table of each part of a data set, with classes by their names; a sole split is for training.
-
-    Args:
-        dataset: As for :func:`fetch`.
 
     Raises:
         DataError: If two splits fit a part, there is no training part, or a split is empty.

@@ -107,13 +107,6 @@ def labelled_texts(
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    _require_read(table, text, label)
-    if _too_narrow(table):
-        few = "fewer than two columns of texts, truth values or whole numbers"
-        raise DataError(
-            f"{table.places[0]}: {few if table.unread else 'one column only'}; separate text and label by "
-            "a tab (.tsv) or comma (.csv), or add the labels if there are none"
-        )
     header, rows, places = table.body(_has_header(table.cells, text, label))
     if not rows:
         raise DataError(f"{table.source}: a header and no samples; add at least three lines")
@@ -121,7 +114,8 @@ def labelled_texts(
         columns = like
     else:
         columns = _find_columns(table, header, rows, text, label)
-    found = samples_of(rows, places, [("text", columns.text), ("label", (columns.label,))])
+    asked = [("text", "text_column", columns.text), ("label", "label_column", (columns.label,))]
+    found = samples_of(table, rows, places, asked)
     counts = Counter(found.answers)
     if len(counts) > MAX_CLASSES:
         raise DataError(
@@ -144,18 +138,12 @@ def labelled_texts(
     return found, columns
 
 
-def _too_narrow(table: Table) -> bool:
-    return len(table.rows[0]) - len(table.unread) < 2
-
-
 def _without_labels(table: Table, like: Columns, text: Column, label: Column, known: Collection[str]) -> bool:
     """Whether a held-out table lacks the label column, as far as its header tells, or all its values.
 
     Columns ``like`` and labels ``known`` are those of the training part.
     """
-    ours = like.header[like.label] if like.header else label
-    _require_read(table, text, ours if any(ours == table.name(i) for i in table.unread) else label)
-    if _too_narrow(table):
+    if len(table.rows[0]) < 2:
         return True
     header, rows, _ = table.body(_has_header(table.cells, text, label))
     column = like.label
@@ -169,7 +157,7 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
         column = names.index(label_name)
     elif rows and len(rows[0]) != like.width:
         return False
-    return {row[column].strip() for row in rows} <= UNLABELLED - set(known)
+    return column not in table.unread and {row[column].strip() for row in rows} <= UNLABELLED - set(known)
 
 
 def _column_list(asked: str | int) -> list[str | int]:
@@ -178,18 +166,6 @@ def _column_list(asked: str | int) -> list[str | int]:
         return [asked]
     names = [name.strip() for name in asked.split("+")]
     return [int(name) if name.isdecimal() else name for name in names]
-
-
-def _require_read(table: Table, text: Column, label: Column) -> None:
-    """Refuse to let another column take the place of one that is requested, or usual, and cannot be read."""
-    for field, asked, usual in (("text_column", text, TEXT_NAMES), ("label_column", label, LABEL_NAMES)):
-        readable = {name.lower() for i, name in enumerate(table.header or ()) if i not in table.unread}
-        for i in table.unread:
-            name = table.name(i).lower()
-            if asked in (i, table.name(i)) or (
-                asked is None and name in usual and (not readable & usual or name == "label")
-            ):
-                table.require_read(i, field)
 
 
 def _has_header(rows: list[list[str]], text: Column, label: Column) -> bool:
@@ -234,17 +210,37 @@ def _find_columns(
 
     names = [name.lower() for name in header or []]
     readable = [i for i in range(count) if i not in table.unread]
+
+    def named(*usual: str) -> list[int]:
+        """Columns with usual names; no other takes the place of one that cannot be read."""
+        found = [i for i, name in enumerate(names) if name in usual and i != label_column]
+        return [i for i in found if i in readable] or found
+
     label_column = None if label is None else index("label_column", label)
     if text is not None:
         asked = [text] if text in (header or []) else _column_list(text)
         text_columns = tuple(index("text_column", name) for name in asked)
     else:
-        others = [i for i in readable if i != label_column]
-        named = [i for i in others if i < len(names) and names[i] in TEXT_NAMES]
-        text_columns = (max(named or others, key=lambda i: sum(len(row[i]) for row in rows)),)
+        others = named(*TEXT_NAMES) or [i for i in readable if i != label_column]
+        text_columns = tuple(sorted(others, key=lambda i: -sum(len(row[i]) for row in rows))[:1])
     if label_column is None:
+        found = named("label") or named(*LABEL_NAMES)
         others = [i for i in readable if i not in text_columns]
-        label_column = others[0] if len(others) == 1 else _detect_label(source, rows, names, others)
+        candidates = [i for i in found if i not in text_columns] or _like_classes(rows, others)
+        if len(candidates) == 1:
+            label_column = candidates[0]
+        elif others:
+            listed = f" ({', '.join(names)})" if names else ""
+            raise DataError(
+                f"{source}: {len(candidates)} of the {count} columns{listed} look like a class label; set "
+                "the scenario's learning.label_column to the right one's index (from 0) or header name"
+            )
+    if label_column is None or not text_columns:
+        few = "fewer than two columns of texts, truth values or whole numbers"
+        raise DataError(
+            f"{table.places[0]}: {few if table.unread else 'one column only'}; separate text and label by "
+            "a tab (.tsv) or comma (.csv), or add the labels if there are none"
+        )
     if label_column in text_columns:
         raise DataError(
             f"{source}: column {label_column} is requested both as text and as label; name two columns"
@@ -252,20 +248,12 @@ def _find_columns(
     return Columns(count, header, text_columns, label_column)
 
 
-def _detect_label(source: str, rows: list[list[str]], names: list[str], others: list[int]) -> int:
-    """Return the column named like a label, otherwise the one whose values look like classes."""
+def _like_classes(rows: list[list[str]], others: list[int]) -> list[int]:
+    """Return the only one of some columns, or those whose values look like classes."""
+    if len(others) == 1:
+        return others
     few = min(MAX_CLASSES, max(2, len(rows) // 2))
     values = {i: {row[i].strip() for row in rows} for i in others}
-    named = [i for i in others if i < len(names) and names[i] in LABEL_NAMES]
-    candidates = [i for i in named if names[i] == "label"] or named
-    if not candidates:
-        candidates = [i for i in others if 2 <= len(values[i]) <= few]
-        numbers = [i for i in candidates if all(value.lstrip("+-").isdecimal() for value in values[i])]
-        candidates = numbers if len(numbers) == 1 else candidates
-    if len(candidates) != 1:
-        listed = f" ({', '.join(names)})" if names else ""
-        raise DataError(
-            f"{source}: {len(candidates)} of the {len(rows[0])} columns{listed} look like a class label; set "
-            "the scenario's learning.label_column to the right one's index (from 0) or header name"
-        )
-    return candidates[0]
+    found = [i for i in others if 2 <= len(values[i]) <= few]
+    numbers = [i for i in found if all(value.lstrip("+-").isdecimal() for value in values[i])]
+    return numbers if len(numbers) == 1 else found

@@ -13,15 +13,13 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.models.architecture import CAUSAL_STYLES
 from collapipe_env.models.language_head import LanguageHead
+from collapipe_env.scenario.style_fields import CAUSAL
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.continuations import (
     NOT_FINITE,
     TOP_P,
-    Continuation,
     ScoresNotFiniteError,
     continued,
     drawn,
@@ -56,12 +54,6 @@ class LanguageModelling(ChoosingTask):
     embedded = "stories"
     read = staticmethod(load_documents)
 
-    def check(self, spec: TaskSpec) -> None:
-        """Refuse decoder blocks, and blocks that see later tokens."""
-        super().check(spec)
-        if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
-            raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
-
     def prepare(self, spec: TaskSpec) -> TaskData:
         """Return the documents as packed rows; the vocabulary needs a token for every byte."""
         (train, *held_out), length = self.samples(spec), spec.architecture.sequence_length
@@ -92,9 +84,8 @@ class LanguageModelling(ChoosingTask):
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the head over the trained vocabulary: the style's own, or a linear layer."""
-        self.check(spec)
         sizes = spec.architecture
-        if sizes.style in CAUSAL_STYLES:
+        if sizes.style in CAUSAL:
             return LanguageHead(sizes, sizes.vocabulary, generator)
         # The blocks of other styles end with a norm.
         return TokenLinear(sizes.width, sizes.vocabulary, generator, norm_first=sizes.style == "pre-ln")
@@ -110,10 +101,8 @@ class LanguageModelling(ChoosingTask):
         """Return the perplexity of the tokens, and bits per byte of the text; for both, less is better.
 
         The tokens include the ends of documents, whose bits count although they stand for no byte. Bits per
-        byte can be compared between vocabularies, perplexities cannot.
-
-        Args:
-            predictions: Nats of each sample, from :meth:`measure`.
+        byte can be compared between vocabularies, perplexities cannot. Predictions are the nats of each
+        sample, from :meth:`measure`.
         """
         nats, tokens = float(np.sum(predictions)), int((split.targets != NO_TARGET).sum())
         exponent = nats / tokens
@@ -126,7 +115,7 @@ class LanguageModelling(ChoosingTask):
     @torch.no_grad()
     def continuations(
         self, model: nn.Module, head: nn.Module, split: Split, data: TaskData, count: int
-    ) -> list[Continuation]:
+    ) -> list[dict[str, str]]:
         """Let a model continue the beginnings of held-out documents, the same ones every time.
 
         A beginning is a quarter of a row, or half a shorter document; the model continues it by up to a row.
@@ -135,9 +124,13 @@ class LanguageModelling(ChoosingTask):
             model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d). It is in evaluation
                 mode, as is the head.
             count: Documents, taken evenly over the part; all of them if it has fewer.
+
+        Returns:
+            For each, ``prompt``, ``document`` (its own continuation), ``greedy`` (the likeliest token every
+            time) and ``top_p`` (drawn token by token).
         """
-        if data.decode is None or data.end is None:
-            raise ValueError("the data of language modelling must have a decode function and an end")
+        assert data.decode is not None
+        assert data.end is not None
         device = next(head.parameters()).device
         window = split.tokens.shape[1]
 
@@ -165,7 +158,8 @@ class LanguageModelling(ChoosingTask):
                 texts = [data.decode(_before(end, ids)[None])[0] for ids in written]
             except ScoresNotFiniteError:
                 texts = [NOT_FINITE, NOT_FINITE]
-            found.append(Continuation(*known, *texts))
+            names = ("prompt", "document", "greedy", "top_p")
+            found.append(dict(zip(names, known + texts, strict=True)))
         return found
 
 

@@ -210,10 +210,6 @@ def _pairs_of(
     table: Table, languages: tuple[str, str] | None, like: _Columns | None
 ) -> tuple[Samples, _Columns]:
     """Return the pairs of a table, which without header has the columns ``like`` another, and its columns."""
-    for column in table.unread:
-        name = table.name(column)
-        if name in languages if languages else name.lower() in _LANGUAGES:
-            table.require_read(column, "languages")
     if table.header is None and languages is None and _may_be_header(table.rows):
         raise DataError(
             f"{table.places[0]}: {shown(table.rows[0])} may be the names of the columns or a pair; if they "
@@ -223,9 +219,14 @@ def _pairs_of(
     header, rows, places = table.body(table.header is None and _is_header(table.rows[0], languages))
     columns = like or _Columns()
     if header is not None:
-        kinds = [{type(row[i]) for row in table.rows} or {str} for i in range(len(header))]
-        usable = [name for i, name in enumerate(header) if i not in table.unread and str in kinds[i]]
-        one, other = direction(usable, languages, table.source, "languages or columns of text")
+
+        def usable(column: int, name: str) -> bool:
+            if column in table.unread:  # it is refused where it is picked
+                return name in languages if languages else name.lower() in _LANGUAGES
+            return not rows or any(isinstance(row[column], str) for row in table.rows)
+
+        usable_names = [name for i, name in enumerate(header) if usable(i, name)]
+        one, other = direction(usable_names, languages, table.source, "languages or columns of text")
         columns = _Columns(header.index(one), header.index(other), len(header), _named(one, other))
     elif languages is not None and like is None:
         raise DataError(
@@ -246,8 +247,8 @@ def _pairs_of(
     if not rows:
         raise DataError(f"{table.source}: no pair of sentences in it; it needs one a line")
     one, other = (f"text in {name!r}" for name in columns.languages or ("sentence", "translation"))
-    picked = [(one, [columns.source]), (other, [columns.target])]
-    return samples_of(rows, places, picked, columns.languages), columns
+    picked = [(one, "languages", [columns.source]), (other, "languages", [columns.target])]
+    return samples_of(table, rows, places, picked, columns.languages), columns
 
 
 def _named(source: str, target: str) -> tuple[str, str]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError
 
-PartitionName = Literal["iid", "dirichlet", "length", "quantity"]
-
 
 def partition(
-    name: PartitionName,
+    name: str,
     strata: IntArray,
     lengths: IntArray,
     clusters: int,

@@ -64,33 +64,24 @@ class Table:
     header: list[str] | None = None
     classes: tuple[str, ...] = ()
 
-    def name(self, column: int) -> str:
-        """Return the name of a column, empty where names are not known for certain."""
-        return self.header[column] if self.header else ""
-
-    @cached_property
-    def _columns(self) -> list[list[str | None]]:
-        """Values as texts, by columns; None for one that is no text, truth value or whole number."""
-        if self.header is None:  # texts, whose lines are sound
-            return []
-        return [[cell_text(value) for value in column] for column in zip(*self.rows, strict=True)]
-
     @cached_property
     def unread(self) -> dict[int, int]:
         """Columns that do not hold texts, truth values or whole numbers alone, with the first other row."""
-        return {i: column.index(None) for i, column in enumerate(self._columns) if None in column}
+        if self.header is None:  # texts, whose lines are sound
+            return {}
+        columns = [[cell_text(value) for value in column] for column in zip(*self.rows, strict=True)]
+        return {i: column.index(None) for i, column in enumerate(columns) if None in column}
 
     @cached_property
     def cells(self) -> list[list[str]]:
-        """The rows as texts, empty in columns that are :attr:`unread`.
+        """The rows as texts; values that are no texts, truth values or whole numbers are empty.
 
         Raises:
             DataError: If a text is not sound, see :func:`require_sound`.
         """
         if self.header is None:
             return [list(row) for row in self.rows]
-        read = [["" if i in self.unread else v or "" for v in c] for i, c in enumerate(self._columns)]
-        rows = [list(row) for row in zip(*read, strict=True)]
+        rows = [[cell_text(value) or "" for value in row] for row in self.rows]
         for place, row in zip(self.places, rows, strict=True):
             for cell in row:
                 require_sound(place, cell)
@@ -111,11 +102,11 @@ class Table:
         Raises:
             DataError: With the place and the value at fault.
         """
-        if column in self.unread:
-            row = self.unread[column]
+        row = self.unread.get(column)
+        if row is not None and self.header is not None:
             raise DataError(
-                f"{self.places[row]}: {self.name(column)!r} holds {shown(self.rows[row][column])}, which is "
-                "no text, truth value or whole number; convert it, or set the scenario's "
+                f"{self.places[row]}: {self.header[column]!r} holds {shown(self.rows[row][column])}, which "
+                "is no text, truth value or whole number; convert it, or set the scenario's "
                 f"learning.{setting} to another column"
             )
 

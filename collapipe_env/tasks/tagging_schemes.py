@@ -36,8 +36,7 @@ class Span(NamedTuple):
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the entities of one sentence, in order, whatever the scheme.
 
-    Args:
-        tags: One tag a word: ``O``, or one of the prefixes B, I, E, S (L, U, M, W), a hyphen and a type.
+    A tag is ``O``, or one of the prefixes B, I, E, S (L, U, M, W), a hyphen and a type.
     """
     spans: list[Span] = []
     start, before, open_kind = 0, OUTSIDE, ""

@@ -14,7 +14,7 @@ from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.models.tokenization import BEGIN, PADDING, SOURCE, TARGET, decode, encode, train_tokenizer
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.beam_search import beam_search, greedy
+from collapipe_env.tasks.beam_search import beam_search
 from collapipe_env.tasks.data_parts import Samples
 from collapipe_env.tasks.parallel_text import load_parallel
 from collapipe_env.tasks.preparation import DataTask, prepared, tokenizer_of
@@ -38,12 +38,7 @@ class Translation(DataTask):
     columns = ("languages",)
 
     def check(self, spec: TaskSpec) -> None:
-        """Refuse a workload without decoder blocks or with too few outputs."""
-        if spec.decoder_blocks < 1:
-            raise ScenarioError(
-                f"decoder_blocks is {spec.decoder_blocks}, but translation needs a decoder on the server; "
-                "set decoder_blocks: 2 or another number of blocks"
-            )
+        """Refuse too few outputs."""
         if spec.outputs < SMALLEST_VOCABULARY:
             raise ScenarioError(
                 f"outputs is {spec.outputs}, but for translation it is the target vocabulary; set outputs: "
@@ -69,7 +64,6 @@ class Translation(DataTask):
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the decoder."""
-        self.check(spec)
         return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
@@ -91,13 +85,10 @@ class Translation(DataTask):
 
     def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
         """Write translations, shape (samples, q), padded after the end token."""
-        if not isinstance(head, Decoder):
-            raise TypeError(f"translation writes with a Decoder, not with a {type(head).__name__}")
+        assert isinstance(head, Decoder)
         stepper = CachedDecoding(head, hidden, mask)
         first = mask.new_full((len(hidden),), BEGIN, dtype=int64)
         length = spec.architecture.sequence_length
-        if spec.beam_size == 1:
-            return greedy(stepper, first, length)
         return beam_search(stepper, first, spec.beam_size, length)
 
     def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
@@ -109,8 +100,7 @@ class Translation(DataTask):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
-        if data.decode is None:
-            raise ValueError("the data of a translation task must have a decode function")
+        assert data.decode is not None
         texts, references = data.decode(predictions), [list(split.references)]
         bleu = BLEU(force=True).corpus_score(texts, references).score  # force: no warning about tokens
         return {"bleu": bleu / 100, "chrf": CHRF().corpus_score(texts, references).score / 100}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from collapipe_env.ground.state_trees import Tree, require_names
+from collapipe_env.ground.state_trees import Tree
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.optimizer_state import array_of, tensor_of
 
@@ -78,12 +78,5 @@ class Aggregation:
         return {name: array_of(value) for name, value in self._memory.items()}
 
     def set_state(self, tree: Tree) -> None:
-        """Continue from a state of :meth:`get_state`.
-
-        Raises:
-            StateError: If the state does not fit.
-        """
-        require_names(tree, self._memory, "aggregation")
-        self._memory = {
-            name: tensor_of(tree[name], value, f"aggregation/{name}") for name, value in self._memory.items()
-        }
+        """Continue from a state of :meth:`get_state` of the same rule."""
+        self._memory = {name: tensor_of(tree[name], value) for name, value in self._memory.items()}

@@ -21,16 +21,11 @@ def resolve_device(name: str) -> torch.device:
             other name that PyTorch knows, such as ``"cuda:1"``.
 
     Raises:
-        ScenarioError: If the name is unknown, or names a GPU that PyTorch cannot use.
+        ScenarioError: If it names a GPU that PyTorch cannot use.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ScenarioError(
-            f"learning.device is {name!r}, which PyTorch does not know; use 'auto', 'cpu' or 'cuda'"
-        ) from None
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ScenarioError(
             f"learning.device is {name!r}, but PyTorch {torch.__version__} can use "

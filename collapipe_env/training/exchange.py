@@ -17,7 +17,7 @@ from collapipe_env.training.aggregation import Aggregation
 from collapipe_env.training.compact_adam import rounded_like
 from collapipe_env.training.compute_device import full_precision
 from collapipe_env.training.flat_parameters import Trained
-from collapipe_env.training.optimizer_state import array_of, set_generator, tensor_of
+from collapipe_env.training.optimizer_state import array_of, tensor_of
 from collapipe_env.training.update_compression import UpdateCompressor
 
 
@@ -57,14 +57,10 @@ class Exchange:
         }
 
     def set_state(self, tree: Tree) -> None:
-        """Continue from a state of :meth:`get_state`.
-
-        Raises:
-            StateError: If the state does not fit.
-        """
-        self.compressor.residuals = tensor_of(tree["residuals"], self.compressor.residuals, "residuals")
+        """Continue from a state of :meth:`get_state` of an exchange alike."""
+        self.compressor.residuals = tensor_of(tree["residuals"], self.compressor.residuals)
         self._aggregation.set_state(tree["aggregation"])
-        set_generator(self._rounding, tree["rounding"], "rounding")
+        self._rounding.set_state(torch.from_numpy(tree["rounding"].copy()))
 
     @torch.no_grad()
     def end_round(

@@ -12,8 +12,15 @@ import torch
 from torch import nn
 
 from collapipe_env.ground.arrays import BoolArray, IntArray
-from collapipe_env.ground.errors import StateError, shortened, shown
-from collapipe_env.ground.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
+from collapipe_env.ground.errors import StateError, shortened
+from collapipe_env.ground.state_trees import (
+    REMEDY,
+    Tree,
+    generator_of,
+    generator_tree,
+    require_alike,
+    require_names,
+)
 from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
@@ -25,7 +32,7 @@ from collapipe_env.training.cluster_samples import ClusterSamples
 from collapipe_env.training.compute_device import full_precision
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, Trained, parameter_count
-from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
+from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, tensor_of
 from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import CutModel, pipeline_step
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server
@@ -120,7 +127,11 @@ class Federation:
             return float("nan")
         server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
         self._next_step(server)
-        with self._private_randomness():
+        randomness: AbstractContextManager[None] = nullcontext()
+        if self._setup.architecture.dropout:  # which may draw from PyTorch's global generators then
+            seed = int(self._noise_rng.integers(2**63))
+            randomness = private_randomness(seed, self._common.device)
+        with randomness:
             updated, mean_loss = self._train_clusters(server, plan)
         self.close_round(server, updated, plan.server_blocks)
         return mean_loss
@@ -136,7 +147,8 @@ class Federation:
             local_steps: Most local steps that a cluster takes.
             moments: Fate of the optimiser's moments of each block, shape (N, L).
         """
-        copied = server_mode == COMMON and self._setup.head_copies(local_steps)
+        # In a single local step no cluster needs a head of its own.
+        copied = server_mode == COMMON and self._setup.head == "copies" and local_steps > 1
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
         change_hands(self.replicas, moments, rounded=self._moments_rounded)
@@ -224,12 +236,6 @@ class Federation:
             self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
         self.replicas[cluster].optimizer.step()
 
-    def _private_randomness(self) -> AbstractContextManager[None]:
-        """Return a context in which dropout may draw from PyTorch's global generators."""
-        if not self._setup.architecture.dropout:
-            return nullcontext()
-        return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
-
     def begin_steps(self, local_steps: int) -> list[float]:
         """Count a round's local steps, taken elsewhere, and return each one's share of the full step size."""
         self.rounds += 1
@@ -271,26 +277,27 @@ class Federation:
         run = cls(setup, np.random.default_rng(0))  # its draws are replaced
         try:
             run._set_state(tree)
-        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError) as error:
             if isinstance(error, StateError):
                 raise
             raise StateError(f"learner/runs is damaged ({shortened(repr(error))}): {REMEDY}") from None
         return run
 
     def _set_state(self, tree: Tree) -> None:
-        clusters = [str(n) for n in range(self._setup.clusters)]
-        parts = ["streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange"]
-        require_names(tree, (*parts, "round", "step", "noise_rng", "partition"), "learner/runs")
+        mine = self.get_state()
+        # What may differ in its names or shapes is checked where it is read.
+        free: Tree = dict.fromkeys(("head_optimizer", "servers", "noise_rng", "partition"), ...)
+        free |= {name: dict.fromkeys(mine[name], ...) for name in ("streams", "optimizers")}
+        require_alike(tree, {**mine, **free}, "learner/runs")
         self.samples = ClusterSamples.from_state(self._setup, tree["partition"])
         self._data_sizes = self.samples.sizes
-        for name in ("streams", "optimizers"):
-            require_names(tree[name], clusters, name)
-        for stream, cluster, part in zip(self.streams, clusters, self.samples.parts, strict=True):
-            stream.set_state(tree["streams"][cluster], part)
+        for n, (stream, part) in enumerate(zip(self.streams, self.samples.parts, strict=True)):
+            stream.set_state(tree["streams"][str(n)], part)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
-            set_parameters(module, tree[name], name)
-        for cluster, replica in zip(clusters, self.replicas, strict=True):
-            set_optimizer(replica.optimizer, tree["optimizers"][cluster], f"optimizers/{cluster}")
+            for key, parameter in module.named_parameters():
+                parameter.data.copy_(tensor_of(tree[name][key], parameter))
+        for n, replica in enumerate(self.replicas):
+            set_optimizer(replica.optimizer, tree["optimizers"][str(n)], f"optimizers/{n}")
         set_optimizer(self._head.optimizer, tree["head_optimizer"], "head_optimizer")
         for mode, memories in tree["servers"].items():
             server = self._server(int(mode))
@@ -300,9 +307,8 @@ class Federation:
                 set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
         self._exchange.set_state(tree["exchange"])
         for name in ("round", "step"):
-            count = tree[name]
-            if type(count) is not int or count < 0:
-                raise StateError(f"learner/runs: {name} is {shown(count)}, expected at least 0: {REMEDY}")
+            if tree[name] < 0:
+                raise StateError(f"learner/runs: {name} is {tree[name]}, expected at least 0: {REMEDY}")
         self._noise_rng = generator_of(tree["noise_rng"], "noise_rng")
         self.rounds, self.step_sizes.step = tree["round"], tree["step"]
 

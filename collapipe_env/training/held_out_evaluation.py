@@ -6,9 +6,8 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_names
+from collapipe_env.ground.state_trees import Tree, require_alike
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import Task, TaskData, TaskSpec
@@ -28,8 +26,7 @@ EVALUATION_BATCH = {"cpu": 64, "cuda": 512}
 """Samples evaluated at once: on a CPU few enough for the activations to stay in a core's cache."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """Result of an evaluation.
 
     Attributes:
@@ -64,8 +61,7 @@ class Evaluator:
     def __call__(self, model: nn.Module, head: nn.Module, *, metrics: bool = True) -> Evaluation:
         """Evaluate a model, which maps token ids (samples, q) to encoder outputs (samples, q, d).
 
-        Args:
-            metrics: Also compute metrics, on the first ``metric_samples`` of the samples.
+        Metrics are computed on the first ``metric_samples`` of the samples.
         """
         losses, units, predictions = [], [], []
         with _evaluating(model, head):
@@ -98,7 +94,8 @@ class Evaluator:
         """
         write = require_writing(self._task)
         with _evaluating(model, head):
-            return [one.to_dict() for one in write(model, head, self._held_out, self._data, count)]
+            found: list[dict[str, str]] = write(model, head, self._held_out, self._data, count)
+        return found
 
 
 def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bool:
@@ -218,16 +215,13 @@ class EvaluationDesk:
         self._rounds, self.loss = tree["rounds"].tolist(), tree["loss"].copy()
         self.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
         background = self._learning.evaluation == "background"
-        expected = {str(env) for env, played in enumerate(self._rounds) if played and background}
-        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
-            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
+        expected = [str(env) for env, played in enumerate(self._rounds) if played and background]
+        number = np.array(0.0)
+        require_alike(tree["waiting"], {env: {"loss": number, "metrics": ...} for env in expected}, place)
         for env, found in tree["waiting"].items():
-            require_names(found, ("loss", "metrics"), f"{place}/{env}")
-            number, scores = np.array(0.0), found["metrics"]
-            names = () if isinstance(scores, Mapping) and not scores else self.metrics
-            template = {"loss": number, "metrics": dict.fromkeys(names, number)}
-            require_alike(found, template, f"{place}/{env}")
-            scores = {name: float(value) for name, value in scores.items()}
+            names = () if found["metrics"] == {} else self.metrics  # none where they were not due
+            require_alike(found["metrics"], dict.fromkeys(names, number), f"{place}/{env}/metrics")
+            scores = {name: float(value) for name, value in found["metrics"].items()}
             self._waiting[int(env)] = partial(Evaluation, float(found["loss"]), scores)
 
     def _given(self) -> tuple[Evaluator, LearningSpec, int, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Tensors, optimisers and generators of PyTorch as NumPy arrays, and back."""
+"""Tensors and optimisers of PyTorch as NumPy arrays, and back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.training.compact_adam import CompactAdamW
 
 MOST_STEPS = 2.0**24
@@ -23,32 +23,10 @@ def array_of(tensor: Tensor) -> npt.NDArray[Any]:
     return np.array((tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy())
 
 
-def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
-    """Return an array as a new tensor.
-
-    Args:
-        like: Tensor whose shape and type the array must have, and whose device the new one gets.
-
-    Raises:
-        StateError: If shape or type differ.
-    """
-    require_array(array, tuple(like.shape), array_of(like.flatten()[:0]).dtype, place)
+def tensor_of(array: npt.NDArray[Any], like: Tensor) -> Tensor:
+    """Return an array from :func:`array_of` as a new tensor, of the type and on the device of another."""
     values = torch.tensor(array, device=like.device)
     return values.view(torch.bfloat16) if like.dtype == torch.bfloat16 else values
-
-
-@torch.no_grad()
-def set_parameters(module: nn.Module, arrays: Any, place: str) -> None:
-    """Write a module's parameters, in place, from arrays by the names of ``named_parameters``.
-
-    Raises:
-        StateError: If names, shapes or types differ.
-    """
-    parameters = dict(module.named_parameters())
-    if set(arrays) != set(parameters):
-        raise StateError(f"{place} has other parameters than the model: {REMEDY}")
-    for name, parameter in parameters.items():
-        parameter.copy_(tensor_of(arrays[name], parameter, f"{place}/{name}"))
 
 
 def optimizer_tree(optimizer: torch.optim.Optimizer) -> Tree:
@@ -80,8 +58,8 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
         if found == {}:
             continue
         like = _memory_like(optimizer, parameter)
-        require_names(found, tuple(like), where)
-        memory = {name: tensor_of(found[name], like[name], f"{where}/{name}") for name in like}
+        require_alike(found, {name: array_of(value) for name, value in like.items()}, where)
+        memory = {name: tensor_of(found[name], value) for name, value in like.items()}
         # PyTorch divides by a function of the count. NaN in the other entries means that training diverged.
         if "step" in memory and not 1 <= float(memory["step"]) <= MOST_STEPS:
             raise StateError(f"{where}/step is {float(memory['step'])}, expected at least 1: {REMEDY}")
@@ -96,16 +74,3 @@ def _memory_like(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[st
         moments = dict.fromkeys(("exp_avg", "exp_avg_sq"), parameter.detach())
         return {"step": torch.zeros(()), **moments}
     return {"momentum_buffer": parameter.detach()} if optimizer.param_groups[0]["momentum"] else {}
-
-
-def set_generator(generator: Generator, state: Any, place: str) -> None:
-    """Give a PyTorch generator a state, as an array.
-
-    Raises:
-        StateError: If the state does not fit.
-    """
-    require_array(state, tuple(generator.get_state().shape), np.uint8, place)
-    try:
-        generator.set_state(torch.from_numpy(state.copy()))
-    except RuntimeError as error:
-        raise StateError(f"{place} is not the state of a generator ({error}): {REMEDY}") from None

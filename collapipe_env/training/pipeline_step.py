@@ -107,48 +107,25 @@ def run_blocks(
     return x
 
 
-class InFlight:
-    """A micro-batch on its way through a cut model, one host at a time.
+def through_hosts(cut: CutModel, tokens: Tensor, targets: Tensor, weight: float) -> Tensor:
+    """Run samples forward through all hosts and back; return the mean loss over their predictions, detached.
 
-    Every host keeps the input it received and the output it sent until its backward pass. An input is cut off
-    from the graph of the host before, so the gradient crosses a boundary only where :meth:`backward` hands it
-    over. Micro-batches share nothing but the parameters' ``grad``, so a schedule may interleave their
-    operations in any order.
-
-    Attributes:
-        loss: Mean loss over its predictions, detached; set by the last host's forward pass.
+    A host's input is cut off from the graph of the host before, so the gradient crosses a boundary only where
+    it is handed over. ``weight`` times the gradient of the loss is added to the ``grad`` of the parameters.
     """
-
-    def __init__(self, model: CutModel, tokens: Tensor, targets: Tensor) -> None:
-        self._model, self._tokens, self._targets = model, tokens, targets
-        self._mask = additive_mask(tokens).to(model.dtype)
-        self._received: dict[int, Tensor] = {}
-        self._sent: dict[int, Tensor] = {-1: tokens}
-        self.loss = torch.zeros(())
-
-    def forward(self, host: int) -> None:
-        """Run a host's forward pass; the hosts before it must have run theirs."""
-        x = self._sent[host - 1]
+    attention_mask, x = additive_mask(tokens).to(cut.dtype), tokens
+    crossed: list[tuple[Tensor, Tensor]] = []  # as it was sent, and as it was received
+    for host in range(cut.hosts):
         if host:
-            x = self._received[host] = x.detach().requires_grad_()
-        out = self._model.run(host, x, self._tokens, self._mask, self._targets)
-        if host == self._model.hosts - 1:
-            out = self._model.loss(out, self._targets)
-            self.loss = out.detach()
-        self._sent[host] = out
-
-    def backward(self, host: int, weight: float) -> None:
-        """Add ``weight`` times the gradient of the loss to the ``grad`` of a host's parameters.
-
-        Args:
-            host: The host; the hosts after it must have run theirs.
-            weight: The same for every host; it is applied to the loss.
-        """
-        out = self._sent.pop(host)
-        if host == self._model.hosts - 1:
-            torch.autograd.backward(out * weight)
-        elif out.requires_grad:  # a frozen embedding needs no gradient
-            torch.autograd.backward(out, self._received.pop(host + 1).grad)
+            crossed.append((x, x.detach().requires_grad_()))
+            x = crossed[-1][1]
+        x = cut.run(host, x, tokens, attention_mask, targets)
+    loss = cut.loss(x, targets)
+    torch.autograd.backward(loss * weight)
+    for sent, received in reversed(crossed):
+        if sent.requires_grad:  # a frozen embedding needs no gradient
+            torch.autograd.backward(sent, received.grad)
+    return loss.detach()
 
 
 def pipeline_step(
@@ -169,8 +146,8 @@ def pipeline_step(
 
     Every schedule of the devices (GPipe, 1F1B, interleaved chunks, ZB-H1), and data parallelism inside a
     stage, sums the same terms. Here each micro-batch runs backward right after its forward pass, so only one
-    micro-batch's activations exist at a time, still in the cache; GPipe's sum is the same to the bit, as it
-    adds the micro-batches up in the same order. Tests execute each schedule and compare.
+    micro-batch's activations exist at a time, still in the cache. Like GPipe it adds the micro-batches up in
+    their order.
 
     Args:
         cut: The cluster's replica and its server. Gradients are added to the ``grad`` of their parameters.
@@ -192,13 +169,8 @@ def pipeline_step(
     mean_loss = torch.zeros((), device=tokens.device)
     for parts, own in zip(passes, arrived, strict=True):
         share = own / total
-        samples = (torch.cat([whole[part] for part in parts]) for whole in (tokens, targets))
-        micro_batch = InFlight(cut, *samples)
-        for host in range(cut.hosts):
-            micro_batch.forward(host)
-        for host in reversed(range(cut.hosts)):
-            micro_batch.backward(host, share)
-        mean_loss += micro_batch.loss * share
+        read, asked = (torch.cat([whole[part] for part in parts]) for whole in (tokens, targets))
+        mean_loss += through_hosts(cut, read, asked, share) * share
     return total, mean_loss
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,14 +135,9 @@ class TorchLearner:
             CheckpointError: If the model is of no style of language models, or the folder cannot be written.
             RuntimeError: If the environment was never reset.
         """
-        model, head = self._run(env, "saving").common_model
-        model = copy.deepcopy(model).float() if model.embedding.weight.dtype == torch.bfloat16 else model
-        spec = self.training.task_spec
-        if spec.checkpoint is not None:
-            save_checkpoint(folder, model, head, source=spec.checkpoint)
-            return
+        spec, made = self.training.task_spec, self._run(env, "saving").common_model
         data = self.training.task.load(spec)  # cached since the first reset
-        save_checkpoint(folder, model, head, tokenizer=data.tokenizer, end=data.end)
+        save_checkpoint(folder, *made, spec.checkpoint, data.tokenizer, data.end)
 
     def get_state(self) -> Tree:
         """Return copies of models, optimisers, data orders, generators and figures of every environment.

@@ -28,12 +28,7 @@ class Server:
         self._head = head
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
-        """Start from the common model.
-
-        Args:
-            models: The clusters' models, all equal.
-            server_blocks: Last blocks that the server runs, shape (N,).
-        """
+        """Start from the clusters' models, all equal; the server runs their last blocks, as many as (N,)."""
 
     def parts(self) -> Sequence[Part]:
         """Return all that the server trains in the current round."""
@@ -68,17 +63,14 @@ class Server:
     def head_after(self, weights: Tensor) -> Tensor:  # noqa: ARG002 - copies are averaged
         """Return the parameters that the common head ends the round with, flat.
 
-        Args:
-            weights: Weights of the clusters in the average, shape (N,), summing to 1.
+        The clusters' weights in the average have the shape (N,) and sum to 1.
         """
         return self._head.flat.values
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
-        """Make the server's part common again.
+        """Make the server's part common again; the weights are those of :meth:`head_after`.
 
-        Args:
-            models: The clusters' models, already averaged; blocks that only the server trained are written.
-            weights: Weights of the clusters in the average, shape (N,), summing to 1.
+        The clusters' models are already averaged; blocks that only the server trained are written to them.
         """
 
     def forget(self, blocks: Sequence[int]) -> None:

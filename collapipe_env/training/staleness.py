@@ -63,11 +63,7 @@ class WeightVersions:
         self._append(applied=False)
 
     def fill(self, values: Tensor) -> None:
-        """Write the weights for the next mini-batch.
-
-        Args:
-            values: Flat vector, shape (P,); written at the places of ``gaps``.
-        """
+        """Write the weights for the next mini-batch into a flat vector (P,), at the places with a gap."""
         for places, gap in self._gaps:
             lag = min(gap, self._mini_batch)
             weights, step = self._versions[-1 - lag]
@@ -78,11 +74,7 @@ class WeightVersions:
                     values[place].copy_(weights[place])
 
     def record(self, updated: bool) -> None:
-        """Keep the version after a mini-batch.
-
-        Args:
-            updated: Whether the optimiser stepped; its gradients must still be there.
-        """
+        """Keep the version after a mini-batch; if the optimiser stepped, its gradients are still there."""
         self._mini_batch += 1
         if updated:
             self._append(applied=True)

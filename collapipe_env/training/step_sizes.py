@@ -30,12 +30,7 @@ def step_factor(schedule: str, step: int, warmup_steps: int, steps: int) -> floa
             of round ``r`` is ``r H + h``.
         warmup_steps: ``W``, at least 0.
         steps: ``S``, the steps that linear and cosine span, at least 1.
-
-    Raises:
-        ValueError: If there is no such schedule.
     """
-    if schedule not in ("constant", "linear", "cosine", "inverse-sqrt"):
-        raise ValueError(f"schedule {schedule!r}: use constant, linear, cosine or inverse-sqrt")
     if step < warmup_steps:
         return (step + 1) / (warmup_steps + 1)
     if schedule == "inverse-sqrt":

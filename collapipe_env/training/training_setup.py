@@ -60,8 +60,7 @@ class Training:
     def of(cls, scenario: Scenario, moment_bits: int | None = None) -> Training:
         """Return that of a scenario: its proxy, or the priced architecture without one.
 
-        Args:
-            moment_bits: None takes the value that the scenario's processes need.
+        Without ``moment_bits`` they are what the scenario's processes need.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -98,10 +97,6 @@ class Training:
     def architecture(self) -> Architecture:
         """Sizes of the trained embedding and encoder."""
         return self.task_spec.architecture
-
-    def head_copies(self, local_steps: int) -> bool:
-        """Whether each cluster has its own head in a round of so many local steps; with one none needs it."""
-        return self.head == "copies" and local_steps > 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from state_ways_support import assert_same
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.rendering import draw_round
-from collapipe_env.rendering.round_view import round_view
+from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.state import EstimatedState
@@ -224,7 +224,7 @@ def test_a_picture_says_how_well_gains_are_known():
     env = CollaPipeVectorEnv(2, scenario, "surrogate", render_mode="rgb_array")
     env.reset(seed=1)
     env.step(make_actions(env, 1)[0])
-    view = round_view(env.last_round, "x", row=1)
+    view = RoundView(env.last_round, "x", row=1)
     state, squares = env.last_round.state, []
     for n, devices in enumerate((3, 2)):
         squares.append(10.0 * math.log10(state.known_uplink_gain[1, n] / state.uplink_gain[1, n]))
@@ -234,11 +234,13 @@ def test_a_picture_says_how_well_gains_are_known():
     rms = math.sqrt(sum(s * s for s in squares) / len(squares))
     assert view.known_error_db == pytest.approx(rms, rel=1e-9)
     assert rms == pytest.approx(3.0, rel=0.5)
-    drawn, without = draw_round(view), draw_round(dataclasses.replace(view, known_error_db=None))
+    unknown = dataclasses.replace(state, known_uplink_gain=None, known_d2d_gain=None)
+    record = dataclasses.replace(env.last_round, state=unknown)
+    drawn, without = draw_round(view), draw_round(dataclasses.replace(view, record=record))
     assert (drawn[:60] != without[:60]).any()
     np.testing.assert_array_equal(drawn[60:], without[60:])
     plain = CollaPipeVectorEnv(2, knowing(None, **uneven), "surrogate")
     plain.reset(seed=1)
     plain.step(make_actions(plain, 1)[0])
-    assert round_view(plain.last_round, "x").known_error_db is None
+    assert RoundView(plain.last_round, "x").known_error_db is None
     assert len(env.render()) == 2

@@ -9,8 +9,9 @@ import pytest
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.rendering import draw_round, round_figure
-from collapipe_env.rendering.round_view import round_view
+from collapipe_env.rendering import draw_round
+from collapipe_env.rendering.round_view import RoundView
+from collapipe_env.rendering.site_maps import map_of
 
 WALKING = {"base": "small", "dynamics": {"rounds": 6, "processes": {"mobility": {}}}}
 
@@ -25,7 +26,7 @@ def played(scenario, rounds=2):
 
 
 def view_of(env):
-    return round_view(env.last_round, "walking", side_m=env.scenario.cluster.area_side_m)
+    return RoundView(env.last_round, "walking", side_m=env.scenario.cluster.area_side_m)
 
 
 def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():
@@ -33,8 +34,8 @@ def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():
     record = env.last_round
     view, plan = view_of(env), record.allocation
     walk = record.state.processes["mobility"]
-    for n, cluster in enumerate(view.clusters):
-        site = cluster.site
+    for n in range(len(view.charts)):
+        site = map_of(view, n)
         np.testing.assert_allclose(site.east_m, walk["x"][0, n] - 20.0)
         np.testing.assert_allclose(site.north_m, walk["y"][0, n] - 20.0)
         held = [0, *(1 + np.flatnonzero(plan.blocks[0, n])), 0]
@@ -51,26 +52,26 @@ def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():
 def test_pictures_hold_maps_only_where_devices_move():
     env = played(WALKING)
     view = view_of(env)
-    still = dataclasses.replace(
-        view, clusters=tuple(dataclasses.replace(c, site=None) for c in view.clusters)
-    )
-    moving, plain = draw_round(view), draw_round(still)
+    moving, plain = draw_round(view), draw_round(dataclasses.replace(view, side_m=None))
     assert moving.shape == plain.shape == (800, 1200, 3)
     # Maps take the lower left; what stands beside the pipelines stays where it is.
     np.testing.assert_array_equal(moving[:, 760:], plain[:, 760:])
     assert (moving[600:, :720] != plain[600:, :720]).any()
     np.testing.assert_array_equal(env.render()[640:, :720], moving[640:, :720])
     standing = played({"base": "small", "dynamics": {"rounds": 6}})
-    assert all(cluster.site is None for cluster in view_of(standing).clusters)
-    round_figure(view).canvas.draw()
+    without = dataclasses.replace(view_of(standing), side_m=None)
+    np.testing.assert_array_equal(draw_round(view_of(standing)), draw_round(without))
 
 
 def test_a_device_that_moves_moves_in_the_picture():
     view = view_of(played(WALKING))
-    site = view.clusters[0].site
-    elsewhere = dataclasses.replace(site, east_m=site.east_m[::-1].copy(), north_m=-site.north_m)
-    clusters = (dataclasses.replace(view.clusters[0], site=elsewhere), *view.clusters[1:])
-    changed = draw_round(view) != draw_round(dataclasses.replace(view, clusters=clusters))
+    state = view.record.state
+    walk = dict(state.processes["mobility"])
+    walk["x"], walk["y"] = walk["x"].copy(), walk["y"].copy()
+    walk["x"][0, 0], walk["y"][0, 0] = walk["x"][0, 0, ::-1], 40.0 - walk["y"][0, 0]
+    moved = dataclasses.replace(state, processes={**state.processes, "mobility": walk})
+    record = dataclasses.replace(view.record, state=moved)
+    changed = draw_round(view) != draw_round(dataclasses.replace(view, record=record))
     rows, columns = np.nonzero(changed.any(axis=-1))
     # Only the first map, 116 pixels wide at the left edge of the pipelines.
     assert rows.min() > 640

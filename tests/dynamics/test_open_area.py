@@ -179,10 +179,9 @@ def test_the_map_has_the_circle():
     env.reset(seed=3)
     env.step(env.action_space.sample())
     picture = env.render()
-    from collapipe_env.rendering.round_view import round_view
+    from collapipe_env.rendering.round_view import RoundView
 
-    view = round_view(env.last_round, "leaving", side_m=walking_side(env.scenario), reach_m=10.0)
-    assert all(cluster.site.reach_m == 10.0 for cluster in view.clusters)
+    view = RoundView(env.last_round, "leaving", side_m=walking_side(env.scenario), reach_m=10.0)
     assert picture.shape[-1] == 3
     assert (draw_round(view) != picture).any()
 

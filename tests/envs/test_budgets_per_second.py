@@ -9,7 +9,7 @@ from env_support import make_actions, play
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.rendering.round_view import preview, round_view
+from collapipe_env.rendering.round_view import RoundView, preview
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay
 
@@ -122,10 +122,10 @@ def test_pictures_show_power_over_that_of_the_budget():
     env = CollaPipeEnv(TIGHT, "surrogate")
     env.reset(seed=0)
     record = preview(env._mdp.world)
-    view = round_view(record, "title")
+    view = RoundView(record, "title")
     T = float(record.costs.delay[0])
-    assert view.allowance == pytest.approx(T / period_of(env.scenario))
-    np.testing.assert_allclose(record.backlog, np.maximum(record.costs.energy_ratio - view.allowance, 0.0))
+    granted = T / period_of(env.scenario)
+    np.testing.assert_allclose(record.backlog, np.maximum(record.costs.energy_ratio - granted, 0.0))
     drawn = []
 
     class Bars:
@@ -136,7 +136,9 @@ def test_pictures_show_power_over_that_of_the_budget():
         patch.setattr(page.side_panels, "draw_bars", Bars())
         sheet = page.Sheet(100.0, 100.0)
         page._energy(sheet, view, 0.0, 0.0, 100.0, 100.0)
-        page._energy(sheet, dataclasses.replace(view, allowance=None), 0.0, 0.0, 100.0, 100.0)
+        costs = dataclasses.replace(record.costs, budget_period_s=None)
+        same = RoundView(dataclasses.replace(record, costs=costs), "title")
+        page._energy(sheet, same, 0.0, 0.0, 100.0, 100.0)
     (_, second), (_, first) = drawn[:2], drawn[2:]
     assert [(title, line) for _, title, line in (second, first)] == [
         ("power / budget", True),

@@ -12,7 +12,7 @@ from threaded_execution import ThreadedExecution
 from collapipe_env.execution.chrome_trace import write_trace
 from collapipe_env.execution.comparison_page import comparison_page, phase_page
 from collapipe_env.execution.measured_timeline import measured_timeline
-from collapipe_env.execution.pictures import executed_view
+from collapipe_env.execution.pictures import executed_charts
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.script_reading import from_json
@@ -93,13 +93,8 @@ def test_what_is_written_has_both_timelines(rounds, tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert groups == {"c0 priced", "c0 measured", "c1 priced", "c1 measured"}
-    view = executed_view(*rounds[0], "a round")
-    assert [cluster.name for cluster in view.clusters] == [
-        "c0 planned",
-        "c0 measured",
-        "c1 priced",
-        "c1 measured",
-    ]
+    names = [chart.name for chart in executed_charts(*rounds[0])]
+    assert names == ["c0 planned", "c0 measured", "c1 priced", "c1 measured"]
 
 
 def test_the_comparison_prices_losses_that_the_simulator_does_not_know(rounds):

@@ -1,8 +1,6 @@
 """Rounds and figures of evaluations, which the background does not change."""
 
-import copy
 import os
-import pickle
 import threading
 import time
 import warnings
@@ -11,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from learner_support import B, N, new_learner, single_outcome, small_learner
+from learner_support import B, N, single_outcome, small_learner
 from torch import nn
 
 from collapipe_env.models.architecture import Architecture
@@ -224,16 +222,6 @@ def test_a_fork_computes_what_its_parent_had_under_way():
         os._exit(0 if desk.loss[0] == 2.5 else 1)
     release.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_learner_travels_before_its_first_reset():
-    """Vector environments send their members to other processes, by fork or pickled."""
-    learner = new_learner(evaluation="background")
-    losses = [
-        subject.reset([np.random.default_rng(0)]).loss[0]
-        for subject in (pickle.loads(pickle.dumps(learner)), copy.deepcopy(learner), learner)
-    ]
-    assert len(set(losses)) == 1
 
 
 def test_evaluation_leaves_training_modes_alone():

@@ -43,11 +43,6 @@ def test_a_missing_gpu_is_refused_with_a_remedy(monkeypatch, name):
         resolve_device(name)
 
 
-def test_an_unknown_device_is_refused():
-    with pytest.raises(ScenarioError, match=r"'gpu', which PyTorch does not know; use 'auto'"):
-        resolve_device("gpu")
-
-
 def test_the_device_is_asked_for_at_the_first_reset(monkeypatch):
     """Before, a process that makes environments can still be forked."""
     asked = []

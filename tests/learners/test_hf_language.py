@@ -21,6 +21,7 @@ from hf_support import (
 from safetensors.torch import load_file
 
 from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.models import hf_saving
 from collapipe_env.models.hf_checkpoint import load_into, read_config
 from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.models.lora import add_adapters
@@ -110,7 +111,7 @@ def test_adapters_are_added_into_the_weights(family, tmp_path):
         torch.testing.assert_close(logits(made, tokens), expected, rtol=0, atol=1e-5)
 
 
-def test_shards(tmp_path):
+def test_shards(tmp_path, monkeypatch):
     sizes = architecture("llama", tied=False)
     theirs = random_language_model(sizes, "llama")
     save(theirs, tmp_path / "theirs", max_shard_size="20KB")
@@ -118,7 +119,8 @@ def test_shards(tmp_path):
     tokens = some_tokens(padded=False)
     made = loaded(sizes, tmp_path / "theirs")
     torch.testing.assert_close(logits(made, tokens), logits(theirs, tokens), rtol=0, atol=1e-5)
-    save_checkpoint(tmp_path / "ours", *made, shard_bytes=20_000)
+    monkeypatch.setattr(hf_saving, "SHARD_BYTES", 20_000)
+    save_checkpoint(tmp_path / "ours", *made)
     files = list((tmp_path / "ours").glob("*.safetensors"))
     assert len(files) > 1
     assert all(sum(tensor.nbytes for tensor in load_file(file).values()) <= 20_000 for file in files)

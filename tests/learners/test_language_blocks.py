@@ -90,7 +90,5 @@ def test_refusals():
         ClusterModel(architecture("llama", heads=8), torch.Generator())
     with pytest.raises(ScenarioError, match=r"kv_heads = 3 does not divide heads = 4"):
         ClusterModel(architecture("llama", kv_heads=3), torch.Generator())
-    with pytest.raises(ScenarioError, match=r"learned_positions is 5, but style 'gpt2' .*9 tokens"):
-        ClusterModel(architecture("gpt2", learned_positions=5), torch.Generator())
     with pytest.raises(ScenarioError, match=r"style 'llama' has no decoder blocks that read an encoder"):
         Decoder(architecture("llama"), 1, FEEDFORWARD, torch.Generator())

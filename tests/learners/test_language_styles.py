@@ -1,4 +1,4 @@
-"""Language modelling with every style of blocks that it is meant for, from a scenario to its samples."""
+"""Language modelling with every style of blocks that it is meant for, from a scenario on."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,6 @@ from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import NO_TARGET, task_spec, trained_architecture
 from collapipe_env.tasks.heads import TokenLinear
-from collapipe_env.tasks.language_tokens import END
 from collapipe_env.training.real_learner import TorchLearner
 
 N, BLOCKS, ROUNDS, VOCABULARY, LENGTH = 2, 2, 60, 300, 16
@@ -70,7 +69,7 @@ def unigram_perplexity(data):
 
 
 @styled
-def test_a_scenario_trains_and_writes(name):
+def test_a_scenario_trains(name):
     scenario = scenario_of(name)
     learner, report = trained(scenario, ROUNDS)
     data = get_task("language-modelling").load(task_spec(scenario))
@@ -79,21 +78,6 @@ def test_a_scenario_trains_and_writes(name):
     model, head = learner._runs[0].common_model
     assert isinstance(head, TokenLinear if name == "pre-ln" else LanguageHead)
     assert torch.equal(head.weight, model.embedding.weight) == ("tied" in name)
-
-    # What is written greedily is the token of the highest score, one after the other.
-    stream = data.test.targets[data.test.targets != NO_TARGET]
-    documents = np.split(stream, np.flatnonzero(stream == END) + 1)[:-1]
-    for sample, document in zip(learner.written_samples(2), (documents[0], documents[-1]), strict=True):
-        text = [END, *document[: max(1, min(LENGTH // 4, len(document) // 2))].tolist()]
-        start = len(text)
-        while len(text) < start + LENGTH and text[-1] != END:
-            window = torch.tensor([text[-LENGTH:]])
-            with torch.no_grad():
-                scores = head(model(window), window != 0)[0, -1]
-            text.append(2 + int(scores[2:].argmax()))  # 0 and 1 stand for no text
-        assert sample["prompt"] == data.decode([text[1:start]])[0]
-        assert sample["greedy"]
-        assert sample["greedy"] == data.decode([text[start:]])[0]
 
 
 @pytest.mark.parametrize("name", mostly_slow(["gpt2-tied", "llama"]))

@@ -108,26 +108,6 @@ def test_training_moves_adapters_and_head_and_nothing_else(optimizer, server):
             assert torch.equal(value, run.replicas[0].module.get_parameter(name))
 
 
-@pytest.mark.usefixtures("float64")
-def test_a_and_b_are_averaged_each_for_itself():
-    """One round of plain SGD; B first, as A has no gradient while B is zero."""
-    options = {"optimizer": "sgd", "learning_rate": 0.2, "momentum": 0.0}
-    alone = []
-    everybody = np.ones((N, 1, B), dtype=bool)
-    for n in range(N):
-        learner, run = lora_run(1, **options)
-        only = np.zeros_like(everybody)
-        only[n] = True
-        learner.train_round(single_outcome([(BLOCKS,)] * N, only))
-        alone.append(dict(run.common_model[0].named_parameters()))
-    learner, run = lora_run(1, **options)
-    learner.train_round(single_outcome([(BLOCKS,)] * N, everybody))
-    shares = run._data_sizes / run._data_sizes.sum()
-    for name, value in run.common_model[0].named_parameters():
-        mean = sum(w * found[name] for w, found in zip(shares, alone, strict=True))
-        torch.testing.assert_close(value, mean, rtol=0, atol=1e-12)
-
-
 def test_stale_weights_are_stale_adapters():
     """An asynchronous pipeline runs with adapters, and its gaps show."""
     ends = []

@@ -7,7 +7,6 @@ import torch
 from hf_support import FAMILIES
 from torch import nn
 
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.dropout import private_randomness
@@ -175,12 +174,6 @@ def test_bert_embedding_without_types():
     embedding = ClusterModel(sizes, seeded()).embedding
     assert parameter_count(embedding) == (VOCABULARY + LENGTH + 2) * 8
     assert embedding(some_tokens()).shape == (5, LENGTH, 8)
-
-
-def test_bert_needs_a_position_for_every_token():
-    sizes = Architecture(1, 8, 12, 2, LENGTH, VOCABULARY, style="bert", learned_positions=5)
-    with pytest.raises(ScenarioError, match=r"learned_positions is 5.*6 tokens.*learned_positions: 6"):
-        ClusterModel(sizes, seeded())
 
 
 @pytest.mark.parametrize("style", KINDS)

@@ -1,17 +1,14 @@
 """Clusters that sit out or take local steps of their own number, really trained and in the surrogate."""
 
-import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
 
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
-from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
@@ -50,42 +47,6 @@ def test_training_is_that_of_a_plain_program(head, options):
         report = learner.train_round(own_outcome(steps, survived))
         plain.assert_equals(learner, report, plain.round(survived, MICRO_BATCHES, steps=steps))
     assert learner._runs[0].rounds == 7
-
-
-@pytest.mark.usefixtures("float64")
-def test_four_local_steps_are_four_steps_of_pytorch():
-    learner, twin = own_learner(), own_learner()
-    run = twin._runs[0]
-    model, head = copy.deepcopy(run.replicas[1].module), copy.deepcopy(run._head.module)
-    learning = learner.training.learning
-    optimizers = [
-        torch.optim.AdamW(
-            [
-                {"params": [p for p in part.parameters() if p.ndim >= 2], "weight_decay": decay},
-                {"params": [p for p in part.parameters() if p.ndim < 2], "weight_decay": 0.0},
-            ],
-            lr=rate,
-            betas=(0.9, 0.98),
-            eps=1e-8,
-        )
-        for part, rate, decay in (
-            (model, learning.learning_rate, learning.weight_decay),
-            (head, learning.server_learning_rate, learning.weight_decay),
-        )
-    ]
-    for _ in range(4):
-        tokens, targets, _ = run.samples.next_batch(run._setup, run.streams[1])
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        outputs = head(model(tokens), tokens != PADDING)
-        torch.nn.functional.cross_entropy(outputs, targets).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-    learner.train_round(own_outcome([0, 4, 0]))
-    found_model, found_head = learner._runs[0].common_model
-    for found, expected in ((found_model, model), (found_head, head)):
-        for (name, value), other in zip(found.named_parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(value, other, rtol=0, atol=1e-9, msg=name)
 
 
 def test_schedules_count_local_steps_and_states_go_on():

@@ -89,8 +89,3 @@ def test_an_optimiser_that_comes_later_has_its_own_full_step_size():
         step_sizes.next_step([first])
     step_sizes.next_step([first, second])
     assert [o.param_groups[0]["lr"] for o in (first, second)] == pytest.approx([0.5, 1.5])
-
-
-def test_unknown_schedules_are_refused():
-    with pytest.raises(ValueError, match="schedule 'step': use constant, linear"):
-        step_factor("step", 0, 0, 1)

@@ -10,7 +10,6 @@ from hf_support import architecture
 from learner_support import BLOCKS, B, N, small_learner
 from torch.nn import functional
 
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
@@ -124,21 +123,3 @@ def test_adapters_freeze_both_ends():
         assert torch.equal(old, new)
     assert torch.equal(*before)
     assert not torch.equal(gain, run.common_model[1].norm_gain)
-
-
-def test_a_state_goes_on_with_the_tie():
-    learner, run = run_of(local_steps=2)
-    play(learner)
-    again = Federation.from_state(run._setup, run.get_state())
-    again._data_sizes[:] = 1.0
-    play(learner)
-    other = run_of(local_steps=2)[0]
-    other._runs[0] = again
-    play(other)
-    for one, two in zip(table_and_matrix(run), table_and_matrix(again), strict=True):
-        assert torch.equal(one, two)
-
-
-def test_a_tied_head_scores_the_whole_vocabulary():
-    with pytest.raises(ScenarioError, match=r"outputs is 5, but a tied head scores the 61 tokens"):
-        LanguageHead(architecture("llama", tied=True), 5, torch.Generator())

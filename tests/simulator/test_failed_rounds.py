@@ -10,7 +10,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import SCHEDULES as SCHEDULE_NAMES
 from collapipe_env.physics.moves import LOST
 from collapipe_env.physics.recovery import RecoveryTerms, light_segments
-from collapipe_env.rendering.round_view import round_view
+from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters, usual_round
@@ -315,12 +315,12 @@ def test_the_picture_shows_the_loss_and_the_replay():
         record = env.last_round
         failed = None if record.interruption is None else record.interruption.failed
         for row in range(32) if failed is not None else ():
-            view = round_view(record, "", row=row)
+            charts = RoundView(record, "", row=row).charts
             for n in np.flatnonzero(failed.device[row] >= 0).tolist():
-                phases = {p.label: p for p in view.clusters[n].timeline.phases}
+                phases = {p.label: p for p in charts[n].timeline.phases}
                 at = failed.at_s[row, n]
                 assert phases["detection"].start_s == pytest.approx(at)
-                assert max(e.end_s for e in view.clusters[n].timeline.events) <= at
+                assert max(e.end_s for e in charts[n].timeline.events) <= at
                 ends = phases["wait" if failed.dropped[row, n] else "upload"].end_s
                 expected = record.costs.cluster_delay[row]
                 whole = expected.max() if failed.dropped[row, n] else expected[n]
@@ -343,7 +343,7 @@ def test_the_picture_says_who_failed(scheduler):
         failed = None if record.interruption is None else record.interruption.failed
         for row, n in np.argwhere(failed.device >= 0).tolist() if failed is not None else ():
             device = int(failed.device[row, n])
-            labels = [e.label for e in round_view(record, "", row=row).clusters[n].timeline.elements]
+            labels = [e.label for e in RoundView(record, "", row=row).charts[n].timeline.elements]
             marks = [label for label in labels if label.endswith("failed")]
             together = record.allocation.stage is not None and np.count_nonzero(
                 record.allocation.stage[row, n] == record.allocation.stage[row, n, device]

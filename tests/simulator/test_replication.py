@@ -10,7 +10,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import ASYNC, with_schedule
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.physics.replication import AT_CU, NEXT_STAGE, NO_REPLICATION
-from collapipe_env.rendering.round_view import round_view
+from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters
@@ -305,9 +305,9 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
             assert not (failed.reset.any(axis=-1) & (failed.credited > 0)).any()
     assert credited > 0
     assert lost > 0
-    view = round_view(env.last_round, "a round")
+    charts = RoundView(env.last_round, "a round").charts
     kept = env.last_round.costs.terms.step["replicas"]
-    for n, cluster in enumerate(view.clusters):
+    for n, cluster in enumerate(charts):
         labels = [phase.label for phase in cluster.timeline.phases]
         plays = env.last_round.costs.plays is None or env.last_round.costs.plays[0, n]
         expected = kept is not None and kept[0, n] > 0.0 and plays

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.models.tokenization import BEGIN, END
-from collapipe_env.tasks.beam_search import NEVER_WRITTEN, beam_search, greedy
+from collapipe_env.tasks.beam_search import NEVER_WRITTEN, beam_search
 
 
 class Oracle:
@@ -61,25 +59,17 @@ def row_of(sequence, length):
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 3.0])
 @pytest.mark.parametrize("end", [-2.0, 0.0])
-def test_a_beam_of_all_sequences_finds_the_best_of_all(exponent, end):
+def test_a_beam_of_all_sequences_finds_the_best_of_all(exponent, end, monkeypatch):
+    monkeypatch.setattr("collapipe_env.tasks.beam_search.LENGTH_EXPONENT", exponent)
     vocabulary, length, sources = 7, 4, 6
     sequences = list(all_sequences(vocabulary, length))
-    found = beam_search(
-        Oracle(sources, vocabulary, end=end), begin(sources), len(sequences), length, exponent
-    )
+    found = beam_search(Oracle(sources, vocabulary, end=end), begin(sources), len(sequences), length)
     oracle = Oracle(sources, vocabulary, end=end)
     best = [max(sequences, key=lambda s: value(oracle, n, s, exponent)) for n in range(sources)]
     assert found.tolist() == [row_of(sequence, length) for sequence in best]
     # The case tells something: greedy search misses the best, and the lengths differ.
-    missed = greedy(Oracle(sources, vocabulary, end=end), begin(sources), length)
+    missed = beam_search(Oracle(sources, vocabulary, end=end), begin(sources), 1, length)
     assert missed.tolist() != found.tolist()
-
-
-@pytest.mark.parametrize("end", [-1.0, 1.0])
-def test_one_beam_is_greedy(end):
-    for sharpness in (0.3, 3.0):
-        single = beam_search(Oracle(40, 9, sharpness, end), begin(40), 1, 6)
-        assert single.tolist() == greedy(Oracle(40, 9, sharpness, end), begin(40), 6).tolist()
 
 
 class Tempting(Oracle):
@@ -93,17 +83,17 @@ class Tempting(Oracle):
         return torch.tensor([likely.get(i, 1e-9) for i in range(6)], dtype=torch.float64).log()
 
 
-def test_a_search_stops_when_as_many_as_its_beams_have_finished():
+def test_a_search_stops_when_as_many_as_its_beams_have_finished(monkeypatch):
     # By hand: log(0.5) / (6 / 6)^0.6 = -0.693, log(0.45) / (11 / 6)^0.6 = -0.555.
-    assert greedy(Tempting(), begin(1), 8).tolist() == [row_of([END], 8)]
     assert beam_search(Tempting(), begin(1), 1, 8).tolist() == [row_of([END], 8)]
     assert beam_search(Tempting(), begin(1), 2, 8).tolist() == [row_of([4, 5, 5, 5, 5, END], 8)]
-    assert beam_search(Tempting(), begin(1), 2, 8, 0.0).tolist() == [row_of([END], 8)]
+    monkeypatch.setattr("collapipe_env.tasks.beam_search.LENGTH_EXPONENT", 0.0)
+    assert beam_search(Tempting(), begin(1), 2, 8).tolist() == [row_of([END], 8)]
 
 
-def test_greedy_takes_the_likeliest_token_that_may_be_written():
+def test_one_beam_takes_the_likeliest_token_that_may_be_written():
     oracle = Oracle(30, 9)
-    for source, row in enumerate(greedy(Oracle(30, 9), begin(30), 5).tolist()):
+    for source, row in enumerate(beam_search(Oracle(30, 9), begin(30), 1, 5).tolist()):
         prefix = (BEGIN,)
         for token in row:
             if prefix[-1] == END:
@@ -125,7 +115,7 @@ def test_wider_beams_score_no_worse_on_average(beams):
         sequences = [[t for t in row if t] for row in rows.tolist()]
         return np.mean([value(oracle, n, s, 0.6) for n, s in enumerate(sequences)])
 
-    narrow = greedy(Oracle(sources, vocabulary, 2.0), begin(sources), length)
+    narrow = beam_search(Oracle(sources, vocabulary, 2.0), begin(sources), 1, length)
     wide = beam_search(Oracle(sources, vocabulary, 2.0), begin(sources), beams, length)
     assert mean(wide) > mean(narrow)
 
@@ -143,47 +133,8 @@ def test_a_batch_is_searched_like_each_source_alone(beams):
 
 
 def test_finished_sources_are_computed_no_further():
-    oracle = Oracle(50, 9, end=1.0)
-    greedy(oracle, begin(50), 8)
-    assert oracle.steps[0] == 50
-    assert oracle.steps[-1] < 10
-    oracle = Oracle(50, 9, end=1.0)
-    beam_search(oracle, begin(50), 2, 8)
-    assert oracle.steps[0] == 100
-    assert oracle.steps[-1] < 20
-
-
-class Recomputing:
-    """Runs the whole decoder again for every token."""
-
-    def __init__(self, decoder, hidden, mask):
-        self.decoder, self.hidden, self.mask = decoder, hidden, mask
-        self.read = torch.zeros(len(hidden), 0, dtype=torch.int64)
-
-    def step(self, tokens):
-        self.read = torch.cat((self.read, tokens[:, None]), dim=1)
-        targets = torch.cat((self.read, torch.full_like(tokens, END)[:, None]), dim=1)
-        return self.decoder(self.hidden, self.mask, targets).unflatten(0, (len(tokens), -1))[:, -1]
-
-    def select(self, rows):
-        self.hidden, self.mask, self.read = self.hidden[rows], self.mask[rows], self.read[rows]
-
-
-@pytest.mark.parametrize("style", ["pre-ln", "transformer"])
-def test_the_decoder_writes_the_same_with_and_without_its_cache(style):
-    generator = torch.Generator().manual_seed(0)
-    decoder = Decoder(Architecture(1, 16, 32, 2, 8, 64, style), 2, 30, generator).double()
-    with torch.no_grad():
-        decoder.weight[END] *= 1.5  # so that some sequences end
-        for block in decoder.blocks:  # so that an untrained decoder does not just repeat what it read
-            block.cross_weight *= 6
-    hidden = 2 * torch.randn(20, 8, 16, generator=generator, dtype=torch.float64)
-    mask = torch.arange(8) < torch.randint(1, 9, (20, 1), generator=generator)
-    with torch.no_grad():
-        for search in (
-            lambda stepper: greedy(stepper, begin(20), 8),
-            lambda stepper: beam_search(stepper, begin(20), 4, 8),
-        ):
-            written = search(CachedDecoding(decoder, hidden, mask))
-            assert written.tolist() == search(Recomputing(decoder, hidden, mask)).tolist()
-            assert len({tuple(row) for row in written.tolist()}) > 10
+    for beams in (1, 2):
+        oracle = Oracle(50, 9, end=1.0)
+        beam_search(oracle, begin(50), beams, 8)
+        assert oracle.steps[0] == 50 * beams
+        assert oracle.steps[-1] < 10 * beams

@@ -5,11 +5,8 @@ import gzip
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_support import DATA
 
 from collapipe_env.tasks.conll_files import load_tagged, read_column_file, sentences_of
-
-needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
 
 WORDS = (("Anna", "saw", "Oslo"), ("Yes", "."))
 TAGS = (("B-per", "O", "B-loc"), ("O", "O"))
@@ -142,22 +139,3 @@ def test_files_of_a_folder(tmp_path, names):
         write(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
     write(tmp_path, "README.md", "train, dev, test")
     assert [part.inputs[0][0] for part in load_tagged(tmp_path)] == ["a0", "b0", "c0"]
-
-
-@needs_data
-def test_wnut():
-    parts = load_tagged(DATA / "ner" / "wnut17")
-    assert [len(part) for part in parts] == [3394, 1009, 1287]
-    assert [sum(map(len, part.inputs)) for part in parts] == [62730, 15733, 23394]
-    assert parts[1].inputs[0][:2] == ("Stabilized", "approach")
-    assert len({tag for tags in parts[0].answers for tag in tags}) == 13
-    for part in parts:
-        assert all(len(words) == len(tags) for words, tags in zip(part.inputs, part.answers, strict=True))
-
-
-@needs_data
-def test_wikigold():
-    path = DATA / "ner" / "wikigold" / "wikigold.conll"
-    whole = read(path)
-    assert (len(whole), sum(map(len, whole.inputs))) == (1696, 39007)
-    assert (whole.inputs[0][0], whole.answers[0][0]) == ("010", "I-MISC")

@@ -264,25 +264,6 @@ def test_real_sets_with_parts(name, sizes, counts, first):
 
 
 @needs_data
-def test_sst2_as_glue_publishes_it(tmp_path):
-    for part in ("train", "dev"):
-        write(
-            tmp_path, f"{part}.tsv", "sentence\tlabel\n" + (DATA / "cls" / "sst2" / f"{part}.tsv").read_text()
-        )
-    texts = [line.split("\t")[0] for line in (DATA / "cls" / "sst2" / "test.tsv").read_text().splitlines()]
-    write(
-        tmp_path, "test.tsv", "index\tsentence\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(texts))
-    )
-    with pytest.warns(UserWarning, match=r"test\.tsv has no labels"):
-        train, dev, test = load_splits(tmp_path)
-    assert [len(part) for part in (train, dev, test)] == [6920 - 692, 872, 692]
-    pandas = pytest.importorskip("pandas")
-    rows = pandas.read_csv(tmp_path / "train.tsv", sep="\t", quoting=csv.QUOTE_NONE, dtype=str)
-    found = zip(train.inputs + test.inputs, train.answers + test.answers, strict=True)
-    assert sorted(found) == sorted(zip(rows["sentence"].str.strip(), rows["label"], strict=True))
-
-
-@needs_data
 def test_real_set_without_parts():
     parts = load_splits(DATA / "cls" / "ag_news", "1+2")
     assert [len(part) for part in parts] == [6080, 760, 760]

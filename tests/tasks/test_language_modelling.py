@@ -130,24 +130,6 @@ def test_no_position_sees_a_later_one(style):
     torch.testing.assert_close(short, before[:, :5])
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_the_first_position_of_a_row_predicts_from_itself_alone(style):
-    """Attention of a causal block by hand: a mask below the diagonal."""
-    sizes = spec(style).architecture
-    causal = ClusterModel(sizes, torch.Generator().manual_seed(4)).blocks[0]
-    plain = ClusterModel(
-        Architecture(**{**vars(sizes), "causal": False}), torch.Generator().manual_seed(4)
-    ).blocks[0]
-    x = torch.randn(2, LENGTH, 8, generator=torch.Generator().manual_seed(5))
-    mask = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
-    torch.testing.assert_close(causal(x, torch.zeros(2, 1, 1, LENGTH)), plain(x, mask))
-
-
-def test_blocks_that_see_later_tokens_are_refused():
-    with pytest.raises(ScenarioError, match="needs a causal architecture"):
-        TASK.load(TaskSpec(Architecture(1, 8, 8, 1, 8, 300), 300))
-
-
 def test_scenarios_of_the_task():
     scenario = load_scenario("small").with_task("language-modelling")
     assert scenario.name == "small-language-modelling"

@@ -57,12 +57,12 @@ def _pictures(
     stored: StoredScenario, result: EpisodeResult, wanted: npt.NDArray[np.int_], on_frame: Callable[[], None]
 ) -> Iterator[npt.NDArray[np.uint8]]:
     """Pictures (H, W, 3) of some rounds."""
-    from collapipe_env.rendering.round_view import round_view
+    from collapipe_env.rendering.round_view import RoundView
 
     scenario = stored.scenario
     title = f"{scenario.name}, {result.title}"
     for index, record in chosen_records(stored, result, wanted.tolist()):
-        view = round_view(
+        view = RoundView(
             record,
             title,
             side_m=walking_side(scenario),
