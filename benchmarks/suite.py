@@ -4,7 +4,7 @@ Each part is a script of this folder that can also be run by itself, with more o
 reported with its reason, and the others go on. Missed goals are no error: this is a measurement. Run::
 
     python benchmarks/suite.py
-    python benchmarks/suite.py --only step_rate torch_backend
+    python benchmarks/suite.py --only step_rate gpu
     python benchmarks/suite.py --quick --output quick.json
 """
 
@@ -39,17 +39,15 @@ class Part:
     quick: Mapping[str, Any] = field(default_factory=dict)
 
 
+_SHORT = {"slice_seconds": 0.005, "repeats": 2}
 PARTS: dict[str, Part] = {
     "step_rate": Part(
-        "steps against Gymnasium's classics", {"num_envs": (4,), "slice_seconds": 0.005, "repeats": 2}
+        "steps against Gymnasium's classics, and of tiers against their static twins",
+        {"tiers": ("churn",), "sizes": ("small",), "num_envs": (4,), **_SHORT},
     ),
-    "tiers": Part(
-        "steps of tiers against those of the scenarios in which nothing moves",
-        {"sizes": ("small",), "num_envs": (1, 4), "slice_seconds": 0.005, "repeats": 2},
-    ),
-    "torch_backend": Part(
-        "environments as PyTorch tensors",
-        {"scenario": "small", "num_envs": (2,), "dtypes": ("float64",), "slice_seconds": 0.005, "repeats": 2},
+    "gpu": Part(
+        "environments as PyTorch tensors, and training the graph net, on a GPU",
+        {"device": "cpu", "scenarios": ("small",), "num_envs": (2,), "dtypes": ("float64",), **_SHORT},
     ),
     "first_decision": Part("compiling, up to DSSRA's first decision", {"processes": 1}),
 }
