@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from collapipe_env.envs.graph_features import CONTEXT_FEATURES, CU_FEATURES, LARGEST_SNR
+from collapipe_env.envs.graph_features import CONTEXT, CU, LARGEST_SNR
 from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.ground.arrays import Array, at_least, at_most, exp, log, log1p, namespace
 from collapipe_env.ground.compiled import jitable
@@ -23,7 +23,7 @@ HOP_SHIFT = 1.5
 """Added to the log of a hop's time."""
 OWN_CU_INPUTS = 10
 """Inputs of a control unit that are its own; the rest are the system's."""
-INTERFERENCE = [feature.name for feature in CU_FEATURES].index("log_interference")
+INTERFERENCE = CU.place("log_interference")
 """Place of the interference among a control unit's features."""
 LARGEST_LOG_SNR = math.log(LARGEST_SNR) - 1e-6
 
@@ -205,7 +205,7 @@ Three are left out: ``floor``, which the net's own shares obey exactly; ``drop``
 cost learning, not time; and ``common_head``, since the training prices single clusters as if each had a head
 of its own, as DSSRA does.
 """
-_AT = {feature.name: i for i, feature in enumerate(CONTEXT_FEATURES)}
+_AT = {feature.name: i for i, feature in enumerate(CONTEXT.features)}
 
 
 def feature_of_system(context: Array, name: str) -> Array:
