@@ -13,19 +13,19 @@ besides compiling. Sizes for which the memory does not suffice are skipped. Run:
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
-from measuring import RESULTS, Between, Figure, command, publish
+from measuring import Between, Figure, command, publish
 from side_by_side import ACTIONS_IN_STORE, Contestant, VectorOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
@@ -67,57 +67,40 @@ class Options(VectorOptions):
     """Also measure torch.compile; compiles first."""
     threads: Annotated[int | None, Between(1, 1024)] = None
     """Threads of PyTorch on the CPU, 1 to 1024; PyTorch's own choice by default."""
-    output: Path = RESULTS / "gpu.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
         super().check()
-        _require(self.device)
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ScenarioError(
+                f"PyTorch {torch.__version__} can use no GPU here: --device cpu shows the rest"
+            )
         for scenario in self.scenarios:
             load_scenario(scenario)
 
 
-def _require(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ScenarioError(f"PyTorch {torch.__version__} can use no GPU here: --device cpu shows the rest")
-
-
-def figures(
-    device: str = "cuda",
-    scenarios: Sequence[str] = ("medium", "large"),
-    num_envs: Sequence[int] = (),
-    dtypes: Sequence[str] = ("float64", "float32"),
-    compiled: bool = False,
-    slice_seconds: float = 0.25,
-    repeats: int = 3,
-) -> list[Figure]:
-    """Measure; see the module and :class:`Options`.
+def figures(options: Options) -> list[Figure]:
+    """Measure; see the module.
 
     Returns:
         For every scenario and size the largest difference from NumPy and the times of a step per environment
         over NumPy's, then the net's training: the difference of its first loss, and the times of its steps.
-
-    Raises:
-        ScenarioError: If there is no GPU, and ``device`` is ``"cuda"``.
     """
-    _require(device)
     found: list[Figure] = []
-    kinds = [(dtype, wanted) for dtype in dtypes for wanted in ((False, True) if compiled else (False,))]
-    for scenario in scenarios:
-        row_bytes = bytes_of_a_row(scenario)
-        for size in dict.fromkeys(num_envs or NUM_ENVS[device]):
-            lacking = _lacking(SPARE * size * row_bytes, device)
-            if lacking:
-                found.append(Figure(f"{scenario}, {size}", None, "", note=lacking))
-                continue
-            name = f"{scenario}, {size}: largest difference"
-            found.append(Figure(name, difference(scenario, size, device), "", goal=DIFFERENCE))
-            yardstick = vector(f"{scenario}, {size}: numpy", ID, size, scenario=scenario)
-            contestants = [torch_contestant(scenario, size, device, *kind) for kind in kinds]
-            timings = take_turns([yardstick, *contestants], slice_seconds, repeats)
-            found += [ratio_figure(t.name, t, timings[yardstick.name], rate=True) for t in timings.values()]
-    return [*found, *_training(scenarios[0], device, slice_seconds, repeats)]
+    device, turns = options.device, (options.slice_seconds, options.repeats)
+    kinds = list(itertools.product(options.dtypes, (False, True) if options.compiled else (False,)))
+    for scenario, size in itertools.product(options.scenarios, options.num_envs or NUM_ENVS[device]):
+        lacking = _lacking(SPARE * size * bytes_of_a_row(scenario), device)
+        if lacking:
+            found.append(Figure(f"{scenario}, {size}", None, "", note=lacking))
+            continue
+        name = f"{scenario}, {size}: largest difference"
+        found.append(Figure(name, difference(scenario, size, device), "", goal=DIFFERENCE))
+        yardstick = vector(f"{scenario}, {size}: numpy", ID, size, scenario=scenario)
+        contestants = [torch_contestant(scenario, size, device, *kind) for kind in kinds]
+        timings = take_turns([yardstick, *contestants], *turns)
+        found += [ratio_figure(t.name, t, timings[yardstick.name], rate=True) for t in timings.values()]
+    return [*found, *_training(options.scenarios[0], device, *turns)]
 
 
 def bytes_of_a_row(scenario: str) -> float:
@@ -246,17 +229,8 @@ def _wait_for(device: str) -> None:
 def _run(options: Options) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    found = figures(
-        options.device,
-        options.scenarios,
-        options.num_envs,
-        options.dtypes,
-        options.compiled,
-        options.slice_seconds,
-        options.repeats,
-    )
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
-    publish(replace(options, threads=torch.get_num_threads()), WHAT, found, gpu=gpu)
+    publish(replace(options, threads=torch.get_num_threads()), WHAT, figures(options), gpu=gpu)
 
 
 main = partial(command, Options, _run, __doc__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import gymnasium as gym
-from measuring import Between, Checked, Figure
+from measuring import BenchmarkOptions, Between, Figure
 from tqdm import tqdm
 
 ACTIONS_IN_STORE = 16
@@ -155,7 +155,7 @@ def ratio_figure(
 
 
 @dataclass(frozen=True)
-class SliceOptions(Checked):
+class SliceOptions(BenchmarkOptions):
     """Options of benchmarks whose contestants take turns."""
 
     slice_seconds: Annotated[float, Between(0.001, 60.0)] = 0.25

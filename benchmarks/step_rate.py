@@ -12,12 +12,10 @@ steps as it has environments. The twin of a tier is its scenario without process
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from measuring import RESULTS, Figure, command, publish
+from measuring import Figure, command, publish
 from side_by_side import Contestant, VectorOptions, ratio_figure, single, take_turns, vector
 
 from collapipe_env.envs.registration import environment_ids
@@ -88,8 +86,6 @@ class Options(VectorOptions):
     """Sizes of the tiers: small, medium, large."""
     num_envs: tuple[int, ...] = (256,)
     """Sizes of the vector environments, at least 1 each; single ones are always measured."""
-    output: Path = RESULTS / "step_rate.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
@@ -104,37 +100,21 @@ class Options(VectorOptions):
                     raise ScenarioError(f"--{option}: {name!r} {lack}: {nearest_name(name, known)}")
 
 
-def figures(
-    ids: Sequence[str] | None = None,
-    tiers: Sequence[str] = ("churn", "wild"),
-    sizes: Sequence[str] = ("small", "medium"),
-    num_envs: Sequence[int] = (256,),
-    slice_seconds: float = 0.25,
-    repeats: int = 7,
-) -> list[Figure]:
+def figures(options: Options) -> list[Figure]:
     """Measure all environments in turns.
-
-    Args:
-        ids: This project's environments; the ladder of scenarios by default.
-        tiers: Tiers to compare with their twins.
-        sizes: Sizes of these tiers.
-        num_envs: Sizes of the vector environments, >= 1 each.
-        slice_seconds: Length of a slice [s].
-        repeats: Slices of each, >= 1.
 
     Returns:
         A figure for each environment over CartPole, then the growth from ``medium`` to ``xlarge`` where both
         are measured, and each tier over its twin.
     """
-    ours = list(dict.fromkeys(ladder() if ids is None else ids))
-    together = list(dict.fromkeys((1, *num_envs)))
+    together = list(dict.fromkeys((1, *options.num_envs)))
     contestants = [single(name, name) for name in CLASSICS]
     for envs in together:
-        contestants += [_contestant(short(name), name, envs) for name in ours]
+        contestants += [_contestant(short(name), name, envs) for name in dict.fromkeys(options.ids)]
     over_cartpole = [c.name for c in contestants]
     pairs = []
-    for size in sizes:
-        for tier in tiers:
+    for size in options.sizes:
+        for tier in options.tiers:
             moving = load_scenario(f"{size}-{tier}")
             for envs in together:
                 # A tier and its twin stand side by side in the turns.
@@ -144,7 +124,7 @@ def figures(
                 ]
                 contestants += pair
                 pairs.append([c.name for c in pair])
-    timings = take_turns(contestants, slice_seconds, repeats)
+    timings = take_turns(contestants, options.slice_seconds, options.repeats)
 
     def over(row: str, yardstick: str, goal: float | None, name: str = "") -> Figure:
         return ratio_figure(name or row, timings[row], timings[yardstick], goal, rate=not name)
@@ -168,10 +148,7 @@ def _contestant(name: str, env_id: str, envs: int, **options: Scenario) -> Conte
 
 
 def _run(options: Options) -> None:
-    found = figures(
-        options.ids, options.tiers, options.sizes, options.num_envs, options.slice_seconds, options.repeats
-    )
-    publish(options, WHAT, found)
+    publish(options, WHAT, figures(options))
 
 
 main = partial(command, Options, _run, __doc__)

@@ -16,10 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, Figure, command, figure_table, listed, store
+from measuring import BenchmarkOptions, Figure, command, figure_table, listed, store
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name
 
@@ -32,7 +31,7 @@ class Part:
 
     Attributes:
         about: What it measures, in a few words.
-        quick: Arguments of its ``figures`` for a run that only shows that it works.
+        quick: Its options for a run that only shows that it works.
     """
 
     about: str
@@ -55,15 +54,13 @@ PARTS: dict[str, Part] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(BenchmarkOptions):
     """All benchmarks one after another, in one table beside their goals."""
 
     only: tuple[str, ...] | None = None
     """Only these parts; all by default."""
     quick: bool = False
     """Short slices: shows that it works, measures nothing."""
-    output: Path = RESULTS / "bench.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run.
@@ -90,7 +87,9 @@ def run_part(name: str, quick: bool) -> list[Figure]:
     """
     try:
         module = importlib.import_module(name)
-        found: list[Figure] = module.figures(**(PARTS[name].quick if quick else {}))
+        options = module.Options(**(PARTS[name].quick if quick else {}))
+        options.check()
+        found: list[Figure] = module.figures(options)
     except (Exception, SystemExit) as error:
         first = next(iter(str(error).splitlines()), "")
         return [Figure(name, None, "", note=f"{type(error).__name__}: {first}".rstrip(": "))]
@@ -108,7 +107,7 @@ def _run(options: Options) -> None:
             done += run_part(name, options.quick)
             finished[name] = round(time.perf_counter() - start, 1)
             # What is done is stored after each part.
-            store(options.output, WHAT, options, seconds=finished, figures=listed(done))
+            store(options, WHAT, seconds=finished, figures=listed(done))
     finally:
         if done:
             print(f"\n{figure_table(done)}\n\n{verdict(done)}")

@@ -319,7 +319,7 @@ def _run(options: Options, given: Sequence[str]) -> None:
     save(draw(found), pictures / "scaling_times.png")
     write_parts(page, parts, target)
     print(parts["growth"])
-    store(options.output, "time, or memory, for one environment by size", options, growth=found)
+    store(options, "time, or memory, for one environment by size", growth=found)
     print(f"the page is {target}")
 
 
