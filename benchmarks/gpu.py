@@ -26,7 +26,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 from measuring import Between, Figure, command, publish
-from side_by_side import ACTIONS_IN_STORE, Contestant, VectorOptions, ratio_figure, take_turns, vector
+from peer_worker import ACTIONS_IN_STORE
+from side_by_side import Contestant, VectorOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_step import Losses, Weights, learn_and_play
