@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ class GraphArray:
         description: Meaning of its leading axes.
         axes: Its leading axes in letters, such as ``N K``.
         features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
-        shape: Its shape in one environment, once the sizes are known.
+        shape: Its shape in one environment, once the sizes are known: see :meth:`sized`.
     """
 
     name: str
@@ -120,6 +120,17 @@ class GraphArray:
     axes: str
     features: tuple[GraphFeature, ...]
     shape: tuple[int, ...] = ()
+
+    def sized(self, clusters: int, devices: int, blocks: int = 1) -> GraphArray:
+        """The array of a system of ``N`` clusters of up to ``K`` devices that share ``L`` blocks."""
+        sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
+        last = (len(self.features),) if self.features else ()
+        limit = Form(0.0, float(blocks))
+        return replace(
+            self,
+            features=tuple(f._replace(form=limit) if f.form is BLOCKS else f for f in self.features),
+            shape=tuple(sizes[letter] for letter in self.axes.split()) + last,
+        )
 
     def place(self, name: str) -> int:
         """Place of a feature on the last axis.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 from gymnasium import spaces
 
-from collapipe_env.envs.graph_features import BLOCKS, CORE, Form, GraphArray
+from collapipe_env.envs.graph_features import CORE, GraphArray
 from collapipe_env.ground.arrays import Array, namespace
 
 
@@ -31,15 +30,8 @@ class GraphLayout(Mapping[str, GraphArray]):
     def __init__(
         self, clusters: int, devices: int, blocks: int, additions: Iterable[GraphArray] = ()
     ) -> None:
-        sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
-        self._parts: dict[str, GraphArray] = {}
-        for array in (*CORE, *additions):
-            features = tuple(
-                f._replace(form=Form(0.0, float(blocks))) if f.form is BLOCKS else f for f in array.features
-            )
-            last = (len(features),) if features else ()
-            shape = tuple(sizes[letter] for letter in array.axes.split()) + last
-            self._parts[array.name] = replace(array, features=features, shape=shape)
+        arrays = (array.sized(clusters, devices, blocks) for array in (*CORE, *additions))
+        self._parts = {array.name: array for array in arrays}
 
     def __getitem__(self, name: str) -> GraphArray:
         return self._parts[name]

@@ -9,13 +9,14 @@ beyond any system, so that a dead link or ``V = 0`` is a finite number.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 from collapipe_env.envs.graph_additions import build, graph_additions
-from collapipe_env.envs.graph_features import BETWEEN, CU, DEVICE, HOP, context_of
+from collapipe_env.envs.graph_features import CORE, context_of
 from collapipe_env.envs.graph_layout import GraphLayout, hops_there
 from collapipe_env.ground.arrays import Array, Constant, log1p, loop_array, namespace
 from collapipe_env.kernels.graph_rows import (
@@ -33,6 +34,12 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState
 
 _NO_BLOCKS = np.empty((0, 0, 0), np.int64)
+
+
+@cache
+def _shapes(clusters: int, devices: int) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the arrays that every scenario has."""
+    return tuple(array.sized(clusters, devices).shape for array in CORE)
 
 
 class GraphArrays(NamedTuple):
@@ -72,15 +79,7 @@ class GraphObserver:
     def build(self, state: SystemState) -> GraphArrays:
         """Graph observations of states (E, ...) in NumPy arrays, as fresh float32 arrays."""
         E, N, K = state.present.shape
-        single = np.float32
-        graph = GraphArrays(
-            cu=np.empty((E, N, len(CU.features)), single),
-            device=np.empty((E, N, K, len(DEVICE.features)), single),
-            hop=np.empty((E, N, K + 1, K + 1, len(HOP.features)), single),
-            between=np.empty((E, N, N, len(BETWEEN.features)), single),
-            present=np.empty((E, N, K), single),
-            context=np.empty((E, len(self.context)), single),
-        )
+        graph = GraphArrays(*(np.empty((E, *shape), np.float32) for shape in _shapes(N, K)))
         graph.context[:] = self.context
         graph_rows(self.parameters.numbers, self.system(state), *graph[:-1])
         return graph
