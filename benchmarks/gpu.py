@@ -47,7 +47,7 @@ DIFFERENCE = 1e-6
 LOSS_DIFFERENCE = 1e-3
 """Largest relative difference wanted of the first step's loss, which the net computes in float32."""
 SPARE = 4.0
-"""Memory wanted for a batch, over what NumPy holds for its rows at the peak: tensors have more of it."""
+"""Memory wanted for a batch, over what NumPy holds for its rows at the peak: tensors take more."""
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,36 @@ def figures(options: Options) -> list[Figure]:
         over NumPy's, then the net's training: the difference of its first loss, and the times of its steps.
     """
     found: list[Figure] = []
-    device, turns = options.device, (options.slice_seconds, options.repeats)
-    kinds = list(itertools.product(options.dtypes, (False, True) if options.compiled else (False,)))
-    for scenario, size in itertools.product(options.scenarios, options.num_envs or NUM_ENVS[device]):
-        lacking = _lacking(SPARE * size * bytes_of_a_row(scenario), device)
-        if lacking:
-            found.append(Figure(f"{scenario}, {size}", None, "", note=lacking))
-            continue
-        name = f"{scenario}, {size}: largest difference"
-        found.append(Figure(name, difference(scenario, size, device), "", goal=DIFFERENCE))
-        yardstick = vector(f"{scenario}, {size}: numpy", ID, size, scenario=scenario)
-        contestants = [torch_contestant(scenario, size, device, *kind) for kind in kinds]
-        timings = take_turns([yardstick, *contestants], *turns)
-        found += [ratio_figure(t.name, t, timings[yardstick.name], rate=True) for t in timings.values()]
-    return [*found, *_training(options.scenarios[0], device, *turns)]
+    for scenario, size in itertools.product(options.scenarios, options.num_envs or NUM_ENVS[options.device]):
+        try:
+            found += compared(scenario, size, options)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            note = next(iter(str(error).splitlines()), type(error).__name__)
+            found.append(Figure(f"{scenario}, {size}", None, "", note=note))
+    return [*found, *_training(options)]
+
+
+def compared(scenario: str, size: int, options: Options) -> Iterator[Figure]:
+    """Figures of a scenario and a number of environments.
+
+    Raises:
+        MemoryError: If the batch would take more than half of the machine's memory.
+        torch.OutOfMemoryError: If it does not fit the GPU's.
+    """
+    wanted = SPARE * size * bytes_of_a_row(scenario)
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if wanted > 0.5 * there:
+        raise MemoryError(f"wants {wanted / 1e9:.1f} GB, the machine has {there / 1e9:.1f}")
+    name = f"{scenario}, {size}: largest difference"
+    yield Figure(name, difference(scenario, size, options.device), "", goal=DIFFERENCE)
+    yardstick = vector(f"{scenario}, {size}: numpy", ID, size, scenario=scenario)
+    if options.compiled:
+        torch.compiler.reset()  # PyTorch keeps only eight compiled forms of a function
+    kinds = itertools.product(options.dtypes, (False, True) if options.compiled else (False,))
+    contestants = [torch_contestant(scenario, size, options.device, *kind) for kind in kinds]
+    timings = take_turns([yardstick, *contestants], options.slice_seconds, options.repeats)
+    for timing in timings.values():
+        yield ratio_figure(timing.name, timing, timings[yardstick.name], rate=True)
 
 
 def bytes_of_a_row(scenario: str) -> float:
@@ -120,15 +136,6 @@ def bytes_of_a_row(scenario: str) -> float:
         return tracemalloc.get_traced_memory()[1] / size
     finally:
         tracemalloc.stop()
-
-
-def _lacking(wanted: float, device: str) -> str:
-    """What to say where there is no room for so many bytes; nothing where there is."""
-    room = {"the host": 0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}
-    if device == "cuda":
-        room["the GPU"] = float(torch.cuda.mem_get_info()[0])
-    short = [f"{place} has {space / 1e9:.1f}" for place, space in room.items() if space < wanted]
-    return f"wants {wanted / 1e9:.1f} GB, {' and '.join(short)}" if short else ""
 
 
 def difference(scenario: str, num_envs: int, device: str) -> float:
@@ -209,15 +216,16 @@ class Training:
         _wait_for(self._device)
 
 
-def _training(scenario: str, device: str, slice_seconds: float, repeats: int) -> Iterator[Figure]:
+def _training(options: Options) -> Iterator[Figure]:
+    scenario, device = options.scenarios[0], options.device
     name = f"{scenario}, graph net's training"
-    # On the CPU alone there is nothing to compare: the second run then takes its steps as the first does.
+    # Without a GPU both are on the CPU and do the same.
     runs = [Training(scenario, place) for place in ("cpu", device)]
     expected, found = (float(run.step().total.detach()) for run in runs)
     yield Figure(f"{name}: difference of the loss", abs(found / expected - 1.0), "", goal=LOSS_DIFFERENCE)
     rows = [f"{name}: numpy and torch cpu", f"{name}: weights on {device}"]
     contestants = [Contestant(row, 1, run.play) for row, run in zip(rows, runs, strict=True)]
-    timings = take_turns(contestants, slice_seconds, repeats)
+    timings = take_turns(contestants, options.slice_seconds, options.repeats)
     for timing in timings.values():
         yield ratio_figure(timing.name, timing, timings[rows[0]], rate=True)
 
