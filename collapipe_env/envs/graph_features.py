@@ -122,13 +122,16 @@ class GraphArray:
     shape: tuple[int, ...] = ()
 
     def sized(self, clusters: int, devices: int, blocks: int = 1) -> GraphArray:
-        """The array of a system of ``N`` clusters of up to ``K`` devices that share ``L`` blocks."""
+        """The array of a system of ``N`` clusters of up to ``K`` devices and ``L`` blocks, without values."""
         sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
         last = (len(self.features),) if self.features else ()
         limit = Form(0.0, float(blocks))
         return replace(
             self,
-            features=tuple(f._replace(form=limit) if f.form is BLOCKS else f for f in self.features),
+            # Functions of the context could not be pickled with a layout.
+            features=tuple(
+                f._replace(form=limit if f.form is BLOCKS else f.form, value=None) for f in self.features
+            ),
             shape=tuple(sizes[letter] for letter in self.axes.split()) + last,
         )
 
