@@ -12,11 +12,10 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, command, store
+from measuring import BenchmarkOptions, Between, command, store
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -28,7 +27,7 @@ FORMS: tuple[Literal["bound", "exact"], ...] = ("bound", "exact")
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """DSSRA with the exact drift and with its bound."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
@@ -39,8 +38,6 @@ class Options(Checked):
     """Episodes, 1 to 1000."""
     per: str = "round"
     """Meaning of energy budgets: round, or second (docs/budgets.md)."""
-    output: Path = RESULTS / "drift_forms.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
@@ -103,7 +100,7 @@ def compare(options: Options) -> None:
             flush=True,
         )
         rows.append({"scenario": name, "bound": vars(bound), "exact": vars(exact)})
-    store(options.output, "DSSRA with the exact drift and with its bound", options, rows=rows)
+    store(options, "DSSRA with the exact drift and with its bound", rows=rows)
 
 
 main = partial(command, Options, compare, __doc__)

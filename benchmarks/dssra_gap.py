@@ -19,11 +19,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, Figure, command, publish
+from measuring import BenchmarkOptions, Between, Figure, command, publish
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -47,7 +46,7 @@ WHAT = "relative gap of DSSRA's objective, without the parts that no decision ch
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """DSSRA's gap to the optimum on random small instances."""
 
     instances: Annotated[int, Between(1, 100_000)] = 200
@@ -58,8 +57,6 @@ class Options(Checked):
     """The drift plus penalty itself, or the paper's bound of it."""
     restarts: Annotated[int, Between(0, 100)] = 2
     """Random starting points for the oracle's best plans, 0 to 100."""
-    output: Path = RESULTS / "dssra_gap.json"
-    """JSON file to write."""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, Figure, command, publish, within
+from measuring import BenchmarkOptions, Between, Figure, command, publish, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -48,7 +47,7 @@ WHAT = "relative gap of DSSRA's objective to the best of longer searches and ran
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """DSSRA's gap to longer searches."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large")
@@ -59,8 +58,6 @@ class Options(Checked):
     """Random plans to start from, 0 to 1000."""
     seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the states and plans, at least 0."""
-    output: Path = RESULTS / "dssra_search_gap.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""

@@ -14,11 +14,10 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, Figure, command, publish
+from measuring import BenchmarkOptions, Between, Figure, command, publish
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -33,7 +32,7 @@ GOALS_MS = {("medium", 1): 5.0, ("medium", 64): 0.5, ("xlarge", 1): 500.0}
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Time of DSSRA's decisions."""
 
     rounds: Annotated[int, Between(1, 100_000)] = 60
@@ -44,8 +43,6 @@ class Options(Checked):
     """Threads for a batch, at least 1; by default DSSRA's own choice."""
     seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the channels, at least 0."""
-    output: Path = RESULTS / "dssra_time.json"
-    """JSON file to write."""
 
 
 def measure(name: str, environments: int, rounds: int, threads: int | None, seed: int) -> Figure:

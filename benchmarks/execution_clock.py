@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from measuring import RESULTS, Between, Checked, Figure, command, store
+from measuring import BenchmarkOptions, Between, command, store
 
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.execution.launching import Launcher
@@ -41,7 +41,7 @@ Name = Literal["gpipe", "1f1b", "interleaved", "zb-h1"]
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Executed rounds by the wall clock against their prices."""
 
     scenario: str = "small"
@@ -58,8 +58,6 @@ class Options(Checked):
     """Wall time of a priced second; by default the shortest operation lasts 20 ms."""
     write: bool = False
     """Also write the table into docs/execution.md."""
-    output: Path = RESULTS / "execution_clock.json"
-    """JSON file to write."""
 
 
 @dataclass(frozen=True)
@@ -174,24 +172,6 @@ def table(cells: Sequence[ClockCell]) -> str:
     return "\n".join(lines)
 
 
-def figures(
-    schedules: Sequence[Name] = ("gpipe", "1f1b"), micro_batches: Sequence[int] = (1, 16), rounds: int = 1
-) -> list[Figure]:
-    """Largest errors of ``T_step`` for the suite."""
-    options = Options(schedules=tuple(schedules), micro_batches=tuple(micro_batches), rounds=rounds)
-    found = [measured(options, s, m) for s in schedules for m in micro_batches]
-    return [
-        Figure(
-            f"{c.schedule}, M = {c.micro_batches}: error of T_step",
-            100 * abs(c.step_error_most),
-            "%",
-            goal=100 * GOAL,
-            note=f"load average {c.load:.1f}",
-        )
-        for c in found
-    ]
-
-
 def compare(options: Options) -> None:
     """Measure, print and store."""
     cells: list[ClockCell] = []
@@ -208,7 +188,7 @@ def compare(options: Options) -> None:
         cells.append(cell)
         print(f"  T_step {100 * cell.step_error_most:+.3f} %, round {100 * cell.round_error_most:+.3f} %")
         rows: list[dict[str, Any]] = [asdict(one) for one in cells]
-        store(options.output, WHAT, options, cells=rows, left_out=left_out)
+        store(options, WHAT, cells=rows, left_out=left_out)
     print(f"\n{table(cells)}")
     if not cells:
         return

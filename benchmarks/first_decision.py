@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from measuring import RESULTS, Between, Checked, Figure, command, publish
+from measuring import BenchmarkOptions, Between, Figure, command, publish
 
 WHAT = "processor seconds of fresh processes up to DSSRA's first decision, Python's start included"
 COLD_GOAL_S = 10.0
@@ -45,23 +45,17 @@ print(json.dumps({"first step": step, "first decision": time.process_time()}))
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Processor time up to DSSRA's first decision, cold and warm."""
 
     processes: Annotated[int, Between(1, 100)] = 3
     """Processes of each kind, 1 to 100."""
-    output: Path = RESULTS / "first_decision.json"
-    """JSON file to write."""
 
 
-def figures(processes: int = 3) -> list[Figure]:
-    """Measure, cold and warm in turns.
-
-    Args:
-        processes: Fresh processes of each kind, >= 1.
-    """
+def figures(options: Options) -> list[Figure]:
+    """Measure, cold and warm in turns."""
     samples: dict[str, list[float]] = {}
-    for _ in range(processes):
+    for _ in range(options.processes):
         with tempfile.TemporaryDirectory() as folder:
             for kind in ("cold", "warm"):
                 for name, seconds in _first_decision(Path(folder)).items():
@@ -92,7 +86,7 @@ def _first_decision(folder: Path) -> dict[str, float]:
     return found
 
 
-main = partial(command, Options, lambda options: publish(options, WHAT, figures(options.processes)), __doc__)
+main = partial(command, Options, lambda options: publish(options, WHAT, figures(options)), __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, command, store, within
+from measuring import BenchmarkOptions, Between, command, store, within
 from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
@@ -42,7 +41,7 @@ TIMED_STATES = 30
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """The graph net beside DSSRA."""
 
     agent: tuple[str, ...] = ("zoo:graph",)
@@ -57,8 +56,6 @@ class Options(Checked):
     """Episodes, 2 to 1000; two fifths of them on sizes xlarge, at least 2."""
     batch: Annotated[int, Between(1, 1024)] = 64
     """Systems of a batch that is timed, 1 to 1024; an eighth of them on sizes xlarge."""
-    output: Path = RESULTS / "graph_net.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
@@ -175,7 +172,7 @@ def compare(options: Options) -> None:
             )
         if len(runs) > 1:
             print(_over_runs(name, reference, runs), flush=True)
-    store(options.output, "the graph net beside a reference", options, rows=rows)
+    store(options, "the graph net beside a reference", rows=rows)
 
 
 def _deciding(scheduler: StateScheduler) -> Callable[[SystemState], Allocation]:

@@ -6,7 +6,7 @@ evaluation. That is the least that any PyTorch code would do. Also measured: the
 micro-batches in one pass (``samples_per_pass`` of the scenario), mixed precision, and what evaluation adds in
 either mode. Run::
 
-    python benchmarks/learner_rate.py --output benchmarks/results/learner_rate.json
+    python benchmarks/learner_rate.py
     python benchmarks/learner_rate.py --task ner translation --micro-batches 4
 
 All contestants of a group take turns, so that a busy machine slows all of them alike; ratios are taken turn
@@ -21,12 +21,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import Between, Checked, Figure, command, figure_table, listed, store
+from measuring import BenchmarkOptions, Between, Figure, command, publish
 
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
@@ -44,11 +43,9 @@ SAME = "learner, same micro-batches"
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Time of a round of the real learner beside a plain PyTorch loop."""
 
-    output: Path | None = None
-    """JSON file to write; none by default."""
     scenario: str = "medium"
     """Preset, or path of a scenario."""
     task: tuple[str, ...] = ("classification",)
@@ -256,10 +253,8 @@ def _run(options: Options) -> None:
     for task in options.task:
         for device in devices:
             found += measure(options, task, device)
-    print(figure_table(found))
-    if options.output is not None:
-        gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
-        store(options.output, WHAT, options, gpu=gpu, figures=listed(found))
+    gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
+    publish(options, WHAT, found, gpu=gpu)
 
 
 main = partial(command, Options, _run, __doc__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import platform
@@ -113,19 +114,17 @@ def machine() -> dict[str, Any]:
     return {"versions": versions, "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()}}
 
 
-def store(path: Path, what: str, options: Any, **content: Any) -> None:
+def store(options: BenchmarkOptions, what: str, **content: Any) -> None:
     """Store results with their options and the machine, through a temporary file; print the path.
 
     Args:
-        path: JSON file.
         what: What was measured.
-        options: Dataclass of the command's options.
         **content: The results.
     """
     used = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
-    used.pop("output", None)
-    files.write_json(path, {"what": what, "options": used, **machine(), **content})
-    print(f"written to {path}")
+    del used["output"]
+    files.write_json(options.file, {"what": what, "options": used, **machine(), **content})
+    print(f"written to {options.file}")
 
 
 def listed(figures: Sequence[Figure]) -> list[dict[str, Any]]:
@@ -133,16 +132,15 @@ def listed(figures: Sequence[Figure]) -> list[dict[str, Any]]:
     return [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
 
 
-def publish(options: Any, what: str, figures: Sequence[Figure], **content: Any) -> None:
+def publish(options: BenchmarkOptions, what: str, figures: Sequence[Figure], **content: Any) -> None:
     """Print figures beside their goals, and store them with their verdicts.
 
     Args:
-        options: Dataclass of the command's options, with the file as ``output``.
         what: What was measured.
         **content: More to store.
     """
     print(figure_table(figures))
-    store(options.output, what, options, **content, figures=listed(figures))
+    store(options, what, **content, figures=listed(figures))
 
 
 def within(*limits: tuple[str, float | None, float, float]) -> None:
@@ -183,6 +181,19 @@ class Checked:
                     value = getattr(self, name)
                     each = value if isinstance(value, tuple) else (value,)
                     within(*((f"--{name.replace('_', '-')}", one, *bounds) for one in each))
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions(Checked):
+    """Options of a script that stores its results."""
+
+    output: Path | None = None
+    """JSON file to write; by default benchmarks/results/NAME.json with the script's name."""
+
+    @property
+    def file(self) -> Path:
+        """The JSON file to write."""
+        return self.output or RESULTS / Path(inspect.getfile(type(self))).with_suffix(".json").name
 
 
 def command(

@@ -13,12 +13,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import RESULTS, Between, Checked, command, store
+from measuring import BenchmarkOptions, Between, command, store
 from tqdm import tqdm
 
 from collapipe_env.ground.arrays import FloatArray
@@ -31,7 +30,7 @@ WHAT = "learning with moments of moved blocks reset"
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """The real learner with a share of its blocks' moments reset before every round."""
 
     scenario: str = "small"
@@ -42,8 +41,6 @@ class Options(Checked):
     """Rounds, 1 to 100,000."""
     seeds: Annotated[int, Between(1, 1000)] = 3
     """Training runs of each share, 1 to 1000."""
-    output: Path = RESULTS / "moment_resets.json"
-    """JSON file to write."""
 
 
 def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArray:
@@ -125,7 +122,7 @@ def compare(options: Options) -> None:
             f"| {share:g} | {row['mean_loss']:.4f} | {row['last_loss']:.4f} "
             f"| {row['more']:+.4f} ± {row['standard_error']:.4f} | {100.0 * row['progress_lost']:.0f} |"
         )
-    store(options.output, WHAT, options, rows=rows)
+    store(options, WHAT, rows=rows)
 
 
 main = partial(command, Options, compare, __doc__)

@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import RESULTS, Between, Checked, command, store
+from measuring import BenchmarkOptions, Between, command, store
 from torch import Tensor
 
 from collapipe_env.ground.arrays import FloatArray
@@ -36,7 +35,7 @@ WHAT = "the law of pass costs against the real learner's passes on this machine"
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Time of a pass as overhead plus time per sample."""
 
     scenario: str = "medium"
@@ -45,8 +44,6 @@ class Options(Checked):
     """Blocks of the segment, 1 to 12."""
     slices: Annotated[int, Between(3, 1000)] = 15
     """Measurements of each size, 3 to 1000."""
-    output: Path = RESULTS / "pass_costs.json"
-    """JSON file to write."""
 
 
 class Segment:
@@ -138,7 +135,7 @@ def compare(options: Options) -> None:
         print(
             f"{M:5d} measured {found / together[-1]:6.3f}  law {expected / found:6.3f} of the measured time"
         )
-    store(options.output, WHAT, options, law=rows, mini_batch=comparison)
+    store(options, WHAT, law=rows, mini_batch=comparison)
 
 
 main = partial(command, Options, compare, __doc__)

@@ -1,7 +1,7 @@
 """Steps environments for ``benchmarks/peers.py``, all in turns: JSON on standard input, JSON at the end.
 
 Runs in any interpreter that has Gymnasium; needs nothing of this project, so it also runs where only the
-peers are installed.
+peers are installed. The other benchmarks time their contestants with its functions.
 """
 
 from __future__ import annotations
@@ -18,28 +18,24 @@ from importlib import metadata
 from typing import Any
 
 ACTIONS_IN_STORE = 16
+"""Random actions that an environment is given again and again."""
 
 
-def stepper(imports: Sequence[str], name: str) -> Callable[[int], None]:
+def stepper(env: Any) -> Callable[[int], None]:
     """Return a function that steps an environment with random actions, over ends of episodes.
 
     Args:
-        imports: Modules that register it.
-        name: Its id.
+        env: A single environment, or a vector environment that resets itself; reset here.
     """
-    import gymnasium as gym
-
-    for module in imports:
-        importlib.import_module(module)
-    env: Any = gym.make(name, disable_env_checker=True)
     env.action_space.seed(0)
-    env.reset(seed=0)
     actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
+    env.reset(seed=0)
+    single = not hasattr(env, "num_envs")
 
     def play(calls: int) -> None:
         for i in range(calls):
             _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
-            if terminated or truncated:
+            if single and (terminated or truncated):
                 env.reset()
 
     return play
@@ -50,6 +46,15 @@ def timed(play: Callable[[int], None], calls: int) -> float:
     start = time.perf_counter()
     play(calls)
     return time.perf_counter() - start
+
+
+def calls_in_a_slice(play: Callable[[int], None], seconds: float) -> int:
+    """Calls that fill about the wanted time, found by doubling; also warms the environment up."""
+    play(1)  # what is compiled or imported in a first call says nothing about the next ones
+    calls = 1
+    while (spent := timed(play, calls)) < seconds / 2.0:
+        calls *= 2
+    return max(round(calls * seconds / spent), 1)
 
 
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,12 +77,11 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
                 continue
             try:
                 if turn == 0:
-                    play = stepper(env["imports"], env["id"])
-                    play(3)  # what is built in a first step says nothing about the next ones
-                    calls = 1
-                    while (spent := timed(play, calls)) < request["slice_seconds"] / 2.0:
-                        calls *= 2
-                    contestants[row] = play, max(round(calls * request["slice_seconds"] / spent), 1)
+                    for module in env["imports"]:
+                        importlib.import_module(module)
+                    gymnasium = importlib.import_module("gymnasium")
+                    play = stepper(gymnasium.make(env["id"], disable_env_checker=True))
+                    contestants[row] = play, calls_in_a_slice(play, request["slice_seconds"])
                 else:
                     play, calls = contestants[row]
                     seconds.setdefault(row, []).append(timed(play, calls) / calls)

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, Figure, command, publish
+from measuring import Figure, command, publish
 from side_by_side import SliceOptions, Timing, ratio_figure
 
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
@@ -165,8 +165,6 @@ class Options(SliceOptions):
     """The peers' virtual environment."""
     no_install: bool = False
     """Measure what is installed already."""
-    output: Path = RESULTS / "peers.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import gymnasium as gym
-from measuring import Between, Checked, Figure
+from measuring import BenchmarkOptions, Between, Figure
+from peer_worker import calls_in_a_slice, stepper, timed
 from tqdm import tqdm
-
-ACTIONS_IN_STORE = 16
-"""Random actions that a contestant goes through again and again."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +57,6 @@ class Timing:
         return statistics.median(ratios), min(ratios), max(ratios)
 
 
-def calls_in_a_slice(contestant: Contestant, seconds: float) -> int:
-    """Calls that fill about the wanted time, found by doubling; also warms the contestant up."""
-    contestant.play(1)  # what is compiled or imported in a first call says nothing about the next ones
-    calls = 1
-    while True:
-        start = time.perf_counter()
-        contestant.play(calls)
-        spent = time.perf_counter() - start
-        if spent >= seconds / 2.0:
-            return max(round(calls * seconds / spent), 1)
-        calls *= 2
-
-
 def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) -> dict[str, Timing]:
     """Let all contestants take turns.
 
@@ -88,38 +72,16 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
     calls = []
     for contestant in contestants:
         progress.set_postfix_str(contestant.name, refresh=False)
-        calls.append(calls_in_a_slice(contestant, seconds))
+        calls.append(calls_in_a_slice(contestant.play, seconds))
         progress.update()
     found: list[list[float]] = [[] for _ in contestants]
     for _ in range(repeats):
         for contestant, count, times in zip(contestants, calls, found, strict=True):
             progress.set_postfix_str(contestant.name, refresh=False)
-            start = time.perf_counter()
-            contestant.play(count)
-            times.append((time.perf_counter() - start) / (count * contestant.units))
+            times.append(timed(contestant.play, count) / (count * contestant.units))
             progress.update()
     progress.close()
     return {c.name: Timing(c.name, c.units, tuple(t)) for c, t in zip(contestants, found, strict=True)}
-
-
-def stepper(env: Any) -> Callable[[int], None]:
-    """Return a function that steps an environment with random actions, over ends of episodes.
-
-    Args:
-        env: A single environment, or a vector environment that resets itself; reset here.
-    """
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
-    env.reset(seed=0)
-    single = isinstance(env, gym.Env)
-
-    def play(calls: int) -> None:
-        for i in range(calls):
-            _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
-            if single and (terminated or truncated):
-                env.reset()
-
-    return play
 
 
 def single(row: str, name: str, **options: Any) -> Contestant:
@@ -155,7 +117,7 @@ def ratio_figure(
 
 
 @dataclass(frozen=True)
-class SliceOptions(Checked):
+class SliceOptions(BenchmarkOptions):
     """Options of benchmarks whose contestants take turns."""
 
     slice_seconds: Annotated[float, Between(0.001, 60.0)] = 0.25

@@ -1,38 +1,44 @@
-"""Time of the environments' steps against Gymnasium's classics, measured side by side.
+"""Time of the environments' steps against Gymnasium's classics, and of tiers against their static twins.
 
 All contestants take turns in short slices, so that a busy machine slows all of them alike; each figure is
 the ratio of two of them, slice by slice, with its range. One step of a vector environment counts as as many
-steps as it has environments. Run::
+steps as it has environments. The twin of a tier is its scenario without processes and load. Run::
 
     python benchmarks/step_rate.py
     python benchmarks/step_rate.py --slice-seconds 0.5 --repeats 9 --num-envs 64 256
+    python benchmarks/step_rate.py --ids --tiers migration channel mobile --sizes medium large --num-envs 64
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from measuring import RESULTS, Figure, command, publish
-from side_by_side import Timing, VectorOptions, ratio_figure, single, take_turns, vector
+from measuring import Figure, command, publish
+from side_by_side import Contestant, VectorOptions, ratio_figure, single, take_turns, vector
 
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.ground.errors import ScenarioError, nearest_name
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.names import TIER_SIZES, TIERS
 
 WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
 YARDSTICK = "CartPole-v1"
 CLASSICS = (YARDSTICK, "Pendulum-v1")
-SINGLE_GOALS = {"small": 20.0, "medium": 30.0}
-"""Most steps of CartPole in the time of a single environment's step, by scenario."""
-VECTOR_GOALS = {("medium", 256): 0.5}
-"""Most steps of CartPole in the time of a step in the native vector environment, by scenario and size."""
+GOALS = {
+    "small, single": 10.0,
+    "medium, single": 10.0,
+    "xlarge, single": 30.0,
+    "medium, 256 in a vector": 0.3,
+}
+"""Most steps of CartPole in the time of a step, by row."""
 GROWTH = ("xlarge", "medium")
 """Scenarios compared at equal size of the vector environment: the first has 51 times as many devices."""
-GROWTH_GOALS = {256: 60.0}
-"""Most steps of the smaller scenario in the time of the larger's, by size of the vector environment."""
+GROWTH_GOAL = 50.0
+"""Most steps of the smaller scenario in the time of the larger's."""
+TIER_GOAL = 3.0
+"""Most steps of the static twin in the time of a tier's."""
 
 
 def known_ids() -> list[str]:
@@ -55,85 +61,94 @@ def short(name: str) -> str:
     return name.split("-")[1].lower() if name in ladder() else name
 
 
-def single_row(name: str) -> str:
-    """Row of a single environment."""
-    return name if name in CLASSICS else f"{short(name)}, single"
+def static_twin(scenario: Scenario) -> Scenario:
+    """The scenario without processes, with a free server and the full clock left to every device.
 
-
-def vector_row(name: str, num_envs: int) -> str:
-    """Row of a vector environment."""
-    return f"{short(name)}, {num_envs} in a vector"
+    Args:
+        scenario: A tier.
+    """
+    fields = scenario.to_dict()
+    # Overrides would leave on processes that they do not name.
+    fields["dynamics"] = {**fields["dynamics"], "processes": {}, "load_levels": [1.0]}
+    fields.pop("server", None)  # its tenants come and go, and its queue is a process
+    return load_scenario({**fields, "name": f"{scenario.name}, static"})
 
 
 @dataclass(frozen=True)
 class Options(VectorOptions):
-    """Time of the environments' steps against Gymnasium's classics."""
+    """Time of the environments' steps against Gymnasium's classics, and of tiers against static twins."""
 
     ids: tuple[str, ...] = tuple(ladder())
     """Our environments."""
-    num_envs: tuple[int, ...] = (64, 256)
-    """Sizes of the vector environments, at least 1 each."""
-    output: Path = RESULTS / "step_rate.json"
-    """JSON file to write."""
+    tiers: tuple[str, ...] = ("churn", "wild")
+    """Tiers to compare with their twins."""
+    sizes: tuple[str, ...] = ("small", "medium")
+    """Sizes of the tiers: small, medium, large."""
+    num_envs: tuple[int, ...] = (256,)
+    """Sizes of the vector environments, at least 1 each; single ones are always measured."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
         super().check()
-        known = known_ids()
-        for name in self.ids:
-            if name not in known:
-                raise ScenarioError(f"--ids: {name!r} is not registered: {nearest_name(name, known)}")
+        for option, names, known, lack in (
+            ("ids", self.ids, known_ids(), "is not registered"),
+            ("tiers", self.tiers, TIERS, "is no tier"),
+            ("sizes", self.sizes, TIER_SIZES, "has no tiers"),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ScenarioError(f"--{option}: {name!r} {lack}: {nearest_name(name, known)}")
 
 
-def figures(
-    ids: Sequence[str] | None = None,
-    num_envs: Sequence[int] = (64, 256),
-    slice_seconds: float = 0.25,
-    repeats: int = 7,
-) -> list[Figure]:
+def figures(options: Options) -> list[Figure]:
     """Measure all environments in turns.
 
-    Args:
-        ids: This project's environments; the ladder of scenarios by default.
-        num_envs: Sizes of the vector environments, >= 1 each.
-        slice_seconds: Length of a slice [s].
-        repeats: Slices of each, >= 1.
-
     Returns:
-        A figure for each contestant, then the growth from ``medium`` to ``xlarge`` where both are measured.
+        A figure for each environment over CartPole, then the growth from ``medium`` to ``xlarge`` where both
+        are measured, and each tier over its twin.
     """
-    ids, sizes = list(dict.fromkeys(ladder() if ids is None else ids)), list(dict.fromkeys(num_envs))
-    contestants = [single(single_row(name), name) for name in (*CLASSICS, *ids)]
-    contestants += [vector(vector_row(name, size), name, size) for name in ids for size in sizes]
-    timings = take_turns(contestants, slice_seconds, repeats)
-    found = [
-        ratio_figure(row, timing, timings[YARDSTICK], _goals().get(row), rate=True)
-        for row, timing in timings.items()
-    ]
-    return [*found, *_growth(timings, sizes)]
+    together = list(dict.fromkeys((1, *options.num_envs)))
+    contestants = [single(name, name) for name in CLASSICS]
+    for envs in together:
+        contestants += [_contestant(short(name), name, envs) for name in dict.fromkeys(options.ids)]
+    over_cartpole = [c.name for c in contestants]
+    pairs = []
+    for size in options.sizes:
+        for tier in options.tiers:
+            moving = load_scenario(f"{size}-{tier}")
+            for envs in together:
+                # A tier and its twin stand side by side in the turns.
+                pair = [
+                    _contestant(scenario.name, "CollaPipeSurrogate-v0", envs, scenario=scenario)
+                    for scenario in (moving, static_twin(moving))
+                ]
+                contestants += pair
+                pairs.append([c.name for c in pair])
+    timings = take_turns(contestants, options.slice_seconds, options.repeats)
+
+    def over(row: str, yardstick: str, goal: float | None, name: str = "") -> Figure:
+        return ratio_figure(name or row, timings[row], timings[yardstick], goal, rate=not name)
+
+    found = [over(row, YARDSTICK, GOALS.get(row)) for row in over_cartpole]
+    for envs in together[1:]:
+        larger, smaller = (_row(scenario, envs) for scenario in GROWTH)
+        if {larger, smaller} <= timings.keys():
+            found.append(over(larger, smaller, GROWTH_GOAL, f"{GROWTH[0]} over {smaller}"))
+    return [*found, *(over(row, twin, TIER_GOAL) for row, twin in pairs)]
 
 
-def _goals() -> dict[str, float]:
-    """Goals by row."""
-    ids = {short(name): name for name in ladder()}
-    return {
-        **{single_row(ids[scenario]): goal for scenario, goal in SINGLE_GOALS.items()},
-        **{vector_row(ids[scenario], size): goal for (scenario, size), goal in VECTOR_GOALS.items()},
-    }
+def _row(name: str, envs: int) -> str:
+    return f"{name}, {'single' if envs == 1 else f'{envs} in a vector'}"
 
 
-def _growth(timings: Mapping[str, Timing], sizes: Sequence[int]) -> Iterator[Figure]:
-    larger, smaller = ({short(name): name for name in ladder()}[scenario] for scenario in GROWTH)
-    for size in sizes:
-        rows = vector_row(larger, size), vector_row(smaller, size)
-        if all(row in timings for row in rows):
-            name = f"{GROWTH[0]} over {GROWTH[1]}, {size} in a vector"
-            yield ratio_figure(name, timings[rows[0]], timings[rows[1]], GROWTH_GOALS.get(size))
+def _contestant(name: str, env_id: str, envs: int, **options: Scenario) -> Contestant:
+    if envs == 1:
+        return single(_row(name, envs), env_id, **options)
+    return vector(_row(name, envs), env_id, envs, **options)
 
 
 def _run(options: Options) -> None:
-    found = figures(options.ids, options.num_envs, options.slice_seconds, options.repeats)
-    publish(options, WHAT, found)
+    publish(options, WHAT, figures(options))
 
 
 main = partial(command, Options, _run, __doc__)

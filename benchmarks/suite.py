@@ -4,7 +4,7 @@ Each part is a script of this folder that can also be run by itself, with more o
 reported with its reason, and the others go on. Missed goals are no error: this is a measurement. Run::
 
     python benchmarks/suite.py
-    python benchmarks/suite.py --only step_rate torch_backend
+    python benchmarks/suite.py --only step_rate gpu
     python benchmarks/suite.py --quick --output quick.json
 """
 
@@ -16,10 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, Figure, command, figure_table, listed, store
+from measuring import BenchmarkOptions, Figure, command, figure_table, listed, store
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name
 
@@ -32,24 +31,22 @@ class Part:
 
     Attributes:
         about: What it measures, in a few words.
-        quick: Arguments of its ``figures`` for a run that only shows that it works.
+        quick: Its options for a run that only shows that it works.
     """
 
     about: str
     quick: Mapping[str, Any] = field(default_factory=dict)
 
 
+_SHORT = {"slice_seconds": 0.005, "repeats": 2}
 PARTS: dict[str, Part] = {
     "step_rate": Part(
-        "steps against Gymnasium's classics", {"num_envs": (4,), "slice_seconds": 0.005, "repeats": 2}
+        "steps against Gymnasium's classics, and of tiers against their static twins",
+        {"tiers": ("churn",), "sizes": ("small",), "num_envs": (4,), **_SHORT},
     ),
-    "tiers": Part(
-        "steps of tiers against those of the scenarios in which nothing moves",
-        {"sizes": ("small",), "num_envs": (1, 4), "slice_seconds": 0.005, "repeats": 2},
-    ),
-    "torch_backend": Part(
-        "environments as PyTorch tensors",
-        {"scenario": "small", "num_envs": (2,), "dtypes": ("float64",), "slice_seconds": 0.005, "repeats": 2},
+    "gpu": Part(
+        "environments as PyTorch tensors, and training the graph net, on a GPU",
+        {"device": "cpu", "scenarios": ("small",), "num_envs": (2,), "dtypes": ("float64",), **_SHORT},
     ),
     "first_decision": Part("compiling, up to DSSRA's first decision", {"processes": 1}),
 }
@@ -57,15 +54,13 @@ PARTS: dict[str, Part] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(BenchmarkOptions):
     """All benchmarks one after another, in one table beside their goals."""
 
     only: tuple[str, ...] | None = None
     """Only these parts; all by default."""
     quick: bool = False
     """Short slices: shows that it works, measures nothing."""
-    output: Path = RESULTS / "bench.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run.
@@ -92,7 +87,9 @@ def run_part(name: str, quick: bool) -> list[Figure]:
     """
     try:
         module = importlib.import_module(name)
-        found: list[Figure] = module.figures(**(PARTS[name].quick if quick else {}))
+        options = module.Options(**(PARTS[name].quick if quick else {}))
+        options.check()
+        found: list[Figure] = module.figures(options)
     except (Exception, SystemExit) as error:
         first = next(iter(str(error).splitlines()), "")
         return [Figure(name, None, "", note=f"{type(error).__name__}: {first}".rstrip(": "))]
@@ -110,7 +107,7 @@ def _run(options: Options) -> None:
             done += run_part(name, options.quick)
             finished[name] = round(time.perf_counter() - start, 1)
             # What is done is stored after each part.
-            store(options.output, WHAT, options, seconds=finished, figures=listed(done))
+            store(options, WHAT, seconds=finished, figures=listed(done))
     finally:
         if done:
             print(f"\n{figure_table(done)}\n\n{verdict(done)}")

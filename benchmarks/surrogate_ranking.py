@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, Figure, command, followed, publish
+from measuring import BenchmarkOptions, Between, Figure, command, followed, publish
 from scipy.stats import rankdata, spearmanr
 
 from collapipe_env.evaluation.plan import EvaluationPlan
@@ -42,7 +42,7 @@ LEARNERS = ("real", "surrogate")
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Rank correlation of schedulers' time-to-target between surrogate and real training."""
 
     scenario: str = "small"
@@ -61,8 +61,6 @@ class Options(Checked):
     """Folder of the finished episodes."""
     processes: Annotated[int, Between(1, 512)] = 1
     """Worker processes, 1 to 512."""
-    output: Path = RESULTS / "surrogate_ranking.json"
-    """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import matplotlib as mpl
 import numpy as np
-from measuring import RESULTS, Between, Checked, command, store
+from measuring import BenchmarkOptions, Between, command, store
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -44,7 +44,7 @@ DEFAULT_V = (0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2)
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """Delay and energy backlog against V."""
 
     scenario: str = "small"
@@ -61,15 +61,13 @@ class Options(Checked):
     """Seed of the channels, at least 0."""
     long_rounds: Annotated[int, Between(0, 10_000_000)] = 0
     """Rounds of a long run at the scenario's V that checks the budgets; 0 for none, at most 10,000,000."""
-    output: Path = RESULTS / "tradeoff_sweep.json"
-    """JSON file to write."""
     figure: Path | None = None
     """Picture (PNG) to draw; beside the JSON file by default."""
 
     @property
     def picture(self) -> Path:
         """File of the picture."""
-        return self.output.with_suffix(".png") if self.figure is None else self.figure
+        return self.figure or self.file.with_suffix(".png")
 
     def check(self) -> None:
         """Refuse options that cannot be run.
@@ -256,9 +254,8 @@ def _run(options: Options) -> None:
     save(draw(points, limit, scenario.name), options.picture)
     print(f"drawn in {options.picture}")
     store(
-        options.output,
-        "time-average delay and energy backlog of DSSRA against V",
         options,
+        "time-average delay and energy backlog of DSSRA against V",
         points=[asdict(p) for p in points],
         delay_without_budgets=limit,
         long_run=long,

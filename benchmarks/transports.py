@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from measuring import RESULTS, Between, Checked, Figure, command, publish
+from measuring import BenchmarkOptions, Between, Figure, command, publish
 
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
@@ -34,7 +33,7 @@ WARM_UP = 20
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options(BenchmarkOptions):
     """All options."""
 
     sizes: Annotated[tuple[int, ...], Between(1, 2**28)] = (4096, 65_536, 1_048_576, 4_194_304)
@@ -43,8 +42,6 @@ class Options(Checked):
     """Time for the round trips of each size."""
     slices: Annotated[int, Between(1, 100)] = 3
     """Turns that round trips and streaming take."""
-    output: Path = RESULTS / "transports.json"
-    """File for the figures."""
 
 
 def echo(token: str, parent: Address, told: Any) -> None:

@@ -35,7 +35,8 @@ from collapipe_env.simulator.world import World
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import RESULTS, command, machine, store
-from side_by_side import Contestant, SliceOptions, stepper, take_turns
+from peer_worker import stepper
+from side_by_side import Contestant, SliceOptions, take_turns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -319,7 +320,7 @@ def _run(options: Options, given: Sequence[str]) -> None:
     save(draw(found), pictures / "scaling_times.png")
     write_parts(page, parts, target)
     print(parts["growth"])
-    store(options.output, "time, or memory, for one environment by size", options, growth=found)
+    store(options, "time, or memory, for one environment by size", growth=found)
     print(f"the page is {target}")
 
 

@@ -11,20 +11,12 @@ from collapipe_env.ground.arrays import IntArray
 
 
 def is_of_clusters(feature: FlatPart, clusters: int) -> bool:
-    """Return whether a feature has a part for each cluster; any other feature belongs to all clusters.
-
-    Args:
-        clusters: ``N``.
-    """
+    """Return whether a feature has a part for each of ``N`` clusters; any other belongs to all clusters."""
     return feature.shape[:1] == (clusters,)
 
 
 def feature_columns(feature: FlatPart, clusters: int) -> IntArray:
-    """Return the columns of a feature that each cluster sees (N, numbers): its own, or all of a shared one.
-
-    Args:
-        clusters: ``N``.
-    """
+    """Return the columns of a feature that each cluster sees (N, numbers): its own, or all shared ones."""
     places = np.arange(feature.slice.start, feature.slice.stop)
     if is_of_clusters(feature, clusters):
         return places.reshape(clusters, -1)
@@ -32,22 +24,12 @@ def feature_columns(feature: FlatPart, clusters: int) -> IntArray:
 
 
 def cluster_columns(layout: ObservationLayout, clusters: int) -> IntArray:
-    """Return the columns of an observation that each cluster sees (N, F), in the order of the layout.
-
-    Args:
-        layout: Layout of the whole observation.
-        clusters: ``N``.
-    """
+    """Return the columns of an observation that each cluster sees (N, F), in the order of the layout."""
     return np.concatenate([feature_columns(feature, clusters) for feature in layout.values()], axis=1)
 
 
 def cluster_layout(layout: ObservationLayout, clusters: int) -> ObservationLayout:
-    """Return the layout of the part that one cluster sees, the same for all clusters.
-
-    Args:
-        layout: Layout of the whole observation.
-        clusters: ``N``.
-    """
+    """Return the layout of the part that one cluster sees, the same for all ``N`` clusters."""
     features: dict[str, FlatPart] = {}
     start = 0
     for name, feature in layout.items():

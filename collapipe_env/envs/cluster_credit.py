@@ -11,23 +11,24 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.simulator.build import system_parameters
 
 
-def credits_clusters(mdp: BatchMDP) -> bool:
-    """Return whether the reward can be split by cluster.
+def cluster_reward(mdp: BatchMDP) -> ClusterReward | None:
+    """Return the reward that tells clusters apart.
 
-    False with a user's own reward, and where clusters wait for each other in every local step
+    ``None`` with a user's own reward, and where clusters wait for each other in every local step
     (``workload.head`` is ``common``).
     """
-    return not system_parameters(mdp.scenario).barrier and isinstance(mdp.reward, ClusterReward)
+    waits, reward = system_parameters(mdp.scenario).barrier, mdp.reward
+    return reward if isinstance(reward, ClusterReward) and not waits else None
 
 
-def require_cluster_credit(mdp: BatchMDP) -> ClusterReward:
+def require_cluster_reward(mdp: BatchMDP) -> ClusterReward:
     """Return the reward that tells clusters apart.
 
     Raises:
-        ScenarioError: If :func:`credits_clusters` is False.
+        ScenarioError: If there is none.
     """
-    reward = mdp.reward
-    if not credits_clusters(mdp) or not isinstance(reward, ClusterReward):
+    reward = cluster_reward(mdp)
+    if reward is None:
         raise ScenarioError(
             "the reward cannot be split by cluster: use one of the package's own, and no common "
             "head with several local steps"
@@ -35,13 +36,13 @@ def require_cluster_credit(mdp: BatchMDP) -> ClusterReward:
     return reward
 
 
-def cluster_rewards(mdp: BatchMDP) -> npt.NDArray[np.float32]:
+def rewards_by_cluster(mdp: BatchMDP) -> npt.NDArray[np.float32]:
     """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
 
     Raises:
         ScenarioError: Before the first round, or if the reward cannot be split by cluster.
     """
-    reward, record = require_cluster_credit(mdp), mdp.world.last_round
+    reward, record = require_cluster_reward(mdp), mdp.world.last_round
     if record is None:
         raise ScenarioError("no round was played yet: call step() first")
     return np.asarray(reward.by_cluster(record), dtype=np.float32)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from collapipe_env.dynamics.mobility import ANNOUNCED_S
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.envs.features import carried, features_of
-from collapipe_env.envs.graph_features import FLAG, ONE_PLUS, SHARE, Form, GraphFeature
+from collapipe_env.envs.graph_features import (
+    FLAG,
+    ONE_PLUS,
+    SHARE,
+    Form,
+    GraphArray,
+    GraphFeature,
+)
 from collapipe_env.ground.arrays import Array, at_most, namespace
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.feature import Feature
@@ -21,38 +27,19 @@ LONGEST_S = 1e9
 _PLACE, _SPEED = Form(-5e3, 5e3), Form(0.0, 1e3)
 """Furthest places [m] and greatest speed [m/s] that are shown."""
 
-Column = tuple[str, str, str, Form, Callable[[SystemState], Array]]
-"""Name, meaning, unit and form of a quantity, and its values in a state."""
 
+def build(array: GraphArray, state: SystemState) -> Array:
+    """The array (..., *axes, features) of a state (...) of any array library, float32; 0 for absent devices.
 
-class GraphArray(NamedTuple):
-    """An array that a scenario adds to the graph observation.
-
-    Attributes:
-        name: Its name.
-        description: Meaning of its leading axes.
-        axes: Its leading axes: ``N K``, ``N`` or nothing.
-        columns: Quantities on its last axis, in order.
+    Args:
+        array: One of :func:`graph_additions`.
     """
-
-    name: str
-    description: str
-    axes: str
-    columns: tuple[Column, ...]
-
-    @property
-    def features(self) -> tuple[GraphFeature, ...]:
-        """Features on its last axis, in order."""
-        return tuple(GraphFeature(*column[:4]) for column in self.columns)
-
-    def build(self, state: SystemState) -> Array:
-        """The array (..., *axes, len(columns)) of a state (...) of any array library, float32."""
-        xp, real = namespace(state.loss), state.loss.dtype
-        numbers = [form.of(xp.astype(value(state), real, copy=False)) for *_, form, value in self.columns]
-        found = xp.stack(numbers, axis=-1)
-        if self.axes == "N K":
-            found = xp.where(state.present[..., None], found, 0.0)
-        return xp.astype(found, xp.float32)
+    xp, real = namespace(state.loss), state.loss.dtype
+    numbers = [f.form.of(xp.astype(f.value(state), real, copy=False)) for f in array.features if f.value]
+    found = xp.stack(numbers, axis=-1)
+    if array.axes == "N K":
+        found = xp.where(state.present[..., None], found, 0.0)
+    return xp.astype(found, xp.float32)
 
 
 def graph_additions(scenario: Scenario) -> tuple[GraphArray, ...]:
@@ -69,59 +56,58 @@ def graph_additions(scenario: Scenario) -> tuple[GraphArray, ...]:
 def _array(name: str, features: list[Feature]) -> GraphArray:
     """Array of the features that name it."""
     axes = features[0].axes
-    columns = []
+    found = []
     for f in features:
         quantity = f.name.removeprefix("device_").removeprefix("cluster_")
         about, form = (f"the {f.about}", ONE_PLUS) if f.log1p else (f.about, Form(f.low, f.high))
-        columns.append((quantity, about, f.unit, form, f.read))
+        found.append(GraphFeature(quantity, about, f.unit, form, f.read))
     meaning = {"N K": "devices; 0 for absent ones", "N": "clusters", "": "the system"}
-    return GraphArray(name, meaning[axes], axes, tuple(columns))
+    return GraphArray(name, meaning[axes], axes, tuple(found))
 
 
 def _of_processes(scenario: Scenario) -> Iterator[tuple[set[str], GraphArray]]:
     """Arrays of processes, and the features of the flat observation of which one must be there for it."""
+    feature = GraphFeature
     about = "the edge server, if it has an energy budget or tenants that come and go"
     queue = "the energy queue z of the server, 0 without a budget"
     tenants = "share of the server used by tenants that come and go"
-    columns: tuple[Column, ...] = (
-        ("backlog", queue, "budgets", ONE_PLUS, _server_queue),
-        ("tenants", tenants, "1", SHARE, _tenants_share),
+    server = (
+        feature("backlog", queue, "budgets", ONE_PLUS, _server_queue),
+        feature("tenants", tenants, "1", SHARE, _tenants_share),
     )
-    yield {"server_backlog", "tenants_share"}, GraphArray("server", about, "", columns)
+    yield {"server_backlog", "tenants_share"}, GraphArray("server", about, "", server)
 
     headroom = "thermal headroom: the governor's temperature over its set point, counted from 25 C"
     left = "share of the full clock that heat leaves"
-    columns = (
-        ("headroom", headroom, "1", Form(0.0, 1.5), partial(carried, "heat", "headroom")),
-        ("clock_share", left, "1", SHARE, partial(carried, "heat", "share")),
+    heat = (
+        feature("headroom", headroom, "1", Form(0.0, 1.5), partial(carried, "heat", "headroom")),
+        feature("clock_share", left, "1", SHARE, partial(carried, "heat", "share")),
     )
-    yield {"heat_headroom"}, GraphArray("heat", "devices, if they warm up", "N K", columns)
+    yield {"heat_headroom"}, GraphArray("heat", "devices, if they warm up", "N K", heat)
 
     middle, place = 0.5 * walking_side(scenario), "place of the device, {}wards from its control unit"
-    columns = (
-        ("east_m", place.format("east"), "m", _PLACE, partial(_from_middle, "x", middle)),
-        ("north_m", place.format("north"), "m", _PLACE, partial(_from_middle, "y", middle)),
-        ("speed_m_s", "speed of the device", "m/s", _SPEED, partial(carried, MOBILITY, "speed")),
+    motion = (
+        feature("east_m", place.format("east"), "m", _PLACE, partial(_from_middle, "x", middle)),
+        feature("north_m", place.format("north"), "m", _PLACE, partial(_from_middle, "y", middle)),
+        feature("speed_m_s", "speed of the device", "m/s", _SPEED, partial(carried, MOBILITY, "speed")),
     )
     about = "devices, if they move; 0 for absent ones"
-    yield {f"{MOBILITY}_x"}, GraphArray("motion", about, "N K", columns)
+    yield {f"{MOBILITY}_x"}, GraphArray("motion", about, "N K", motion)
 
     leaves = f"time until the device leaves on its present course; {ANNOUNCED_S:g} where it does not"
-    columns = (("leaves_s", leaves, "s", Form(0.0, ANNOUNCED_S), partial(carried, MOBILITY, "leaves_s")),)
+    value = partial(carried, MOBILITY, "leaves_s")
+    departure = (feature("leaves_s", leaves, "s", Form(0.0, ANNOUNCED_S), value),)
     about = "devices, if they may leave; 0 for absent ones"
-    yield {f"{MOBILITY}_leaves_s"}, GraphArray("departure", about, "N K", columns)
+    yield {f"{MOBILITY}_leaves_s"}, GraphArray("departure", about, "N K", departure)
 
     announced = "1 for a device that is about to leave, and says so"
     since = "the time since the device came, or since the episode began"
-    columns = (
-        ("announced", announced, "1", FLAG, partial(carried, PRESENCE, "announced")),
-        ("since_s", since, "s", ONE_PLUS, _since),
+    stay = (
+        feature("announced", announced, "1", FLAG, partial(carried, PRESENCE, "announced")),
+        feature("since_s", since, "s", ONE_PLUS, _since),
     )
     about = "devices, if they come and go; 0 for absent ones"
-    yield (
-        {f"{PRESENCE}_announced", f"{PRESENCE}_since_s"},
-        GraphArray("stay", about, "N K", columns),
-    )
+    yield {f"{PRESENCE}_announced", f"{PRESENCE}_since_s"}, GraphArray("stay", about, "N K", stay)
 
 
 def _server_queue(state: SystemState) -> Array:

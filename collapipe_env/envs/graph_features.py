@@ -1,12 +1,14 @@
-"""Tables of the features of the graph observation, in order, one for each of its arrays."""
+"""Arrays of the graph observation and their features, in order."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from collapipe_env.ground.arrays import Array, FloatArray, at_least, at_most, exp, expm1, log, log1p
 from collapipe_env.kernels.graph_rows import LEAST_SECONDS, LOG_BOUND, PASSES, hop_bits, reference_w
@@ -80,12 +82,15 @@ class GraphFeature(NamedTuple):
         about: Meaning of the quantity.
         unit: Unit of the quantity.
         form: Relation to the quantity.
+        value: The quantity in a state, or in the context of a system's parameters; ``None`` for those of
+            :mod:`collapipe_env.kernels.graph_rows`.
     """
 
     quantity: str
     about: str
     unit: str
     form: Form
+    value: Callable[[Any], Array] | None = None
 
     @property
     def name(self) -> str:
@@ -98,12 +103,64 @@ class GraphFeature(NamedTuple):
         return self.form.about(self.about, self.unit)
 
 
-def graph_features(*rows: tuple[str, str, str, Form]) -> tuple[GraphFeature, ...]:
-    """Features from their quantities, meanings, units and forms."""
-    return tuple(GraphFeature(*row) for row in rows)
+@dataclass(frozen=True)
+class GraphArray:
+    """One array of the graph observation.
+
+    Attributes:
+        name: Its name.
+        description: Meaning of its leading axes.
+        axes: Its leading axes in letters, such as ``N K``.
+        features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
+        shape: Its shape in one environment, once the sizes are known: see :meth:`sized`.
+    """
+
+    name: str
+    description: str
+    axes: str
+    features: tuple[GraphFeature, ...]
+    shape: tuple[int, ...] = ()
+
+    def sized(self, clusters: int, devices: int, blocks: int = 1) -> GraphArray:
+        """The array of a system of ``N`` clusters of up to ``K`` devices and ``L`` blocks, without values."""
+        sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
+        last = (len(self.features),) if self.features else ()
+        limit = Form(0.0, float(blocks))
+        return replace(
+            self,
+            # Functions of the context could not be pickled with a layout.
+            features=tuple(
+                f._replace(form=limit if f.form is BLOCKS else f.form, value=None) for f in self.features
+            ),
+            shape=tuple(sizes[letter] for letter in self.axes.split()) + last,
+        )
+
+    def place(self, name: str) -> int:
+        """Place of a feature on the last axis.
+
+        Raises:
+            ValueError: If no feature has this name.
+        """
+        return [feature.name for feature in self.features].index(name)
+
+    def space(self) -> spaces.Box:
+        """Values that the array may have."""
+        if not self.features:
+            return spaces.Box(0.0, 1.0, self.shape, np.float32)
+        bounds = np.array([(f.form.low, f.form.high) for f in self.features], dtype=np.float32)
+        low, high = (np.broadcast_to(ends, self.shape).copy() for ends in bounds.T)
+        return spaces.Box(low, high, dtype=np.float32)
 
 
-DEVICE_FEATURES = graph_features(
+def _array(name: str, description: str, axes: str, *rows: tuple[Any, ...]) -> GraphArray:
+    """An array from the fields of its features."""
+    return GraphArray(name, description, axes, tuple(GraphFeature(*row) for row in rows))
+
+
+DEVICE = _array(
+    "device",
+    "devices, 0 for absent ones",
+    "N K",
     ("block_s", "the time of one block's passes over the mini-batch", "s", LOG),
     ("launch_s", "the time of one block's launches for one micro-batch", "s", SECONDS),
     ("update_s", "the time of one block's optimiser updates", "s", SECONDS),
@@ -113,7 +170,10 @@ DEVICE_FEATURES = graph_features(
     ("capacity", "blocks that the memory holds, at most L", "blocks", BLOCKS),
     ("previous_blocks", "blocks held in the previous round, 0 if migration is free", "blocks", BLOCKS),
 )
-CU_FEATURES = graph_features(
+CU = _array(
+    "cu",
+    "control units",
+    "N",
     ("upload_s", "the time of the update's upload at a share of 1/N", "s", LOG),
     ("uplink_s", "the time of the activations on the uplink at a share of 1/N", "s", LOG),
     ("downlink_s", "the time of the gradients on the downlink at a share of 1/N", "s", LOG),
@@ -123,14 +183,23 @@ CU_FEATURES = graph_features(
     ("interference", "interference over noise, with all other clusters sending", "1", ONE_PLUS),
     ("server_s", "the server's time for the mini-batch", "s", SECONDS),
 )
-HOP_FEATURES = graph_features(
+HOP = _array(
+    "hop",
+    "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for absent "
+    "devices",
+    "N K+1 K+1",
     ("hop_s", "the time of activations and gradients on the hop, without interference", "s", LOG),
     ("hop_snr", "the hop's signal to noise ratio, without interference", "1", LOG),
 )
-BETWEEN_FEATURES = graph_features(
+BETWEEN = _array(
+    "between",
+    "two clusters; 0 for a cluster and itself",
+    "N N",
     ("interference", "interference over noise at the second cluster from the first one alone", "1", ONE_PLUS),
 )
-_CONTEXT: tuple[tuple[str, str, str, Form, Callable[[Parameters], float]], ...] = (
+PRESENT = _array("present", "1 if the device is present", "N K")
+CONTEXT = _array(
+    "context", "the system; the same in every round", "",
     ("clusters", "N", "1", LOG, lambda p: p.clusters),
     ("blocks", "L", "blocks", LOG, lambda p: p.costs.blocks),
     ("tradeoff_v", "V", "1/s", LOG, lambda p: max(p.tradeoff_v, math.exp(-LOG_BOUND))),
@@ -169,10 +238,11 @@ _CONTEXT: tuple[tuple[str, str, str, Form, Callable[[Parameters], float]], ...] 
     ("drop", "1 if lost packets are dropped", "1", FLAG, lambda p: p.link_errors == "drop"),
     ("common_head", "1 if local steps wait for the slowest cluster", "1", FLAG, lambda p: p.numbers.barrier),
 )  # fmt: skip
-"""Features of the system, and their quantities; times are those of a whole round."""
-CONTEXT_FEATURES = graph_features(*(row[:4] for row in _CONTEXT))
+"""Times are those of a whole round."""
+CORE = (CU, DEVICE, HOP, BETWEEN, PRESENT, CONTEXT)
+"""Arrays that every scenario has."""
 
 
 def context_of(parameters: Parameters) -> FloatArray:
-    """Features of a system (len(CONTEXT_FEATURES),)."""
-    return np.array([form.of(quantity(parameters)) for *_, form, quantity in _CONTEXT])
+    """Features of a system (len(CONTEXT.features),)."""
+    return np.array([f.form.of(f.value(parameters)) for f in CONTEXT.features if f.value])

@@ -3,75 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from gymnasium import spaces
 
-from collapipe_env.envs.graph_additions import GraphArray
-from collapipe_env.envs.graph_features import (
-    BETWEEN_FEATURES,
-    BLOCKS,
-    CONTEXT_FEATURES,
-    CU_FEATURES,
-    DEVICE_FEATURES,
-    HOP_FEATURES,
-    Form,
-    GraphFeature,
-)
+from collapipe_env.envs.graph_features import CORE, GraphArray
 from collapipe_env.ground.arrays import Array, namespace
 
-_CORE: tuple[tuple[str, str, str, tuple[GraphFeature, ...]], ...] = (
-    ("cu", "control units", "N", CU_FEATURES),
-    ("device", "devices, 0 for absent ones", "N K", DEVICE_FEATURES),
-    (
-        "hop",
-        "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for absent "
-        "devices",
-        "N K+1 K+1",
-        HOP_FEATURES,
-    ),
-    ("between", "two clusters; 0 for a cluster and itself", "N N", BETWEEN_FEATURES),
-    ("present", "1 if the device is present", "N K", ()),
-    ("context", "the system; the same in every round", "", CONTEXT_FEATURES),
-)
-"""Name, description, leading axes and features of the arrays that every scenario has."""
 
-
-@dataclass(frozen=True)
-class GraphPart:
-    """One array of the graph observation.
-
-    Attributes:
-        description: Meaning of its leading axes.
-        shape: Its shape in one environment.
-        axes: Its shape in letters.
-        features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
-    """
-
-    description: str
-    shape: tuple[int, ...]
-    axes: str
-    features: tuple[GraphFeature, ...]
-
-    def place(self, name: str) -> int:
-        """Place of a feature on the last axis.
-
-        Raises:
-            ValueError: If no feature has this name.
-        """
-        return [feature.name for feature in self.features].index(name)
-
-    def space(self) -> spaces.Box:
-        """Values that the array may have."""
-        if not self.features:
-            return spaces.Box(0.0, 1.0, self.shape, np.float32)
-        bounds = np.array([(f.form.low, f.form.high) for f in self.features], dtype=np.float32)
-        low, high = (np.broadcast_to(ends, self.shape).copy() for ends in bounds.T)
-        return spaces.Box(low, high, dtype=np.float32)
-
-
-class GraphLayout(Mapping[str, GraphPart]):
+class GraphLayout(Mapping[str, GraphArray]):
     """Names the arrays of a graph observation and their features.
 
     Example:
@@ -90,19 +30,10 @@ class GraphLayout(Mapping[str, GraphPart]):
     def __init__(
         self, clusters: int, devices: int, blocks: int, additions: Iterable[GraphArray] = ()
     ) -> None:
-        sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
-        rows = (*_CORE, *((a.name, a.description, a.axes, a.features) for a in additions))
-        self._parts: dict[str, GraphPart] = {}
-        for name, description, axes, features in rows:
-            bounded = tuple(
-                f._replace(form=Form(0.0, float(blocks))) if f.form is BLOCKS else f for f in features
-            )
-            letters = axes.split()
-            shape = tuple(sizes[letter] for letter in letters) + ((len(features),) if features else ())
-            text = ", ".join((*letters, str(len(features))) if features else letters)
-            self._parts[name] = GraphPart(description, shape, text, bounded)
+        arrays = (array.sized(clusters, devices, blocks) for array in (*CORE, *additions))
+        self._parts = {array.name: array for array in arrays}
 
-    def __getitem__(self, name: str) -> GraphPart:
+    def __getitem__(self, name: str) -> GraphArray:
         return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -155,7 +86,7 @@ class GraphLayout(Mapping[str, GraphPart]):
             found[name] = {} if part.features else {name: present}
             for i, feature in enumerate(part.features):
                 values = feature.form.quantity(xp.astype(observation[name][..., i], xp.float64))
-                if part.axes.startswith("N, K"):
+                if part.axes.startswith("N K"):
                     values = xp.where(there, values, xp.nan)
                 found[name][feature.quantity] = values
         return found
@@ -176,7 +107,8 @@ class GraphLayout(Mapping[str, GraphPart]):
         """Return the documentation's table of features, which is the same for every size."""
         lines = ["| array | feature | unit | meaning |", "| --- | --- | --- | --- |"]
         for name, part in cls(1, 1, 1).items():
-            lines.append(f"| `{name}` ({part.axes}) | | | {part.description} |")
+            last = [str(len(part.features))] if part.features else []
+            lines.append(f"| `{name}` ({', '.join(part.axes.split() + last)}) | | | {part.description} |")
             lines += [f"| | `{f.name}` | {f.unit} | {f.description} |" for f in part.features]
         return "\n".join(lines)
 

@@ -9,19 +9,14 @@ beyond any system, so that a dead link or ``V = 0`` is a finite number.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from collapipe_env.envs.graph_additions import graph_additions
-from collapipe_env.envs.graph_features import (
-    BETWEEN_FEATURES,
-    CU_FEATURES,
-    DEVICE_FEATURES,
-    HOP_FEATURES,
-    context_of,
-)
+from collapipe_env.envs.graph_additions import build, graph_additions
+from collapipe_env.envs.graph_features import CORE, context_of
 from collapipe_env.envs.graph_layout import GraphLayout, hops_there
 from collapipe_env.ground.arrays import Array, Constant, log1p, loop_array, namespace
 from collapipe_env.kernels.graph_rows import (
@@ -41,17 +36,23 @@ from collapipe_env.simulator.state import SystemState
 _NO_BLOCKS = np.empty((0, 0, 0), np.int64)
 
 
+@cache
+def _shapes(clusters: int, devices: int) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the arrays that every scenario has."""
+    return tuple(array.sized(clusters, devices).shape for array in CORE)
+
+
 class GraphArrays(NamedTuple):
     """A graph observation; leading batch axes ``...``.
 
     Attributes:
-        cu: Features of control units (..., N, len(CU_FEATURES)).
-        device: Features of devices (..., N, K, len(DEVICE_FEATURES)), 0 for absent ones.
-        hop: Features of hops from node to node (..., N, K+1, K+1, len(HOP_FEATURES)), node 0 the CU; 0 for a
+        cu: Features of control units (..., N, len(CU.features)).
+        device: Features of devices (..., N, K, len(DEVICE.features)), 0 for absent ones.
+        hop: Features of hops from node to node (..., N, K+1, K+1, len(HOP.features)), node 0 the CU; 0 for a
             node itself and for absent devices.
-        between: Features of two clusters (..., N, N, len(BETWEEN_FEATURES)), 0 for a cluster and itself.
+        between: Features of two clusters (..., N, N, len(BETWEEN.features)), 0 for a cluster and itself.
         present: 1 if the device is present (..., N, K).
-        context: Features of the system (..., len(CONTEXT_FEATURES)).
+        context: Features of the system (..., len(CONTEXT.features)).
     """
 
     cu: Array
@@ -67,7 +68,7 @@ class GraphObserver:
 
     Attributes:
         parameters: Parameters of the scenario.
-        context: Features of the system (len(CONTEXT_FEATURES),).
+        context: Features of the system (len(CONTEXT.features),).
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -78,15 +79,7 @@ class GraphObserver:
     def build(self, state: SystemState) -> GraphArrays:
         """Graph observations of states (E, ...) in NumPy arrays, as fresh float32 arrays."""
         E, N, K = state.present.shape
-        single = np.float32
-        graph = GraphArrays(
-            cu=np.empty((E, N, len(CU_FEATURES)), single),
-            device=np.empty((E, N, K, len(DEVICE_FEATURES)), single),
-            hop=np.empty((E, N, K + 1, K + 1, len(HOP_FEATURES)), single),
-            between=np.empty((E, N, N, len(BETWEEN_FEATURES)), single),
-            present=np.empty((E, N, K), single),
-            context=np.empty((E, len(self.context)), single),
-        )
+        graph = GraphArrays(*(np.empty((E, *shape), np.float32) for shape in _shapes(N, K)))
         graph.context[:] = self.context
         graph_rows(self.parameters.numbers, self.system(state), *graph[:-1])
         return graph
@@ -165,4 +158,4 @@ class GraphObservations:
         return {**{name: xp.astype(a, xp.float32) for name, a in graph.items()}, **self._added(state)}
 
     def _added(self, state: SystemState) -> dict[str, Array]:
-        return {added.name: added.build(state) for added in self._additions}
+        return {added.name: build(added, state) for added in self._additions}

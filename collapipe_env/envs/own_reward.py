@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, namespace
-from collapipe_env.ground.errors import RewardError, ScenarioError, reason, shown
+from collapipe_env.ground.errors import AllocationError, RewardError, ScenarioError, reason, shown
+from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.ground.records import mapped
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -78,11 +79,10 @@ class OwnReward:
 
     def _numbers(self, rewards: Array, shape: tuple[int, ...]) -> Array:
         try:
-            numbers = np.asarray(rewards)
-        except Exception:  # ragged lists, tensors elsewhere, and whatever an object's own __array__ raises
+            numbers = real_numbers(self.name, rewards)
+        except AllocationError:
             raise self._refusal(rewards, shape) from None
-        masked = isinstance(rewards, np.ma.MaskedArray)
-        if masked or numbers.shape != shape or numbers.dtype.kind not in "fiu":
+        if numbers.shape != shape:
             raise self._refusal(rewards, shape)
         if not np.isfinite(numbers).all():
             row = int(np.argmin(np.isfinite(numbers)))

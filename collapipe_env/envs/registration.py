@@ -23,7 +23,7 @@ BACKENDS = {
     "torch": "collapipe_env.envs.torch_vector:CollaPipeTorchVectorEnv",
 }
 """Vector environments by backend; PyTorch is slow to import."""
-TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
+TORCH_ONLY = ("device", "dtype", "check_actions", "compiled")
 """Arguments that only the torch backend has."""
 
 # Listed here, not imported: reading scenarios needs pydantic, which `import collapipe_env` does not load.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.envs.env import CollaPipeEnv, refuse_unknown
+from collapipe_env.envs.mdp import row_of
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError, nearest_name
@@ -63,8 +64,7 @@ class EnvironmentRow:
         mask = np.arange(self._env.num_envs) == self._index
         seeds = [seed if row == self._index else None for row in range(self._env.num_envs)]
         observation, info = self._env.reset(seed=seeds, options={"reset_mask": mask})
-        row = row_of_observation(observation, self._index)
-        return row, rows_of_info(info, np.array([self._index]))[0]
+        return row_of_observation(observation, self._index), row_of(info, self._index)
 
     def step(self, *_: Any, **__: Any) -> None:
         """Refused, as is ``step_allocation``.
@@ -108,14 +108,3 @@ def rows_of_columns(columns: dict[str, npt.NDArray[Any]], rows: Rows) -> list[di
     """Turn arrays (E,) by name, at least one, into dictionaries of plain numbers, one per row."""
     values = zip(*(column[rows].tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
-
-
-def rows_of_info(info: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
-    """Split a vector environment's information into rows, without entries that its masks exclude."""
-    names = [name for name in info if f"_{name}" in info]
-    columns = rows_of_columns({name: info[name] for name in names}, rows)
-    masks = rows_of_columns({name: info[f"_{name}"] for name in names}, rows)
-    return [
-        {name: value for name, value in column.items() if mask[name]}
-        for column, mask in zip(columns, masks, strict=True)
-    ]

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
-from collapipe_env.envs.cluster_credit import cluster_rewards, credits_clusters
+from collapipe_env.envs.cluster_credit import cluster_reward, rewards_by_cluster
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
+from collapipe_env.envs.mdp import row_of
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
-from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
+from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.ground.errors import (
@@ -111,7 +112,7 @@ class CollaPipeVecEnv(VecEnv):
             refuse_unknown(options, ())
         seeds = self._seeds if any(s is not None for s in self._seeds) else None
         observation, info = self.env.reset(seed=seeds)
-        self.reset_infos = rows_of_info(info, slice(None))
+        self.reset_infos = [row_of(info, row) for row in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return observation
@@ -165,10 +166,10 @@ class CollaPipeVecEnv(VecEnv):
         """Fill in the last information of the episodes that ended, and the first of those that began."""
         seconds = round(time.time() - self._built, 6)
         lasts = rows_of_columns(self.last_info, rows)
-        summaries = rows_of_info(self.env.ended_summaries, rows)
         # The vector environment reports the step; the learner still holds the figures of the resets.
         firsts = rows_of_columns(self.env._mdp.reset_info(), rows)
-        for row, last, summary, first in zip(rows.tolist(), lasts, summaries, firsts, strict=True):
+        for row, last, first in zip(rows.tolist(), lasts, firsts, strict=True):
+            summary = self.env.ended_summary(row)
             infos[row] = {
                 **last,
                 "TimeLimit.truncated": bool(cut[row]),
@@ -185,7 +186,7 @@ class CollaPipeVecEnv(VecEnv):
         False with a user's own reward, and where clusters wait for each other in every local step
         (``workload.head`` is ``common``).
         """
-        return credits_clusters(self.env._mdp)
+        return cluster_reward(self.env._mdp) is not None
 
     def cluster_rewards(self) -> npt.NDArray[np.float32]:
         """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
@@ -195,7 +196,7 @@ class CollaPipeVecEnv(VecEnv):
         Raises:
             ScenarioError: Before the first round, or if :attr:`rewards_clusters` is False.
         """
-        return cluster_rewards(self.env._mdp)
+        return rewards_by_cluster(self.env._mdp)
 
     def close(self) -> None:
         """Close the environment; doing so twice is harmless."""

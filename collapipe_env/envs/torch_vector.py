@@ -20,7 +20,6 @@ from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.ground.forking import one_thread_after_fork
 from collapipe_env.ground.real_numbers import not_real, real_numbers
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.simulator.round import RoundCosts
 
 
 class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
@@ -94,12 +93,6 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     def device(self) -> torch.device:
         """Device of the tensors."""
         return self._place.device
-
-    @property
-    def last_costs(self) -> RoundCosts | None:
-        """Delays, energies, memory and element times of the round just played; ``None`` before the first."""
-        record = self.last_round
-        return None if record is None else record.costs
 
     @torch.no_grad()
     def reset(

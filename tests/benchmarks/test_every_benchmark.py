@@ -73,29 +73,25 @@ def times_of_the_ladder(found, printed):
 def rates_of_steps(found, printed):
     assert [figure["name"] for figure in found["figures"]] == [
         "CartPole-v1", "Pendulum-v1", "small, single", "small, 4 in a vector",
+        "small-wild, single", "small-wild, 4 in a vector",
     ]  # fmt: skip
     yardstick = found["figures"][0]
     assert yardstick["value"] == yardstick["low"] == yardstick["high"] == 1.0
 
 
-def the_slowest_tier(found, printed):
-    *tiers, last = found["figures"]
-    assert last["name"].startswith("slowest, 2 in a vector: ")
-    assert last["value"] == max(figure["value"] for figure in tiers)
-
-
-def devices_of_torch(found, printed):
+def torch_agrees_with_numpy(found, printed):
     figures = {figure["name"]: figure for figure in found["figures"]}
-    assert figures["numpy, 3"]["value"] == 1.0
-    assert figures["torch cpu float64, 3"]["value"] > 0.0
-    if not torch.cuda.is_available():
-        assert figures["torch cuda float64, 3"]["verdict"] == "skipped"
-        assert "can use no GPU here" in figures["torch cuda float64, 3"]["note"]
+    assert figures["small, 3: largest difference"]["verdict"] == "met"
+    assert figures["small, 3: numpy"]["value"] == 1.0
+    assert figures["small, 3: torch cpu float64"]["value"] > 0.0
+    assert figures["small, graph net's training: difference of the loss"]["value"] == 0.0
+    assert figures["small, graph net's training: weights on cpu"]["value"] > 0.0
+    assert found["gpu"] is None
 
 
 def one_real_part(found, printed):
     assert found["figures"][0]["name"] == "step_rate: CartPole-v1"
-    assert "of 2 goals met" in printed  # the two of 256 environments are not measured
+    assert "of 6 goals met" in printed  # the one of 256 environments is not measured
 
 
 NAME = "CollaPipeSurrogate-Small-Classification-v0"
@@ -103,12 +99,14 @@ RUNS = {
     "drift_forms": (["--scenarios", "small", "--rounds", "101", "--episodes", "1"], drift_forms_agree),
     "dssra_search_gap": (["--scenarios", "small", "--states", "16", "--starts", "2"], gaps_of_both_forms),
     "dssra_time": (["--rounds", "2", "--batch", "3"], times_of_the_ladder),
-    "step_rate": (["--ids", NAME, "--num-envs", "4", *SLICES], rates_of_steps),
+    "step_rate": (
+        ["--ids", NAME, "--tiers", "wild", "--sizes", "small", "--num-envs", "4", *SLICES],
+        rates_of_steps,
+    ),
     "suite": (["--only", "step_rate", "--quick"], one_real_part),
-    "tiers": (["--sizes", "small", "--num-envs", "2", *SLICES], the_slowest_tier),
-    "torch_backend": (
-        ["--scenario", "small", "--num-envs", "3", "--dtypes", "float64", "--threads", "1", *SLICES],
-        devices_of_torch,
+    "gpu": (
+        ["--device", "cpu", "--scenarios", "small", "--num-envs", "3", "--dtypes", "float64", *SLICES],
+        torch_agrees_with_numpy,
     ),
     "learner_rate": (
         ["--scenario", "tiny.yaml", "--micro-batches", "2", "4", "--stages", "2", "--rounds", "2"],
@@ -178,6 +176,13 @@ def test_runs_of_the_graph_net_are_paired_with_the_reference_and_pooled(tmp_path
     assert all_of_them in lines[2]
 
 
+def test_without_a_gpu_one_line_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert importlib.import_module("gpu").main([]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "can use no GPU here: --device cpu" in line
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -188,10 +193,12 @@ def test_runs_of_the_graph_net_are_paired_with_the_reference_and_pooled(tmp_path
         ("step_rate", ["--ids", "CollaPipe-Tiny-v0"], "--ids"),
         ("step_rate", ["--num-envs", "0"], "--num-envs: 0 is not within 1"),
         ("step_rate", ["--slice-seconds", "nan"], "--slice-seconds: nan is not within 0.001 to 60"),
+        ("step_rate", ["--tiers", "wilt"], "'wilt' is no tier: did you mean 'wild'?"),
+        ("gpu", ["--scenarios", "smal", "--device", "cpu"], "did you mean 'small'"),
         ("suite", ["--only"], "--only"),
         ("surrogate_ranking", ["--target", "-1"], "--target: -1"),
         ("surrogate_ranking", ["--schedulers", "dssra", "random"], "name at least 3"),
-        ("tiers", ["--sizes", "xlarge"], "'xlarge' has no tiers: did you mean 'large'?"),
+        ("step_rate", ["--sizes", "xlarge"], "'xlarge' has no tiers: did you mean 'large'?"),
         ("graph_net", ["--agent", "none.safetensors", "--scenarios", "small"], "does not exist"),
         ("peers", ["--folder", __file__], "--folder"),
     ],

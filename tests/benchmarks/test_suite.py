@@ -1,14 +1,13 @@
 """The suite of benchmarks: runs parts in order, keeps what is done, and goes on where one fails."""
 
 import importlib.util
-import inspect
 import json
 import sys
 from pathlib import Path
 
 import pytest
 import suite
-from measuring import INTERRUPTED
+from measuring import INTERRUPTED, RESULTS
 
 BENCHMARKS = Path(suite.__file__).parent
 FAKES = {
@@ -24,7 +23,10 @@ FAKES = {
 def fakes(tmp_path, monkeypatch):
     """A folder of scripts; returns how to make some of them the suite's parts."""
     for name, body in FAKES.items():
-        text = f"from measuring import Figure\n\n\ndef figures(slice_seconds=1.0):\n    {body}\n"
+        text = (
+            "from measuring import Figure\nfrom side_by_side import SliceOptions as Options\n\n\n"
+            f"def figures(options):\n    {body}\n"
+        )
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -91,8 +93,8 @@ def test_every_part_is_there_and_takes_its_quick_arguments(name):
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-        signature = inspect.signature(module.figures)
-        signature.bind()
-        signature.bind(**suite.PARTS[name].quick)
+        module.Options(**suite.PARTS[name].quick).check()
+        assert module.Options().file == RESULTS / f"{name}.json"
+        assert callable(module.figures)
     finally:
         del sys.modules[spec.name]

@@ -3,6 +3,9 @@
 import math
 
 import numpy as np
+from env_support import make_actions
+
+from collapipe_env.envs.env import CollaPipeEnv
 
 VARIANTS = {
     "small": {"base": "small"},
@@ -169,3 +172,16 @@ def assert_graphs_equal(found, expected, message=""):
     for name, array in expected.items():
         assert found[name].dtype == array.dtype, (message, name)
         np.testing.assert_array_equal(found[name], array, err_msg=f"{message} {name}")
+
+
+def make_env(name="small", rounds=5) -> CollaPipeEnv:
+    return CollaPipeEnv(shortened(name, rounds), "surrogate", observation="graph")
+
+
+def played_state(name, rounds=4, seed=3):
+    """A state with queues and blocks held before, and its environment."""
+    env = make_env(name, rounds)
+    env.reset(seed=seed)
+    for action in make_actions(env, rounds - 1, seed=1):
+        env.step(action)
+    return env, env.state

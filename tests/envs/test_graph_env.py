@@ -62,9 +62,8 @@ def test_it_plays_what_the_flat_environment_plays(name):
     assert graph.summary() == flat.summary()
 
 
-@pytest.mark.parametrize("other", ["flat", "graph"])
-def test_states_fit_either_observation(other, tmp_path):
-    one, two = single("moving", 6), single("moving", 6, observation=other)
+def test_states_fit_either_observation(tmp_path):
+    one, two = single("moving", 6), single("moving", 6, observation="flat")
     one.reset(seed=1)
     actions = make_actions(one, 5)
     for action in actions[:2]:
@@ -74,8 +73,6 @@ def test_states_fit_either_observation(other, tmp_path):
     for action in actions[2:]:
         found, expected = two.step(action), one.step(action)
         assert found[1:] == expected[1:]
-        if other == "graph":
-            assert_graphs_equal(found[0], expected[0])
         assert_graphs_equal(row_of(observed(two), 0), expected[0])
 
 

@@ -2,15 +2,13 @@
 
 import dataclasses
 import math
-import re
-from pathlib import Path
 
 import array_api_strict
 import numpy as np
 import pytest
 import torch
 from env_support import make_actions
-from graph_support import VARIANTS, expected_graph, shortened
+from graph_support import VARIANTS, expected_graph, make_env, played_state
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,21 +21,7 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.simulator.build import mean_state
 
-DOCS = Path(__file__).parents[2] / "docs" / "environment.md"
 SINGLE = {"rtol": 1e-6, "atol": 1e-6}
-
-
-def make_env(name="small", rounds=5) -> CollaPipeEnv:
-    return CollaPipeEnv(shortened(name, rounds), "surrogate", observation="graph")
-
-
-def played_state(name, rounds=4, seed=3):
-    """A state with queues and blocks held before, and its environment."""
-    env = make_env(name, rounds)
-    env.reset(seed=seed)
-    for action in make_actions(env, rounds - 1, seed=1):
-        env.step(action)
-    return env, env.state
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -275,130 +259,6 @@ def test_observations_of_any_scenario_are_within_their_bounds(scenario, seed):
         assert space[name].contains(array[0]), name
         assert space[name].contains(general[name][0]), name
         np.testing.assert_allclose(general[name], array, rtol=2e-6, atol=2e-6, err_msg=name)
-
-
-# The layout
-
-
-def test_physical_gives_the_quantities_of_the_state():
-    env = make_env("priced")
-    env.reset(seed=1)
-    layout = env.observation_layout
-    observation = [env.step(action)[0] for action in make_actions(env, 3, seed=1)][-1]
-    physical, s = layout.physical(observation), env.state
-    assert {part: list(found) for part, found in physical.items() if part != "context"} == {
-        "cu": [f.name.removeprefix("log_") for f in layout["cu"].features],
-        "device": [f.name.removeprefix("log_") for f in layout["device"].features],
-        "hop": ["hop_s", "hop_snr"],
-        "between": ["interference"],
-        "present": ["present"],
-    }
-    reference = env._mdp.world.parameters
-    noise = reference.noise_density * reference.d2d_bandwidth_hz
-    power = math.sqrt(reference.power_min_w * reference.power_max_w)
-    heard = physical["between"]["interference"] * noise
-    np.testing.assert_allclose(heard, power * s.cross_gain[0], rtol=1e-5)
-    device, cu, context = physical["device"], physical["cu"], physical["context"]
-    np.testing.assert_allclose(device["backlog"], s.backlog[0, :, 1:], rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(cu["backlog"], s.backlog[0, :, 0], rtol=1e-6, atol=1e-9)
-    np.testing.assert_array_equal(device["capacity"], np.minimum(s.memory_cap[0], env.scenario.blocks))
-    np.testing.assert_array_equal(device["previous_blocks"], s.processes["migration"]["blocks"][0])
-    flops = 3 * 3 * env.scenario.workload.batch_size * env._mdp.world.parameters.costs.block_forward_flops
-    np.testing.assert_allclose(device["block_s"], flops / s.speed[0], rtol=1e-6)
-    np.testing.assert_allclose(device["launch_s"], 3 * 3 * 0.004e9 / s.clock[0], rtol=1e-5)
-    assert context["clusters"] == pytest.approx(2.0)
-    assert context["power_max"] == pytest.approx(env.scenario.devices.power_max_w, rel=1e-6)
-    assert context["latency_s"] == pytest.approx(3 * 0.003, rel=1e-6)
-    assert context["snr_cap"] == pytest.approx(100.0, rel=1e-5)
-    assert {name: bool(context[name]) for name in ("through_cu", "repeat", "drop", "common_head")} == {
-        "through_cu": True, "repeat": True, "drop": False, "common_head": True,
-    }  # fmt: skip
-    assert context["repeat"].dtype == np.bool_
-    noise = decibel(env.scenario.radio.noise_dbm_per_hz) / 1000.0 * env.scenario.radio.d2d_bandwidth_hz
-    snr = 0.02 * s.d2d_gain[0] / noise
-    apart = ~np.eye(snr.shape[-1], dtype=bool)
-    np.testing.assert_allclose(physical["hop"]["hop_snr"][:, apart], snr[:, apart], rtol=1e-5)
-    assert np.isnan(physical["hop"]["hop_snr"][:, ~apart]).all()
-
-
-def decibel(value):
-    return 10.0 ** (value / 10.0)
-
-
-def test_constants_that_were_added_are_taken_away_again():
-    env = CollaPipeEnv(
-        {"base": "small", "overheads": {"message_s": 0.0, "latency_s": 0.0, "block_s": 0.0}},
-        "surrogate", observation="graph",
-    )  # fmt: skip
-    physical = env.observation_layout.physical(env.reset(seed=0)[0])
-    for name in ("message_s", "latency_s", "moments_ratio", "relay_ratio"):
-        assert 0.0 <= physical["context"][name] < 1e-9, name
-    assert (physical["device"]["launch_s"] < 1e-9).all()
-    assert (physical["device"]["launch_s"] >= 0.0).all()
-    assert (physical["cu"]["backlog"] == 0.0).all()
-
-
-@pytest.mark.parametrize("convert", [np.asarray, torch.asarray, array_api_strict.asarray])
-def test_physical_knows_no_absent_devices_and_keeps_libraries_and_axes(convert):
-    env = make_env("uneven")
-    observation, _ = env.reset(seed=0)
-    layout, present = env.observation_layout, env.state.present[0]
-    single = layout.physical(observation)
-    batch = {name: convert(np.stack([array, array])) for name, array in observation.items()}
-    found = layout.physical(batch)
-    for part, quantities in single.items():
-        for name, values in quantities.items():
-            assert type(found[part][name]) is type(convert(np.zeros(1)))
-            np.testing.assert_allclose(np.asarray(found[part][name])[1], values, rtol=1e-14, err_msg=name)
-    for values in single["device"].values():
-        np.testing.assert_array_equal(np.isnan(values), ~present)
-    there = np.concatenate([np.ones((4, 1), bool), present], axis=-1)
-    both = there[:, :, None] & there[:, None] & ~np.eye(6, dtype=bool)
-    for values in single["hop"].values():
-        np.testing.assert_array_equal(np.isnan(values), ~both)
-    np.testing.assert_array_equal(single["present"]["present"], present)
-    assert not any(np.isnan(values).any() for values in single["cu"].values())
-
-
-def test_features_are_found_by_name():
-    env, _ = played_state("moving")
-    layout = env.observation_layout
-    observation = env.step(env.action_space.sample())[0]
-    parts = layout.unpack(observation)
-    for part, features in parts.items():
-        if part == "present":
-            assert features == {"present": observation["present"]}
-            continue
-        for name, values in features.items():
-            np.testing.assert_array_equal(values, observation[part][..., layout[part].place(name)])
-    assert parts["device"]["log_backlog"].shape == (2, 3)
-    with pytest.raises(ValueError, match="log_blocklog"):
-        layout["device"].place("log_blocklog")
-
-
-def test_the_description_names_every_array_and_feature():
-    env = make_env("uneven")
-    layout, text = env.observation_layout, env.observation_layout.describe()
-    features = [(name, feature) for name, part in layout.items() for feature in part.features]
-    assert len(text.splitlines()) == len(layout) + len(features) == 6 + 8 + 8 + 2 + 1 + 24
-    for name, part in layout.items():
-        assert f"{name} {env.observation_space[name].shape}: {part.description}" in text.splitlines()
-    assert len({(part, feature.name) for part, feature in features}) == len(features)
-    for _, feature in features:
-        line = rf"^ +\d+ {feature.name} +\[.*\] {feature.unit} +{re.escape(feature.description)}$"
-        assert re.search(line, text, re.MULTILINE)
-        assert feature.form.log == feature.name.startswith("log_")
-
-
-def test_the_page_holds_the_table_of_all_features():
-    table = GraphLayout.markdown()
-    assert table in DOCS.read_text(), "paste what GraphLayout.markdown() returns into docs/environment.md"
-    for features in (part.features for part in GraphLayout(2, 3, 4).values()):
-        for feature in features:
-            assert f"| `{feature.name}` | {feature.unit} | {feature.description} |" in table
-
-
-# The state that is observed
 
 
 @dataclasses.dataclass(frozen=True)

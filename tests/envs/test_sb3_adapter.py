@@ -18,19 +18,25 @@ from collapipe_env.ground.errors import AllocationError, NotResetError, Scenario
 
 @pytest.mark.parametrize("info", ["sparse", "full"])
 @pytest.mark.parametrize(
-    "scenario",
-    [shortened("small", 4), shortened("moving", 4), shortened("medium", 4), TARGET, TINY],
-    ids=["small", "moving", "medium", "target", "real"],
+    ("scenario", "observation"),
+    [
+        *((shortened(name, 4), "flat") for name in ("small", "moving", "medium")),
+        (TARGET, "flat"),
+        (TINY, "flat"),
+        *((shortened(name, 4), "graph") for name in ("small", "moving")),
+    ],
+    ids=["small", "moving", "medium", "target", "real", "small graph", "moving graph"],
 )
-def test_equals_dummy_vec_env(scenario, info):
+def test_equals_dummy_vec_env(scenario, observation, info):
     learner = "real" if scenario is TINY else "surrogate"
-    ours, theirs = make_adapter(scenario, 3, info, learner), make_dummy(scenario, 3, learner)
+    ours = make_adapter(scenario, 3, info, learner, observation=observation)
+    theirs = make_dummy(scenario, 3, learner, observation=observation)
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.metadata == theirs.metadata
     for env in (ours, theirs):
         env.seed(7)
-    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    np.testing.assert_equal(ours.reset(), theirs.reset())
     assert ours.reset_infos == theirs.reset_infos
     assert ("metric" in ours.reset_infos[0]) == (learner == "real")
     truncations = []
@@ -144,17 +150,19 @@ def test_rows_show_themselves_as_single_environments(variant):
         env.close()
 
 
-def test_single_rows_reset_as_single_environments_do():
-    ours, theirs = make_pair(rounds=4)
+@pytest.mark.parametrize("observation", ["flat", "graph"])
+def test_single_rows_reset_as_single_environments_do(observation):
+    ours, theirs = make_pair(rounds=4, observation=observation)
     for env in (ours, theirs):
         env.reset()
+    assert ours.get_attr("observation_space") == theirs.get_attr("observation_space")
     actions = make_actions(ours.env, 4, lead=(3,))
     assert_same_step(ours.step(actions[0]), theirs.step(actions[0]))
     for arguments in ({"seed": 11, "indices": [1]}, {"indices": 2}):
         (mine, mine_info), (other, other_info) = (
             env.env_method("reset", **arguments)[0] for env in (ours, theirs)
         )
-        np.testing.assert_array_equal(mine, other)
+        np.testing.assert_equal(mine, other)
         assert mine_info == other_info
     for action in actions[1:]:
         assert_same_step(ours.step(action), theirs.step(action))

@@ -166,7 +166,7 @@ def test_single_precision_is_close():
         assert b[1].dtype == torch.float32
         assert a[0].dtype == b[0].dtype == torch.float32
         # Segments are whole blocks: a score at the edge may fall to the other side, which nothing here does.
-        assert torch.equal(fine.last_costs.allocation.blocks, coarse.last_costs.allocation.blocks)
+        assert torch.equal(fine.last_round.costs.allocation.blocks, coarse.last_round.costs.allocation.blocks)
         found = (
             (a[0] - b[0]).abs().max(),
             ((a[1] - b[1]) / a[1]).abs().max(),

@@ -16,13 +16,14 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.cluster_costs import mean_active_power
+from collapipe_env.envs.graph_features import CU, DEVICE
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.ground.arrays import FloatArray, IntArray, log1p
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.graph_rows import LEAST_SECONDS, LOG_BOUND
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
-from .net_inputs import feature_of_system, log_longer, log_snr_cap
+from .net_inputs import BLOCK_S, HOP_S, HOP_SNR, feature_of_system, log_longer, log_snr_cap
 from .shares import write_deadline_shares
 
 # Columns of a cluster's needs: times of a round, where pipeline times are for the whole mini-batch.
@@ -40,6 +41,10 @@ NOISE = 10  # interference over noise on the cluster's links
 NEEDS = 11
 ROUNDS = 4
 """Newton steps towards the shares; each uses the delays around the previous shares."""
+UPLOAD_S, UPLINK_S, DOWNLINK_S = (CU.place(f"log_{way}_s") for way in ("upload", "uplink", "downlink"))
+UPLINK_SNR, SERVER_S = CU.place("log_uplink_snr"), CU.place("log_server_s")
+LAUNCH_S, UPDATE_S = DEVICE.place("log_launch_s"), DEVICE.place("log_update_s")
+"""Places of features in their arrays."""
 SERVER_FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
 """Part of the server's time that its forward pass takes; it recomputes nothing."""
 
@@ -123,7 +128,7 @@ def write_needs(
     for n in range(N):
         M = micro_batches[n]
         noise = math.log1p(needs[n, NOISE])  # log of noise with interference over noise without
-        server = math.exp(cu[n, 7]) - LEAST_SECONDS + M * times.server_launch_s
+        server = math.exp(cu[n, SERVER_S]) - LEAST_SECONDS + M * times.server_launch_s
         forward_sum, backward_sum = SERVER_FORWARD * server, (1.0 - SERVER_FORWARD) * server
         forward_max, backward_max = forward_sum, backward_sum
         collect, update, stages, last = 0.0, 0.0, 0.0, 0
@@ -131,7 +136,7 @@ def write_needs(
             node = step if step <= K else 0
             if node > 0 and segments[n, node - 1] == 0:
                 continue
-            seconds, snr = 0.5 * math.exp(hop[n, last, node, 0]), float(hop[n, last, node, 1])
+            seconds, snr = 0.5 * math.exp(hop[n, last, node, HOP_S]), float(hop[n, last, node, HOP_SNR])
             there = snr + math.log(power[n, last] / times.reference_w) - noise
             back = snr + math.log(power[n, node] / times.reference_w) - noise
             # Activations and gradients are assumed to have equally many bits.
@@ -141,16 +146,16 @@ def write_needs(
             forward_max, backward_max = max(forward_max, forward), max(backward_max, backward)
             if node > 0:
                 blocks = segments[n, node - 1]
-                launch = math.exp(device[n, node - 1, 1]) - LEAST_SECONDS
-                stage = blocks * (math.exp(device[n, node - 1, 0]) + M * launch)
+                launch = math.exp(device[n, node - 1, LAUNCH_S]) - LEAST_SECONDS
+                stage = blocks * (math.exp(device[n, node - 1, BLOCK_S]) + M * launch)
                 forward_sum += forward_part * stage
                 backward_sum += (1.0 - forward_part) * stage
                 forward_max = max(forward_max, forward_part * stage)
                 backward_max = max(backward_max, (1.0 - forward_part) * stage)
-                update = max(update, blocks * (math.exp(device[n, node - 1, 2]) - LEAST_SECONDS))
-                snr = float(hop[n, node, 0, 1])
+                update = max(update, blocks * (math.exp(device[n, node - 1, UPDATE_S]) - LEAST_SECONDS))
+                snr = float(hop[n, node, 0, HOP_SNR])
                 back = snr + math.log(power[n, node] / times.reference_w) - noise
-                longer = float(hop[n, node, 0, 0]) + log_longer(snr, back, times.log_cap)
+                longer = float(hop[n, node, 0, HOP_S]) + log_longer(snr, back, times.log_cap)
                 collect = max(collect, blocks * times.collect_ratio * math.exp(longer))
                 stages += 1.0
             last = node
@@ -158,11 +163,13 @@ def write_needs(
         needs[n, FORWARD_MAX], needs[n, BACKWARD_MAX] = forward_max, backward_max
         latency = 2.0 * ((stages + 1.0) * times.latency_s + times.edge_latency_s)
         needs[n, ONCE] = collect + update + latency
-        snr = float(cu[n, 3])
+        snr = float(cu[n, UPLINK_SNR])
         own = snr + math.log(power[n, 0] / times.reference_w)
         longer = math.exp(log_longer(snr, own, LOG_BOUND))
-        needs[n, UPLOAD], needs[n, UPLINK] = longer * math.exp(cu[n, 0]), longer * math.exp(cu[n, 1])
-        needs[n, DOWNLINK], needs[n, SNR], needs[n, MICRO_BATCHES] = math.exp(cu[n, 2]), math.exp(own), M
+        needs[n, UPLOAD] = longer * math.exp(cu[n, UPLOAD_S])
+        needs[n, UPLINK] = longer * math.exp(cu[n, UPLINK_S])
+        needs[n, DOWNLINK], needs[n, SNR] = math.exp(cu[n, DOWNLINK_S]), math.exp(own)
+        needs[n, MICRO_BATCHES] = M
 
 
 @compiled_leaf

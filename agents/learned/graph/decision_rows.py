@@ -21,10 +21,13 @@ from .cluster_needs import NEEDS, SystemTimes, write_needs, write_own_shares
 from .compiled_net import NetWeights, Single, linear, tokens_of, with_second_inputs
 from .counts import likeliest
 from .net_inputs import (
+    BLOCK_S,
     CU_INPUTS,
     DEVICE_INPUTS,
     HOP_INPUTS,
+    HOP_S,
     HOP_SHIFT,
+    HOP_SNR,
     INTERFERENCE,
     OWN_CU_INPUTS,
     cu_columns,
@@ -90,7 +93,7 @@ def _write_inputs(
         rate, devices = 0.0, 0.0
         for k in range(K):
             if present[n, k] > 0.0:
-                rate += math.exp(-device_features[n, k, 0])
+                rate += math.exp(-device_features[n, k, BLOCK_S])
                 devices += 1.0
         ideal[n] = math.log(blocks) - math.log(rate)
         mean_blocks[n] = blocks / devices
@@ -130,8 +133,10 @@ def _write_inputs(
                     hop[row, 0], hop[row, 1], hop[row, 3] = hop[mirror, 0], hop[mirror, 1], hop[mirror, 3]
                     hop[row, 2] = -hop[mirror, 2]
                     continue
-                seconds, snr = np.float64(hop_features[n, i, j, 0]), np.float64(hop_features[n, i, j, 1])
-                hops = hop_columns(seconds, snr, heard, fixed.log_cap, float(j - i), scale)
+                seconds, snr = hop_features[n, i, j, HOP_S], hop_features[n, i, j, HOP_SNR]
+                hops = hop_columns(
+                    np.float64(seconds), np.float64(snr), heard, fixed.log_cap, float(j - i), scale
+                )
                 for c in range(HOP_INPUTS):
                     hop[row, c] = hops[c]
 

@@ -13,10 +13,10 @@ import torch
 from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, Tensors, read_agent_file
 from collapipe_env.agents.learned.algorithms import AgentAlgorithm
 from collapipe_env.envs.graph_features import (
-    CONTEXT_FEATURES,
-    CU_FEATURES,
-    DEVICE_FEATURES,
-    HOP_FEATURES,
+    CONTEXT,
+    CU,
+    DEVICE,
+    HOP,
 )
 from collapipe_env.ground.errors import CheckpointError, shortened
 from collapipe_env.scenario import Scenario
@@ -52,10 +52,10 @@ def net_shape(parameters: GraphParameters) -> NetShape:
 def features() -> Shapes:
     """Features that the net reads, each of one device, control unit, hop or system."""
     groups = (
-        ("device", DEVICE_FEATURES),
-        ("cu", CU_FEATURES),
-        ("hop", HOP_FEATURES),
-        ("context", CONTEXT_FEATURES),
+        ("device", DEVICE.features),
+        ("cu", CU.features),
+        ("hop", HOP.features),
+        ("context", CONTEXT.features),
     )
     return {f"{group}/{feature.name}": [1] for group, listed in groups for feature in listed}
 

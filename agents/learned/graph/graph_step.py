@@ -9,11 +9,14 @@
    trying other counts.
 4. Micro-batches learn from the costs of all their numbers, weighted by their probabilities.
 5. The environments play the most likely plan.
+
+The net runs where its weights are, on a GPU too; plans are priced on the host.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,7 +36,7 @@ from .cluster_comparison import compare_counts
 from .counts import sample_counts
 from .net import GraphNet, NetAnswer
 from .net_inputs import NetInputs, net_inputs
-from .plan_inputs import plan_inputs
+from .plan_inputs import PlanInputs, plan_inputs
 from .process_inputs import process_inputs
 from .staying import keep_rows, staying_rows
 from .training_groups import Group
@@ -113,8 +116,9 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
     state, p = group.known, group.parameters
     graph = group.observer.build(state)
     inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
-    tokens = net.tokens(inputs, torch.from_numpy(process_inputs(state)))
-    all_logits = net.count_logits(tokens, inputs, p.costs.blocks)
+    there = NetInputs(*_beside(net, inputs))
+    tokens = net.tokens(there, *_beside(net, [torch.from_numpy(process_inputs(state))]))
+    all_logits = net.count_logits(tokens, there, p.costs.blocks).cpu()
     E, N, K, C = all_logits.shape
     cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)
     counts, drawn = np.empty((E, N, K), np.int64), np.empty((E * N, samples, K), np.int64)
@@ -138,12 +142,18 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
     )
 
 
+def _beside(net: GraphNet, tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Tensors on the device of the net's weights."""
+    return (tensor.to(net.cu.weight.device) for tensor in tensors)
+
+
 def _completed(
     net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
 ) -> tuple[NetAnswer, torch.Tensor, torch.Tensor]:
     """Answer of the net for known counts, its powers [W], and the logits of micro-batches."""
     p = group.parameters
-    answer: NetAnswer = net(tokens, plan_inputs(inputs, counts))
+    found: NetAnswer = net(tokens, PlanInputs(*_beside(net, plan_inputs(inputs, counts))))
+    answer = NetAnswer(*(tensor.cpu() for tensor in found))
     low, high = math.log(p.power_min_w), math.log(p.power_max_w)
     power = torch.exp(low + (high - low) * answer.power.double())
     log2 = torch.from_numpy(np.log2(group.choices)).float()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from collapipe_env.envs.graph_features import CONTEXT_FEATURES, CU_FEATURES, LARGEST_SNR
+from collapipe_env.envs.graph_features import CONTEXT, CU, DEVICE, HOP, LARGEST_SNR
 from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.ground.arrays import Array, at_least, at_most, exp, log, log1p, namespace
 from collapipe_env.ground.compiled import jitable
@@ -23,8 +23,10 @@ HOP_SHIFT = 1.5
 """Added to the log of a hop's time."""
 OWN_CU_INPUTS = 10
 """Inputs of a control unit that are its own; the rest are the system's."""
-INTERFERENCE = [feature.name for feature in CU_FEATURES].index("log_interference")
-"""Place of the interference among a control unit's features."""
+INTERFERENCE = CU.place("log_interference")
+BLOCK_S = DEVICE.place("log_block_s")
+HOP_S, HOP_SNR = HOP.place("log_hop_s"), HOP.place("log_hop_snr")
+"""Places of features in their arrays."""
 LARGEST_LOG_SNR = math.log(LARGEST_SNR) - 1e-6
 
 
@@ -205,7 +207,7 @@ Three are left out: ``floor``, which the net's own shares obey exactly; ``drop``
 cost learning, not time; and ``common_head``, since the training prices single clusters as if each had a head
 of its own, as DSSRA does.
 """
-_AT = {feature.name: i for i, feature in enumerate(CONTEXT_FEATURES)}
+_AT = {feature.name: i for i, feature in enumerate(CONTEXT.features)}
 
 
 def feature_of_system(context: Array, name: str) -> Array:
@@ -258,7 +260,7 @@ def net_inputs(graph: GraphArrays) -> NetInputs:
     log_blocks = feature_of_system(context, "log_blocks")
     log_worth = feature_of_system(context, "log_tradeoff_v") - feature_of_system(context, "log_clusters")
     # Ideal time of a cluster: all its devices at work all the time.
-    rate = xp.sum(here * xp.exp(-graph.device[..., 0]), axis=-1)
+    rate = xp.sum(here * xp.exp(-graph.device[..., BLOCK_S]), axis=-1)
     ideal = log_blocks[..., None] - xp.log(rate)
     scale = xp.mean(ideal, axis=-1)
     mean_blocks = xp.exp(log_blocks)[..., None] / xp.sum(here, axis=-1)
@@ -273,8 +275,8 @@ def net_inputs(graph: GraphArrays) -> NetInputs:
     ahead = nodes - nodes[:, None]
     used = there[..., :, None] * there[..., None, :] * xp.astype(ahead != 0.0, here.dtype)
     hop = hop_columns(
-        graph.hop[..., 0],
-        graph.hop[..., 1],
+        graph.hop[..., HOP_S],
+        graph.hop[..., HOP_SNR],
         graph.cu[..., None, None, INTERFERENCE],
         log_snr_cap(context)[..., None, None, None],
         xp.broadcast_to(ahead, used.shape),

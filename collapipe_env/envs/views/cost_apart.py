@@ -42,14 +42,7 @@ class CostApart(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
         unwrapped(env, "CostApart", CollaPipeEnv)
 
     def step(self, action: Any) -> SafeStep:  # type: ignore[override]
-        """Play one round.
-
-        Args:
-            action: As for the environment.
-
-        Returns:
-            Observation, reward, cost, terminated, truncated, info.
-        """
+        """Play one round: observation, reward, cost, terminated, truncated, info."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, reward, float(info["cost"]), terminated, truncated, info
 
@@ -73,14 +66,7 @@ class VectorCostApart(VectorWrapper):
         unwrapped(env, "VectorCostApart", CollaPipeVectorEnv)
 
     def step(self, actions: Any) -> SafeStep:  # type: ignore[override]
-        """Play one round in every row.
-
-        Args:
-            actions: As for the environment (E, A).
-
-        Returns:
-            Observations, rewards, costs, terminated, truncated, infos.
-        """
+        """Play one round in every row: observations, rewards, costs, terminated, truncated, infos."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         cost = info["cost"]
         if "final_info" in info:

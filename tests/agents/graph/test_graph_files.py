@@ -26,7 +26,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
     require_scenarios,
 )
 from collapipe_env.agents.learned.graph.net import GraphNet
-from collapipe_env.envs.graph_features import CONTEXT_FEATURES, CU_FEATURES, DEVICE_FEATURES, HOP_FEATURES
+from collapipe_env.envs.graph_features import CONTEXT, CU, DEVICE, HOP
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
 
 PARAMETERS = GraphParameters(width=16, hidden=8)
@@ -64,7 +64,7 @@ def test_weights_come_back_bit_for_bit_without_what_only_training_needs(tmp_path
 
 def test_the_record_names_every_feature_and_decision():
     names = features()
-    groups = {"device": DEVICE_FEATURES, "cu": CU_FEATURES, "hop": HOP_FEATURES, "context": CONTEXT_FEATURES}
+    groups = {"device": DEVICE.features, "cu": CU.features, "hop": HOP.features, "context": CONTEXT.features}
     assert list(names) == [f"{group}/{f.name}" for group, listed in groups.items() for f in listed]
     record = content().record
     assert record.features == names
