@@ -91,7 +91,9 @@ def test_archives_hold_every_agent_of_the_zoo(wheel, unpacked):
     folder = ROOT / "collapipe_env" / "zoo"
     held = contents(wheel)
     index = json.loads((folder / "index.json").read_text())
-    names = [name for agent in index["agents"] for name in (agent["file"], f"{agent['name']}.md")]
+    names = [
+        name for agent in index["agents"] for name in (f"{agent['name']}.safetensors", f"{agent['name']}.md")
+    ]
     for name in ("index.json", *names):
         content = (folder / name).read_bytes()
         assert held[f"collapipe_env/zoo/{name}"] == content

@@ -91,18 +91,3 @@ def worthwhile_entries(size: int, entries: int, weight_bits: int) -> int:
     """Entries to send: ``entries`` if that makes the message shorter, otherwise all ``size``."""
     dense = message_bits(size, size, weight_bits)
     return entries if entries < size and message_bits(size, entries, weight_bits) < dense else size
-
-
-def adapter_parameters(width: int, feedforward: int, rank: int) -> int:
-    """Parameters of one block's low-rank adapters, ``r (8 d + 2 d_ff)``.
-
-    A map from ``d_in`` to ``d_out`` numbers gets ``r (d_in + d_out)`` (Hu et al., arXiv 2106.09685); a block
-    has four: to queries, keys and values together, from the heads, up and down.
-
-    Args:
-        width: Model width ``d``.
-        feedforward: Feed-forward width ``d_ff``.
-        rank: Rank ``r``.
-    """
-    maps = ((width, 3 * width), (width, width), (width, feedforward), (feedforward, width))
-    return sum(rank * (inputs + outputs) for inputs, outputs in maps)

@@ -1,11 +1,10 @@
 """Cost of one sample: FLOPs, parameters, activation bytes and payload bits.
 
 All figures are of the *priced* architecture (`system_model.md` section 2; [R]: the field's standard
-counts, see Korthikanti et al., arXiv 2205.05198, for the activations). They are scalars: the
-architecture is the same for every environment of a batch.
+counts). They are scalars: the architecture is the same for every environment of a batch.
 
-Arguments are the model's ``width`` ``d``, its ``feedforward`` width ``d_ff``, ``heads`` ``a``, and the tokens
-of a sample ``sequence_length`` ``q``.
+Arguments are the model's ``width`` ``d``, its ``feedforward`` width ``d_ff``, and the tokens of a sample
+``sequence_length`` ``q``.
 """
 
 from __future__ import annotations
@@ -17,46 +16,6 @@ from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 
 BACKWARD_OVER_FORWARD = 2.0
 """A backward pass costs twice a forward pass (one product for each of the two gradients)."""
-
-
-def block_forward_flops(width: int, feedforward: int, sequence_length: int) -> float:
-    """Forward FLOPs of one encoder block for one sample, ``2 q (4 d^2 + 2 d d_ff) + 4 q^2 d``."""
-    q, d = sequence_length, width
-    return float(2 * q * (4 * d * d + 2 * d * feedforward) + 4 * q * q * d)
-
-
-def block_weight_flops(width: int, feedforward: int, sequence_length: int) -> float:
-    """FLOPs of one block's weight gradients for one sample, ``2 q (4 d^2 + 2 d d_ff)``.
-
-    The linear maps' share of the backward pass, which schedules with a split backward pass postpone; the
-    attention products have no weights (`algorithms.md` section 7).
-    """
-    return float(2 * sequence_length * (4 * width * width + 2 * width * feedforward))
-
-
-def block_parameters(width: int, feedforward: int) -> int:
-    """Parameters of one encoder block, ``4 d^2 + 2 d d_ff + 9 d + d_ff`` (with biases and two LayerNorms)."""
-    return 4 * width * width + 2 * width * feedforward + 9 * width + feedforward
-
-
-def stored_activation_bytes(width: int, heads: int, sequence_length: int, bits: int) -> float:
-    """Bytes that one block keeps of one sample for its backward pass.
-
-    ``q d (66 + 9 a q / d)`` at 32 bits, ``q d (34 + 5 a q / d)`` at 16 (dropout masks are one byte in
-    both). Derived for ``d_ff = 4 d``.
-
-    Args:
-        bits: Precision of the stored activations, 16 or 32.
-
-    Raises:
-        ValueError: If ``bits`` is neither 16 nor 32.
-    """
-    q, d = sequence_length, width
-    if bits == 32:
-        return q * d * (66.0 + 9.0 * heads * q / d)
-    if bits == 16:
-        return q * d * (34.0 + 5.0 * heads * q / d)
-    raise ValueError(f"bits of stored activations must be 16 or 32, not {bits!r}")
 
 
 def decoder_forward_flops(

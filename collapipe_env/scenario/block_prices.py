@@ -5,21 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from collapipe_env.physics.llama_workload import (
-    llama_adapter_parameters,
-    llama_forward_flops,
+from collapipe_env.physics.block_costs import (
+    adapter_parameters,
+    block_parameters,
+    forward_flops,
+    linear_maps,
+    llama_maps,
     llama_parameters,
     llama_stored_bytes,
-    llama_weight_flops,
-)
-from collapipe_env.physics.payload import adapter_parameters
-from collapipe_env.physics.training_memory import TrainingMemory
-from collapipe_env.physics.workload import (
-    block_forward_flops,
-    block_parameters,
-    block_weight_flops,
     stored_activation_bytes,
+    weight_flops,
 )
+from collapipe_env.physics.training_memory import TrainingMemory
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.sections import Sections
@@ -67,16 +64,13 @@ def block_prices(workload: WorkloadSpec) -> BlockPrices:
     d, f, q, bits = w.width, w.feedforward, w.sequence_length, w.stored_activation_bits
     if w.style == "llama":
         kv = w.kv_width
-        flops = llama_forward_flops(d, f, kv, q), llama_weight_flops(d, f, kv, q)
-        parameters = llama_parameters(d, f, kv, qkv_bias=w.qkv_bias)
-        adapters = llama_adapter_parameters(d, f, kv, w.lora_rank)
+        maps, parameters = llama_maps(d, f, kv), llama_parameters(d, f, kv, qkv_bias=w.qkv_bias)
         needed = llama_stored_bytes(d, f, kv, w.heads, q, bits, half_model=w.train_bits == 16)
     else:
-        flops = block_forward_flops(d, f, q), block_weight_flops(d, f, q)
-        parameters = block_parameters(d, f)
-        adapters = adapter_parameters(d, f, w.lora_rank)
+        maps, parameters = linear_maps(d, f), block_parameters(d, f)
         needed = stored_activation_bytes(d, w.heads, q, bits)
     # Of everything that a backward pass needs, recomputation keeps the block's input only, q d numbers.
     stored = float(q * d * bits // 8) if w.recompute else needed
-    trained = adapters if w.update_compression == "lora" else 0
+    trained = adapter_parameters(maps, w.lora_rank) if w.update_compression == "lora" else 0
+    flops = forward_flops(maps, d, q), weight_flops(maps, q)
     return BlockPrices(*flops, parameters, trained, stored, needed - stored)

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import add_adapters
-from collapipe_env.physics.llama_workload import llama_stored_bytes
+from collapipe_env.physics.block_costs import llama_stored_bytes
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.base import task_spec

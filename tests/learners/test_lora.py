@@ -12,7 +12,8 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.lora import add_adapters
 from collapipe_env.physics.allocation import COPIES, SEQUENTIAL
-from collapipe_env.physics.payload import UpdateFormat, adapter_parameters
+from collapipe_env.physics.block_costs import adapter_parameters, linear_maps
+from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.training.flat_parameters import parameter_count
 
 WIDTH, FEEDFORWARD = 8, 12
@@ -52,7 +53,7 @@ def test_only_adapters_are_trained_and_there_are_as_many_as_priced():
     names = {name for name, parameter in made.named_parameters() if parameter.requires_grad}
     assert len(names) == BLOCKS * 4 * 2
     assert all(".adapters." in name for name in names)
-    assert parameter_count(made) == BLOCKS * adapter_parameters(WIDTH, FEEDFORWARD, RANK)
+    assert parameter_count(made) == BLOCKS * adapter_parameters(linear_maps(WIDTH, FEEDFORWARD), RANK)
 
 
 @pytest.mark.parametrize("style", ["pre-ln", "transformer", "bert", "gpt2", "llama"])

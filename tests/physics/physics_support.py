@@ -7,18 +7,17 @@ from itertools import pairwise
 import numpy as np
 
 from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.block_costs import (
+    block_parameters,
+    forward_flops,
+    linear_maps,
+    stored_activation_bytes,
+    weight_flops,
+)
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.training_memory import TrainingMemory
-from collapipe_env.physics.workload import (
-    WorkloadCosts,
-    block_forward_flops,
-    block_parameters,
-    block_weight_flops,
-    decoder_forward_flops,
-    decoder_weight_flops,
-    stored_activation_bytes,
-)
+from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
 from collapipe_env.simulator.state import Parameters, SystemState
 
 CHOICES = (1, 2, 4, 8, 16)
@@ -53,9 +52,9 @@ def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", recomput
         blocks=blocks,
         batch_size=16,
         local_steps=steps,
-        block_forward_flops=block_forward_flops(64, 256, 32),
+        block_forward_flops=forward_flops(linear_maps(64, 256), 64, 32),
         decoder_forward_flops=decoder_forward_flops(1, 64, 256, 32, 10, 32),
-        block_weight_flops=block_weight_flops(64, 256, 32),
+        block_weight_flops=weight_flops(linear_maps(64, 256), 32),
         decoder_weight_flops=decoder_weight_flops(1, 64, 256, 32, 10, 32),
         block_parameters=block_parameters(64, 256),
         embedding_parameters=64 * 1000,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from physics_support import make_case
 
 from collapipe_env.physics.allocation import COPIES
-from collapipe_env.physics.payload import UpdateFormat, adapter_parameters, index_bits
+from collapipe_env.physics.block_costs import adapter_parameters, linear_maps
+from collapipe_env.physics.payload import UpdateFormat, index_bits
 from collapipe_env.simulator.costs import round_costs
 
 
@@ -62,7 +63,7 @@ def test_messages_never_exceed_the_dense_one_and_grow_with_the_share(size, bits,
 
 def test_adapters_by_hand():
     """Maps d -> 3d, d -> d, d -> f, f -> d of rank r: r times (4d + 2d + (d + f) + (f + d))."""
-    assert adapter_parameters(256, 1024, 8) == 8 * (1024 + 512 + 1280 + 1280)
+    assert adapter_parameters(linear_maps(256, 1024), 8) == 8 * (1024 + 512 + 1280 + 1280)
 
 
 def priced(seed=3, *, groups=False, server_blocks=None, **changes):

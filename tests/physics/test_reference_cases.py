@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.workload import (
-    WorkloadCosts,
-    block_forward_flops,
+from collapipe_env.physics.block_costs import (
     block_parameters,
-    block_weight_flops,
-    decoder_forward_flops,
-    decoder_weight_flops,
+    forward_flops,
+    linear_maps,
     stored_activation_bytes,
+    weight_flops,
 )
+from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -28,11 +27,11 @@ def build(case):
         blocks=w["L"],
         batch_size=w["B"],
         local_steps=w["H"],
-        block_forward_flops=block_forward_flops(w["d"], w["dff"], w["q"]),
+        block_forward_flops=forward_flops(linear_maps(w["d"], w["dff"]), w["d"], w["q"]),
         decoder_forward_flops=decoder_forward_flops(
             w["Ldec"], w["d"], w["dff"], w["q"], w["Vout"], positions=w["q"]
         ),
-        block_weight_flops=block_weight_flops(w["d"], w["dff"], w["q"]),
+        block_weight_flops=weight_flops(linear_maps(w["d"], w["dff"]), w["q"]),
         decoder_weight_flops=decoder_weight_flops(
             w["Ldec"], w["d"], w["dff"], w["q"], w["Vout"], positions=w["q"]
         ),
