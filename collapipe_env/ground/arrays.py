@@ -85,6 +85,17 @@ def expm1(x: Array) -> Array:
     return namespace(x).expm1(x)
 
 
+def floor(x: Array) -> Array:
+    """Whole parts of an array, of its type; compiled loops have their own version for numbers."""
+    return namespace(x).floor(x)
+
+
+def whole(x: Array) -> Array:
+    """Whole numbers of an array as int64; compiled loops have their own version for numbers."""
+    xp = namespace(x)
+    return xp.astype(x, xp.int64)
+
+
 def sqrt(x: Array) -> Array:
     """Square roots of an array; compiled loops have their own version for numbers."""
     return namespace(x).sqrt(x)

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env.ground import arrays
-from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio
+from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio, thermal
 
 
 def _is_number(value: Any) -> bool:
@@ -100,6 +100,8 @@ for _array, _number in (
     (arrays.log, math.log),
     (arrays.exp, math.exp),
     (arrays.expm1, math.expm1),
+    (arrays.floor, math.floor),
+    (arrays.whole, int),
     (arrays.sqrt, math.sqrt),
 ):
     overload(_array, strict=False)(_of_number(_number))
@@ -143,6 +145,15 @@ for _formula in (
     memory.fits,
     memory.samples_beside,
     queues.update_backlog,
+    thermal.temperature_after,
+    thermal.busy_phase,
+    thermal.headroom_after,
+    thermal.warmed,
+    thermal.held_back,
+    thermal.allocated_power,
+    thermal.clock_share,
+    thermal.governor_moves,
+    thermal.moved_level,
     loss_curve.imbalance_of,
     loss_curve.step_progress,
     loss_curve.terms_of_steps,

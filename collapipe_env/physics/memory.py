@@ -101,22 +101,6 @@ def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
     return xp.astype(caps, xp.int64)
 
 
-def able_to_hold(costs: WorkloadCosts, other: WorkloadCosts | None, memory_bytes: Array) -> Array:
-    """Return which clusters' devices can hold the encoder (..., N), bool.
-
-    Args:
-        other: The same with the other setting of recomputation, where this decision is open.
-        memory_bytes: Memory that each device offers (..., N, K) [byte].
-    """
-    cap = memory_caps(costs, memory_bytes)
-    xp = namespace(cap)
-    if other is not None:
-        further = memory_caps(other, memory_bytes)
-        cap = xp.where(further > cap, further, cap)
-    blocks: Array = xp.sum(cap, axis=-1)
-    return blocks >= costs.blocks
-
-
 def fits(needed_bytes: Array, memory_bytes: Array, slack: float = 0.0) -> Array:
     """Whether a plan's need fits the memory: the common rule of checks and planners.
 
