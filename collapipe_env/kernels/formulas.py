@@ -109,6 +109,7 @@ overload(arrays.at_most, strict=False)(_of_bound(min))
 overload(arrays.at_least, strict=False)(_of_bound(max))
 
 for _formula in (
+    radio.path_gain_d2d,
     radio.d2d_noise,
     radio.usable_snr,
     radio.shannon_rate,
@@ -142,6 +143,7 @@ for _formula in (
     overheads.cycles_time,
     overheads.latency_of_chain,
     memory.device_memory,
+    memory.memory_cap_blocks,
     memory.fits,
     memory.samples_beside,
     queues.update_backlog,
