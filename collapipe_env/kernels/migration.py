@@ -28,19 +28,20 @@ def held_rows(
         old_blocks: Before the round (R, N, K).
         old_holders: Before the round (R, N, L, K+1).
     """
-    R, N, K = blocks.shape
+    R, N, L, _ = old_holders.shape
+    K = blocks.shape[2]
     found, holders = old_blocks.copy(), old_holders.copy()
     for r in range(R):
         for n in range(N):
             if plays[r, n]:
-                holders[r, n] = False
-                block = 0
+                end = 0
                 for k in range(K):
+                    first, end = end, end + blocks[r, n, k]
                     found[r, n, k] = blocks[r, n, k]
-                    for _ in range(blocks[r, n, k]):
-                        holders[r, n, block, k + 1] = True
-                        block += 1
-                holders[r, n, block:, 0] = True
+                    for block in range(L):
+                        holders[r, n, block, k + 1] = first <= block < end
+                for block in range(L):
+                    holders[r, n, block, 0] = block >= end
     return found, holders
 
 

@@ -124,21 +124,18 @@ def walk_rows(
             if shadowing.shape[1] > 0:
                 for i in range(-1, K):
                     for j in range(i + 1, K):
-                        # CUs stand still.
-                        gone = _gone(((way[i] if i >= 0 else 0.0) + way[j]) / law.decorrelation_m)
-                        noise = law.deviation_db * after[r, pair]
-                        after[r, pair] = correlated(shadowing[r, pair], gone, noise)
+                        ways = way[j] if i < 0 else way[i] + way[j]  # CUs stand still
+                        if ways > 0.0:
+                            gone = -math.expm1(-ways / law.decorrelation_m)
+                            noise = law.deviation_db * after[r, pair]
+                            after[r, pair] = correlated(shadowing[r, pair], gone, noise)
+                        else:
+                            after[r, pair] = shadowing[r, pair]
                         pair += 1
-        gone = _gone(seconds[r] / law.drift_s)
+        gone = -math.expm1(-seconds[r] / law.drift_s)
         for link in range(drift.shape[1]):
             lasting[r, link] = correlated(drift[r, link], gone, law.drift_db * lasting[r, link])
     return walk, after, lasting
-
-
-@inlined
-def _gone(lag: float) -> float:
-    """Return ``1 - rho`` after a lag; most devices stand still."""
-    return 0.0 if lag == 0.0 else -math.expm1(-lag)
 
 
 @compiled

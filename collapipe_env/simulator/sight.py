@@ -28,7 +28,7 @@ class Sight:
         self._checked = checked
         self._realistic = scenario.dynamics.visibility == "realistic"
         self.showing = tuple(p for p in processes if p.observed)
-        self._told = [(p.name, p.told, p.shown) for p in self.showing]
+        self._told = [(p.name, p.told, p.shown) for p in self.showing if p.told or p.shown]
         self._estimating = tuple(p for p in processes if p.defines("known"))
         self.changes = self._realistic or bool(self._estimating)
 
@@ -36,8 +36,9 @@ class Sight:
         """Arrays that may be known before the round, from the processes that show any."""
         found = {}
         for process in self.showing:
-            own, hidden = carried[process.name], process.hidden
-            found[process.name] = {name: own[name] for name in own if name not in hidden}
+            found[process.name] = own = dict(carried[process.name])
+            for name in process.hidden:
+                own.pop(name, None)
         return found
 
     def estimate(
