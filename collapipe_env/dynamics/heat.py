@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collapipe_env.dynamics.heat_spec import HeatSpec, heat_numbers
-from collapipe_env.ground.arrays import Array, Constant, FloatArray, at_most, loop_array, namespace, where
+from collapipe_env.ground.arrays import (
+    Array,
+    Constant,
+    FloatArray,
+    at_most,
+    loop_array,
+    loop_record,
+    namespace,
+    where,
+)
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
 from collapipe_env.kernels.heating import HeatPlan, HeatSystem, heat_rows
@@ -103,9 +112,6 @@ class Heat(Process):
         devices = (scenario.clusters, scenario.max_devices)
         levels = np.asarray(self.own.levels, dtype=np.float64)
         self._levels, self._last = Constant(levels), len(levels) - 1
-        self._own = HeatNumbers._make(
-            levels if number is self.own.levels else float(number) for number in self.own
-        )
         self._steps = spec.governor != "ipa"
         self._drifts = spec.ambient_sd_k > 0.0
         # Normal numbers come in pairs, after the numbers from which the means are drawn.
@@ -119,10 +125,8 @@ class Heat(Process):
         if self._steps:
             last, names = float(self._last), "level of the governor, 0 the full clock"
             self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
-        self._parameters = p = system_parameters(scenario)
-        costs, extra = p.costs, p.overheads
-        work = (costs.batch_size, costs.block_forward_flops, extra.block_cycles, extra.update_cycles)
-        self._work = (*map(float, work), float(costs.backward_over_forward))
+        self._parameters = system_parameters(scenario)
+        self._record = loop_record(HeatNumbers._make(map(float, self.own._replace(levels=1.0))))
         # Plans do not affect the surroundings, so these have the clock of exogenous processes.
         steady = self._drifts and scenario.dynamics.time_base != "real"
         self._reference_s = usual_round(scenario) if steady else None
@@ -228,7 +232,7 @@ class Heat(Process):
         system = HeatSystem(running.speed, running.clock, running.compute_power, running.present)
         before = (carried.get(name, none) for name, none in _READ.items())
         found, paused, remainder, level = heat_rows(
-            self._work, p.radio_power, self._own, played, system, *before, delta_s
+            p.record, self._record, self._levels.values, played, system, *before, delta_s
         )
         following = {**dict(zip(_WRITTEN, found, strict=True)), "paused": paused}
         return {**following, "remainder": remainder, "level": level} if self._steps else following

@@ -119,13 +119,10 @@ def migration_terms(
     previous, rules, radios = state.processes.get("migration"), parameters.migration, parameters.radio_power
     if previous is None or rules is None:
         return None
-    before, p = previous["holders"], parameters
+    before = previous["holders"]
     if _is_for_loops(allocation) and type(before) is np.ndarray and len(before) == len(allocation.blocks):
-        links = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold, p.transmissions)
         moments, duration, joules = migration_rows(
-            links,
-            radios,
-            rules,
+            parameters.record,
             loop_array(allocation.blocks, np.int64),
             allocation.plays,
             loop_array(allocation.cu_power, np.float64),

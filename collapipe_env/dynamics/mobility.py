@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from collapipe_env.dynamics.walks import NAMES, PARTS, PauseGo, pause_and_go, start_pausing_and_going
-from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
+from collapipe_env.ground.arrays import Array, Constant, at_least, loop_record, namespace
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY, require_within
 from collapipe_env.kernels.walking import WalkLaw, link_rows, walk_rows
@@ -131,7 +131,7 @@ class Mobility(Process):
             spec.environment_sd_db,
             spec.environment_time_s,
         )
-        self._walk = WalkLaw(*map(float, numbers))
+        self._walk = loop_record(WalkLaw(*map(float, numbers)))
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there.astype(np.float64))
         # Nodes of each pair, in the order of `System.link_gain`; without the CU, at 0.

@@ -57,6 +57,23 @@ def loop_array(array: Any, kind: Any) -> npt.NDArray[Any]:
     return found if found.flags.writeable else found.copy()
 
 
+def loop_record(numbers: Any) -> npt.NDArray[Any]:
+    """Return a named tuple's numbers, also those of nested ones, as one record of the same names (1,).
+
+    Compiled functions pass an array of records as one pointer, but a named tuple as all of its numbers in
+    every call: for fifty numbers that takes longer than a round of a small scenario. Nothing may write to it.
+    """
+    return np.array([numbers], dtype=_record_type(numbers))
+
+
+def _record_type(numbers: Any) -> np.dtype[Any]:
+    fields = [
+        (name, _record_type(value) if isinstance(value, tuple) else np.asarray(value).dtype)
+        for name, value in numbers._asdict().items()
+    ]
+    return np.dtype((np.record, np.dtype(fields, align=True)))
+
+
 def from_host(values: npt.NDArray[Any], like: Array) -> Array:
     """Return a host array as an array with the library, device and type of ``like``."""
     xp = namespace(like)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,9 @@ import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.delay import stage_time
-from collapipe_env.physics.energy import RadioPower, compute_time
+from collapipe_env.physics.energy import compute_time
 from collapipe_env.physics.overheads import cycles_time
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.thermal import (
     HeatNumbers,
     allocated_power,
@@ -52,9 +53,9 @@ class HeatSystem(NamedTuple):
 
 @compiled
 def heat_rows(
-    work: tuple[float, float, float, float, float],
-    radio: RadioPower,
-    own: HeatNumbers,
+    record: Any,
+    own_record: Any,
+    levels: FloatArray,
     plan: HeatPlan,
     system: HeatSystem,
     temperature: FloatArray,
@@ -69,8 +70,9 @@ def heat_rows(
     """Heat and cool devices over a round and move their governors; see :class:`~.dynamics.heat.Heat`.
 
     Args:
-        work: Mini-batch ``B``, FLOPs of a block's forward pass for a sample, cycles of launching that pass
-            and of a block's update, and ``rho``, a backward pass over a forward one.
+        record: The parameters as a record (1,).
+        own_record: :class:`HeatNumbers` without levels as a record (1,).
+        levels: Shares of the full clock, descending.
         temperature: (R, N, K) [C].
         ambient: (R, N) [C].
         paused: (R, N, K).
@@ -83,28 +85,30 @@ def heat_rows(
         Temperature, reading, headroom and share of the clock (4, R, N, K), whether devices pause (R, N, K),
         the time since the last moves (R,), and the levels.
     """
-    batch_size, block_flops, launch_cycles, update_cycles, rho = work
+    c: Numbers = record[0]
+    own: HeatNumbers = own_record[0]
+    last = len(levels) - 1
     R, N, K = temperature.shape
     found, pauses = np.empty((4, R, N, K)), np.empty((R, N, K), dtype=np.bool_)
     left, following = np.empty(len(remainder)), np.empty(level.shape, dtype=np.int64)
-    stepped, last = level.shape[0] > 0, len(own.levels) - 1
+    stepped = level.shape[0] > 0
     for r in range(R):
         moves = 0.0
         if stepped:
             moves, left[r] = governor_moves(remainder[r], seconds[r], own.period_s)
         for n in range(N):
             M, steps = float(plan.micro_batches[r, n]), plan.steps[r, n]
-            ratio = plan.ratio[r, n] if plan.ratio.shape[0] else rho
+            ratio = plan.ratio[r, n] if plan.ratio.shape[0] else c.backward_over_forward
             for k in range(K):
                 blocks, clock = float(plan.blocks[r, n, k]), system.clock[r, n, k]
-                pass_s = stage_time(batch_size / M, blocks, block_flops, system.speed[r, n, k])
+                pass_s = stage_time(c.batch_size / M, blocks, c.block_forward_flops, system.speed[r, n, k])
                 if plan.sample_share.shape[0]:
                     pass_s *= plan.sample_share[r, n, k]
-                pass_s += cycles_time(blocks, launch_cycles, clock)
-                updates = steps * cycles_time(blocks, update_cycles, clock)
+                pass_s += cycles_time(blocks, c.overheads.block_cycles, clock)
+                updates = steps * cycles_time(blocks, c.overheads.update_cycles, clock)
                 warm, reading = warmed(
                     own,
-                    radio,
+                    c.radio_power,
                     temperature[r, n, k],
                     ambient[r, n],
                     plan.device_power[r, n, k],
@@ -118,12 +122,12 @@ def heat_rows(
                 if stepped:
                     j = moved_level(level[r, n, k], reading, moves, last, own.set_c, own.hysteresis_k)
                     following[r, n, k] = j
-                    share = own.levels[j]
+                    share = levels[j]
                 else:
                     power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
                     share = clock_share(power, full_power[r, n, k], cubic[r, n, k])
                 found[0, r, n, k] = warm
                 found[1, r, n, k] = reading
                 found[2, r, n, k] = headroom_after(reading, own.set_c)
-                found[3, r, n, k] = min(share, own.levels[last]) if pauses[r, n, k] else share
+                found[3, r, n, k] = min(share, levels[last]) if pauses[r, n, k] else share
     return found, pauses, left, following

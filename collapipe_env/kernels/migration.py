@@ -5,14 +5,17 @@ The meaning is that of :mod:`collapipe_env.physics.moves`; only hops that carry 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, inlined
-from collapipe_env.physics.energy import RadioPower, radio_power
-from collapipe_env.physics.moves import LOST, TRAVEL, Migration
+from collapipe_env.physics.energy import radio_power
+from collapipe_env.physics.moves import LOST, TRAVEL
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per_bit, shannon_rate, usable_snr
 
 
@@ -47,9 +50,7 @@ def held_rows(
 
 @compiled
 def migration_rows(
-    links: tuple[float, float, float, float, float],
-    radio: RadioPower,
-    rules: Migration,
+    record: Any,
     blocks: IntArray,
     plays: BoolArray,
     cu_power: FloatArray,
@@ -62,9 +63,7 @@ def migration_rows(
     """Price the moments that a plan moves; see :func:`collapipe_env.dynamics.migration.migration_terms`.
 
     Args:
-        links: Noise density [W/Hz], bandwidth of a hop [Hz], largest usable SNR, waterfall threshold, and
-            most transmissions of a packet.
-        radio: Power of the radios.
+        record: The parameters as a record (1,).
         blocks: Consecutive blocks of each device under the plan (R, N, K).
         plays: Clusters that take part (R, N).
         cu_power: (R, N) [W].
@@ -77,6 +76,8 @@ def migration_rows(
     Returns:
         Fates of the moments (R, N, L), duration of the phase (R, N) [s], energy of each node (R, N, K+1) [J].
     """
+    c: Numbers = record[0]
+    radio = c.radio_power
     R, N, L, nodes = before.shape
     moments = np.zeros((R, N, L), dtype=np.int64)
     duration, joules = np.zeros((R, N)), np.zeros((R, N, nodes))
@@ -88,22 +89,23 @@ def migration_rows(
             mean[n] = 0.0
             if plays[r, n]:
                 held = before[r, n], present[r, n], blocks[r, n]
-                _hand_over(rules, *held, moments[r, n], moved[n])
+                _hand_over(c.moment_bits > 0.0, c.through_cu, *held, moments[r, n], moved[n])
                 mean[n] = _mean_power(cu_power[r, n], device_power[r, n], *held)
         for n in range(N):
             disturbance = 0.0
             for m in range(N):
                 disturbance += cross_gain[r, m, n] * mean[m]
-            noise = d2d_noise(links[0], links[1], disturbance)
+            noise = d2d_noise(c.noise_density, c.d2d_bandwidth_hz, disturbance)
             sent[:], received[:] = 0.0, 0.0
             for i in range(nodes):
                 power = device_power[r, n, i - 1] if i else cu_power[r, n]
                 for j in range(nodes):
                     if moved[n, i, j] > 0.0:
                         snr = power / noise * gain[r, n, i, j]
-                        rate = shannon_rate(usable_snr(snr, links[2]), links[1])
-                        bit_s = seconds_per_bit(rate, failure_exponent(snr, links[3]), links[4])
-                        airtime = moved[n, i, j] * (rules.block_bits * bit_s)
+                        rate = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
+                        exponent = failure_exponent(snr, c.waterfall_threshold)
+                        bit_s = seconds_per_bit(rate, exponent, c.transmissions)
+                        airtime = moved[n, i, j] * (c.moment_bits * bit_s)
                         sent[i] += airtime
                         received[j] += airtime
                 drawn = radio_power(power, radio.d2d_circuit_w, radio.efficiency)
@@ -111,14 +113,15 @@ def migration_rows(
             for node in range(nodes):
                 joules[r, n, node] += radio.receive_w * received[node]
                 # The busiest sender or receiver; over the CU, the CU.
-                if node == 0 or not rules.through_cu:
+                if node == 0 or not c.through_cu:
                     duration[r, n] = max(duration[r, n], max(sent[node], received[node]))
     return moments, duration, joules
 
 
 @inlined
 def _hand_over(
-    rules: Migration,
+    travel: bool,
+    through_cu: bool,
     before: BoolArray,
     present: BoolArray,
     blocks: IntArray,
@@ -143,9 +146,9 @@ def _hand_over(
         stays = before[block, holder] and (holder == 0 or present[holder - 1])
         if stays or not started:
             continue
-        if rules.moves and lead > 0 and holder > 0:
+        if travel and lead > 0 and holder > 0:
             moments[block] = TRAVEL
-            if rules.through_cu:
+            if through_cu:
                 moved[lead, 0] += 1.0
                 moved[0, holder] += 1.0
             else:

@@ -7,7 +7,7 @@ stands at the centre of its cluster's square. Pairs of nodes have the order of `
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class WalkLaw(NamedTuple):
 
 @compiled
 def walk_rows(
-    law: WalkLaw,
+    record: Any,
     x: FloatArray,
     y: FloatArray,
     to_x: FloatArray,
@@ -76,6 +76,7 @@ def walk_rows(
     """Move devices and shadowing; see :meth:`collapipe_env.dynamics.mobility.Mobility.advance`.
 
     Args:
+        record: :class:`WalkLaw` as a record (1,).
         shadowing: Shadowing of the pairs (R, pairs) [dB]; no columns without it.
         drift: Changes with time alone of all links (R, links) [dB]; no columns without them.
         there: 1 for slots of devices, 0 for others (N, K).
@@ -86,9 +87,10 @@ def walk_rows(
         ``x`` to ``pause`` after that time, and the time until each device leaves (7, R, N, K); shadowing;
         drift.
     """
+    law: WalkLaw = record[0]
     R, N, K = x.shape
     centre = 0.5 * law.side
-    walk, way = np.empty((7, R, N, K)), np.empty(K)
+    walk, gone = np.empty((7, R, N, K)), np.empty(K)
     after, lasting = np.empty(shadowing.shape), np.empty(drift.shape)
     first, pairs = N * K * MOST_LEGS * NUMBERS_PER_LEG, N * (K * (K + 1) // 2)
     normal_rows(u, first, np.empty((2, (shadowing.shape[1] + 1) // 2)), after)
@@ -120,27 +122,26 @@ def walk_rows(
                     walk[6, r, n, k] = leaves_on_leg(
                         law.reach, law.announced_s, px - centre, py - centre, tx - px, ty - py, pace
                     )
-                way[k] = length(found[0] - x[r, n, k], found[1] - y[r, n, k])
+                way = length(found[0] - x[r, n, k], found[1] - y[r, n, k])
+                gone[k] = -math.expm1(-way / law.decorrelation_m) if way > 0.0 else 0.0
             if shadowing.shape[1] > 0:
                 for i in range(-1, K):
                     for j in range(i + 1, K):
-                        ways = way[j] if i < 0 else way[i] + way[j]  # CUs stand still
-                        if ways > 0.0:
-                            gone = -math.expm1(-ways / law.decorrelation_m)
-                            noise = law.deviation_db * after[r, pair]
-                            after[r, pair] = correlated(shadowing[r, pair], gone, noise)
-                        else:
-                            after[r, pair] = shadowing[r, pair]
+                        # The correlations of both ways multiply; CUs stand still, as most devices do.
+                        both = gone[j] if i < 0 else gone[i] + (1.0 - gone[i]) * gone[j]
+                        noise = law.deviation_db * after[r, pair]
+                        old = shadowing[r, pair]
+                        after[r, pair] = correlated(old, both, noise) if both > 0.0 else old
                         pair += 1
-        gone = -math.expm1(-seconds[r] / law.drift_s)
+        faded = -math.expm1(-seconds[r] / law.drift_s)
         for link in range(drift.shape[1]):
-            lasting[r, link] = correlated(drift[r, link], gone, law.drift_db * lasting[r, link])
+            lasting[r, link] = correlated(drift[r, link], faded, law.drift_db * lasting[r, link])
     return walk, after, lasting
 
 
 @compiled
 def link_rows(
-    law: WalkLaw,
+    record: Any,
     memory: tuple[float, float, float, float],
     blocks: int,
     x: FloatArray,
@@ -153,6 +154,7 @@ def link_rows(
     """Return the gains of all links (R, links) and the present devices (R, N, K).
 
     Args:
+        record: :class:`WalkLaw` as a record (1,).
         memory: Numbers of :func:`collapipe_env.physics.memory.memory_cap_blocks` after the memory.
         blocks: Encoder depth ``L``.
         large: Gains before devices walk (R, links), of which those of uplinks count.
@@ -160,6 +162,7 @@ def link_rows(
         memory_bytes: Memory that each device offers (R, N, K) [byte].
         present: Devices that are present before any goes (R, N, K).
     """
+    law: WalkLaw = record[0]
     R, N, K = x.shape
     gain, stays, away = np.empty(factor.shape), present.copy(), np.empty(K)
     centre = 0.5 * law.side

@@ -1,7 +1,6 @@
 """Parameters of a scenario, and their numbers for compiled loops.
 
-Loops take a named tuple. Names, choices and the priced workload stay out of it: Numba would unpack them in
-every call.
+Loops take a record of numbers. Names, choices and the priced workload stay out of it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
+import numpy.typing as npt
+
+from collapipe_env.ground.arrays import loop_record
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
@@ -255,3 +257,8 @@ class Parameters:
                 value = getattr(self if hasattr(self, name) else costs, name)
                 named[name] = float(value or 0.0) if kind is float else value
         return Numbers(**named)
+
+    @cached_property
+    def record(self) -> npt.NDArray[Any]:
+        """The same as one record (1,); see :func:`~collapipe_env.ground.arrays.loop_record`."""
+        return loop_record(self.numbers)

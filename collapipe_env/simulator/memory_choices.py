@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, at_least, at_most, namespace, where
+from collapipe_env.ground.arrays import Array, at_least, at_most, loop_array, namespace, where
+from collapipe_env.kernels.sitting_out import band_rows, room_rows
 from collapipe_env.physics.allocation import (
     COMMON,
     COPIES,
@@ -102,6 +103,9 @@ class OpenedDecoder:
         xp, opened, blocks = namespace(memory_bytes), self.parameters.opened, self.parameters.costs.blocks
         if not opened:
             total = blocks + xp.zeros_like(rows[..., 0], dtype=xp.int64)
+            if xp is np and memory_cap.ndim == rows.ndim == 3:
+                caps, holds = room_rows(loop_array(memory_cap, np.int64), memory_bytes, blocks)
+                return ClusterChoices(caps, total, holds)
             holds = xp.sum(memory_cap, axis=-1) >= total
             return ClusterChoices(_room(memory_cap, holds, memory_bytes, blocks), total, holds)
         assert micro_batches is not None
@@ -267,9 +271,10 @@ def shared_band(scores: Array, floor: float, plays: Array) -> Array:
         plays: Clusters that take part (..., N), bool; the others get 0.
     """
     xp = namespace(scores)
+    if xp is np and scores.ndim == 2:
+        return band_rows(scores, floor, plays)
     scores = where(plays, scores, 0.0)
-    # One after the other, as the compiled decoding does: a row's share does not depend on the other rows.
-    total = xp.cumulative_sum(scores, axis=-1)[..., -1:]
+    total = xp.sum(scores, axis=-1, keepdims=True)
     count = xp.sum(xp.astype(plays, scores.dtype), axis=-1, keepdims=True)
     share = where(total > 0.0, scores / where(total > 0.0, total, 1.0), 1.0 / at_least(count, 1.0))
     return where(plays, floor + (1.0 - count * floor) * share, 0.0)
@@ -285,9 +290,6 @@ def _room(caps: Array, holds: Array, memory_bytes: Array, blocks: int) -> Array:
         blocks: Encoder depth ``L``.
     """
     xp = namespace(memory_bytes)
-    # Outside NumPy, holds.all() would mean waiting for a GPU.
-    if xp is np and holds.all():
-        return caps
     there = memory_bytes > 0.0
     there = there | ~xp.any(there, axis=-1, keepdims=True)
     return xp.where(holds[..., None], caps, blocks * xp.astype(there, xp.int64))
