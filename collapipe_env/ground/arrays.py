@@ -110,7 +110,7 @@ def floor(x: Array) -> Array:
 def whole(x: Array) -> Array:
     """Whole numbers of an array as int64; compiled loops have their own version for numbers."""
     xp = namespace(x)
-    return xp.astype(x, xp.int64)
+    return int(x) if np.isscalar(x) else xp.astype(x, xp.int64)
 
 
 def sqrt(x: Array) -> Array:

@@ -137,14 +137,14 @@ def _hand_over(
             end += blocks[node - 1]
             node += 1
         holder = node if node < nodes else 0
-        lead, started = 0, False
+        if before[block, holder] and (holder == 0 or present[holder - 1]):
+            continue
+        lead, started = 0, before[block, 0]
         for k in range(nodes - 1, 0, -1):
             if before[block, k]:
                 started = True
                 lead = k if present[k - 1] else lead
-        started = started or before[block, 0]
-        stays = before[block, holder] and (holder == 0 or present[holder - 1])
-        if stays or not started:
+        if not started:
             continue
         if travel and lead > 0 and holder > 0:
             moments[block] = TRAVEL
