@@ -219,7 +219,7 @@ class Heat(Process):
         """Arrays of the devices after a round, from a compiled loop; arguments as for :meth:`advance`."""
         plan, p = costs.allocation, self._parameters
         share = _NO_DEVICES if plan.sample_share is None else plan.sample_share
-        ratio = _NONE if plan.recompute is None else recomputation_terms(p, plan)[0][..., 0]
+        ratio = _NONE if plan.recompute is None else np.asarray(recomputation_terms(p, plan)[0])[..., 0]
         played = HeatPlan(
             loop_array(plan.micro_batches, np.int64),
             loop_array(plan.device_blocks, np.int64),
@@ -232,7 +232,7 @@ class Heat(Process):
         system = HeatSystem(running.speed, running.clock, running.compute_power, running.present)
         before = (carried.get(name, none) for name, none in _READ.items())
         found, paused, remainder, level = heat_rows(
-            p.record, self._record, self._levels.values, played, system, *before, delta_s
+            p.record, self._record, self._levels.values, played, system, delta_s, *before
         )
         following = {**dict(zip(_WRITTEN, found, strict=True)), "paused": paused}
         return {**following, "remainder": remainder, "level": level} if self._steps else following

@@ -192,7 +192,7 @@ class Mobility(Process):
         if xp is np:
             none = np.empty((len(u), 0))
             before = (none if shadowing is None else shadowing, none if drift is None else drift)
-            walk, *after = walk_rows(self._walk, *PARTS(carried), *before, there, seconds, u)
+            walk, *after = walk_rows(self._walk, there, seconds, u, *before, *PARTS(carried))
             found = zip(_WRITTEN, (*walk, *after), strict=True)
             return {**carried, **{name: values for name, values in found if name in carried}}
         following = dict(carried)

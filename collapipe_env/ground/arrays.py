@@ -109,8 +109,8 @@ def floor(x: Array) -> Array:
 
 def whole(x: Array) -> Array:
     """Whole numbers of an array as int64; compiled loops have their own version for numbers."""
-    xp = namespace(x)
-    return int(x) if np.isscalar(x) else xp.astype(x, xp.int64)
+    xp, one = namespace(x), np.isscalar(x)
+    return int(x) if one else xp.astype(x, xp.int64)
 
 
 def sqrt(x: Array) -> Array:

@@ -58,6 +58,7 @@ def heat_rows(
     levels: FloatArray,
     plan: HeatPlan,
     system: HeatSystem,
+    seconds: FloatArray,
     temperature: FloatArray,
     ambient: FloatArray,
     paused: BoolArray,
@@ -65,7 +66,6 @@ def heat_rows(
     level: IntArray,
     full_power: FloatArray,
     cubic: BoolArray,
-    seconds: FloatArray,
 ) -> tuple[FloatArray, BoolArray, FloatArray, IntArray]:
     """Heat and cool devices over a round and move their governors; see :class:`~.dynamics.heat.Heat`.
 
@@ -73,13 +73,13 @@ def heat_rows(
         record: The parameters as a record (1,).
         own_record: :class:`HeatNumbers` without levels as a record (1,).
         levels: Shares of the full clock, descending.
+        seconds: Seconds that passed (R,).
         temperature: (R, N, K) [C].
         ambient: (R, N) [C].
         paused: (R, N, K).
         remainder: (R,) [s].
         level: (R, N, K); empty for a governor that caps the power.
         full_power: (R, N, K) [W]; empty for a governor with levels, as ``cubic``.
-        seconds: Seconds that passed (R,).
 
     Returns:
         Temperature, reading, headroom and share of the clock (4, R, N, K), whether devices pause (R, N, K),

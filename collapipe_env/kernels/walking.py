@@ -61,27 +61,27 @@ class WalkLaw(NamedTuple):
 @compiled
 def walk_rows(
     record: Any,
+    there: FloatArray,
+    seconds: FloatArray,
+    u: FloatArray,
+    shadowing: FloatArray,
+    drift: FloatArray,
     x: FloatArray,
     y: FloatArray,
     to_x: FloatArray,
     to_y: FloatArray,
     speed: FloatArray,
     pause: FloatArray,
-    shadowing: FloatArray,
-    drift: FloatArray,
-    there: FloatArray,
-    seconds: FloatArray,
-    u: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Move devices and shadowing; see :meth:`collapipe_env.dynamics.mobility.Mobility.advance`.
 
     Args:
         record: :class:`WalkLaw` as a record (1,).
-        shadowing: Shadowing of the pairs (R, pairs) [dB]; no columns without it.
-        drift: Changes with time alone of all links (R, links) [dB]; no columns without them.
         there: 1 for slots of devices, 0 for others (N, K).
         seconds: Time to move by (R,) [s].
         u: Uniform numbers (R, ...): those of the legs, of the pairs and of the links.
+        shadowing: Shadowing of the pairs (R, pairs) [dB]; no columns without it.
+        drift: Changes with time alone of all links (R, links) [dB]; no columns without them.
 
     Returns:
         ``x`` to ``pause`` after that time, and the time until each device leaves (7, R, N, K); shadowing;

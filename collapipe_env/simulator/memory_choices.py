@@ -59,9 +59,9 @@ class ClusterChoices:
     caps: Array
     total: Array
     plays: Array | None = None
-    recompute: Array | None = None
-    schedule: Array | None = None
-    server_blocks: Array | None = None
+    recompute: Array = None
+    schedule: Array = None
+    server_blocks: Array = None
 
 
 @dataclass(frozen=True)

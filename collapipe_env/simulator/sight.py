@@ -55,7 +55,7 @@ class Sight:
         """
         processes = truth.processes
         if self._realistic:
-            told = {name: _told(carried[name], *parts) for name, *parts in self._told}
+            told = {name: _told(carried[name], names, shown) for name, names, shown in self._told}
             processes = {name: arrays for name, arrays in told.items() if arrays}
         state: SystemState = EstimatedState.of(truth, processes=processes)
         if not self._estimating:
