@@ -110,7 +110,7 @@ def migration_terms(
     """The phase that moves moments before the local steps; ``None`` where no earlier plan is carried.
 
     Notes hold the fate of every block's ``moments`` (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
-    :mod:`collapipe_env.physics.moves`.
+    :mod:`collapipe_env.physics.moves`, and where moments travel their energy ``moving_j`` (..., N, K+1) [J].
 
     Args:
         costs: The round without it.
@@ -132,7 +132,8 @@ def migration_terms(
             np.ascontiguousarray(state.d2d_gain),
             np.ascontiguousarray(state.cross_gain),
         )
-        return Terms({"migration": duration}, energy=joules, notes={"moments": moments})
+        notes = {"moments": moments, "moving_j": joules} if rules.moves else {"moments": moments}
+        return Terms({"migration": duration}, energy=joules, notes=notes)
     change = change_of_plan(parameters, state, allocation)
     assert change is not None
     notes = {"moments": change.moments}
@@ -141,7 +142,7 @@ def migration_terms(
     times = phase_times(parameters, state, allocation, change)
     power = energy.radio_power(allocation.node_power, radios.d2d_circuit_w, radios.efficiency)
     joules = power * times.sent + radios.receive_w * times.received
-    return Terms({"migration": times.duration}, energy=joules, notes=notes)
+    return Terms({"migration": times.duration}, energy=joules, notes={**notes, "moving_j": joules})
 
 
 def change_of_plan(parameters: Parameters, state: SystemState, allocation: Allocation) -> Handover | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace, where
@@ -94,7 +94,7 @@ class EstimatedState(SystemState):
             state: The system (...), or an estimate already.
             others: Values that replace the state's.
         """
-        arrays = {**state.__dict__, **others}
+        arrays = {name: getattr(state, name) for name in _ARRAYS} | others
         for name in ("uplink_gain", "d2d_gain"):
             known = arrays[f"known_{name}"]
             arrays[f"known_{name}"] = None
@@ -102,6 +102,9 @@ class EstimatedState(SystemState):
         found = object.__new__(cls)  # quicker than the class itself, which sets field by field
         found.__dict__.update(arrays)
         return found
+
+
+_ARRAYS = tuple(each.name for each in fields(SystemState))
 
 
 def other_memory_caps(parameters: Parameters, state: SystemState) -> Array | None:
