@@ -116,7 +116,7 @@ def migration_terms(
         costs: The round without it.
         parameters: Scalars of the scenario, with migration.
     """
-    previous, rules, radios = state.processes.get("migration"), parameters.migration, parameters.radio_power
+    previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None:
         return None
     before = previous["holders"]
@@ -140,8 +140,9 @@ def migration_terms(
     if not rules.moves:
         return Terms({"migration": 0.0 * costs.cluster_delay}, notes=notes)
     times = phase_times(parameters, state, allocation, change)
-    power = energy.radio_power(allocation.node_power, radios.d2d_circuit_w, radios.efficiency)
-    joules = power * times.sent + radios.receive_w * times.received
+    drawn = parameters.radio_power
+    power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
+    joules = power * times.sent + drawn.receive_w * times.received
     return Terms({"migration": times.duration}, energy=joules, notes={**notes, "moving_j": joules})
 
 

@@ -147,6 +147,10 @@ for _formula in (
     memory.fits,
     memory.samples_beside,
     queues.update_backlog,
+    loss_curve.imbalance_of,
+    loss_curve.step_progress,
+    loss_curve.terms_of_steps,
+    loss_curve.loss_at,
     thermal.temperature_after,
     thermal.busy_phase,
     thermal.headroom_after,
@@ -156,10 +160,6 @@ for _formula in (
     thermal.clock_share,
     thermal.governor_moves,
     thermal.moved_level,
-    loss_curve.imbalance_of,
-    loss_curve.step_progress,
-    loss_curve.terms_of_steps,
-    loss_curve.loss_at,
 ):
     register_jitable(_formula)
 # A call for every device would take longer than the walk of most, who stand still.
