@@ -35,8 +35,8 @@ codec.py: test_codec.py
     self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
     if wide else at => if wide else at + 1
     unit[..., :K], memory_cap) => unit[..., 1 : K + 1], memory_cap)
-memory_choices.py: test_codec.py
-    (1.0 - count * floor) * share => (1.0 - floor) * share
+sitting_out.py: test_codec.py
+    (1.0 - count * floor) * part => (1.0 - floor) * part
 decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
     free = 1.0 - N * limits.bandwidth_floor => free = 1.0 - limits.bandwidth_floor
@@ -98,8 +98,9 @@ heat.py: dynamics/test_every_process.py -k 'damaged and heat'
     (np.abs(carried[name] - expected[name]) > slack).any() => False
 heat.py: dynamics/test_heat.py
     carried["share"] * system.full_speed => carried["share"] * system.speed
-    (carried["paused"] & ~cool) => (carried["paused"] & cool)
-    cool = reading < own.set_c - own.hysteresis_k => cool = reading < own.set_c
+thermal.py: dynamics/test_heat.py
+    (paused & (reading >= => (paused & (reading <
+    reading >= own.set_c - own.hysteresis_k => reading >= own.set_c
 presence.py: dynamics/test_every_process.py -k 'damaged and presence'
     (carried["announced"] != self._announced(carried)).any() => False
 presence.py: dynamics/test_presence.py -k 'not schedul'

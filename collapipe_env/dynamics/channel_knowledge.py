@@ -11,6 +11,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
+from collapipe_env.physics.radio import gain_of
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
@@ -138,8 +139,10 @@ class ChannelKnowledge(Process):
         """Gains grow a round older, and errors move, whatever time has passed."""
         following: dict[str, Array] = {}
         if self.spec.error_db > 0.0:
-            rho = self.spec.noise_correlation
-            following["error_db"] = rho * carried["error_db"] + math.sqrt(1.0 - rho * rho) * self._fresh(u)
+            rho, fresh = self.spec.noise_correlation, self._fresh(u)
+            if rho > 0.0:
+                fresh = rho * carried["error_db"] + math.sqrt(1.0 - rho * rho) * fresh
+            following["error_db"] = fresh
         for age in range(self.spec.delay, 1, -1):
             following[f"past_{age}"] = carried[f"past_{age - 1}"]
         if self.spec.delay:
@@ -160,7 +163,7 @@ class ChannelKnowledge(Process):
         else:
             gain = self._measured(system, system.link_gain * system.small_scale)
         if self.spec.error_db > 0.0:
-            gain = gain * xp.astype(10.0 ** (carried["error_db"] / 10.0), real)
+            gain = gain * xp.astype(gain_of(carried["error_db"]), real, copy=False)
         return system._replace(known_gain=gain)
 
     def check(self, carried: Carried) -> None:

@@ -7,34 +7,62 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collapipe_env.dynamics.heat_spec import ROOM_C, HeatSpec, heat_numbers
-from collapipe_env.ground.arrays import Array, Constant, at_most, namespace
+from collapipe_env.dynamics.heat_spec import HeatSpec, heat_numbers
+from collapipe_env.ground.arrays import (
+    Array,
+    Constant,
+    FloatArray,
+    at_most,
+    loop_array,
+    loop_record,
+    namespace,
+    where,
+)
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.kernels.heating import HeatPlan, HeatSystem, heat_rows
 from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.thermal import (
+    MOST_HEADROOM,
+    HeatNumbers,
     allocated_power,
     ambient_after,
-    busy_phase,
     clock_share,
     computing_seconds,
     governor_moves,
+    headroom_after,
+    held_back,
     moved_level,
-    temperature_after_round,
+    warmed,
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
+from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
-MOST_HEADROOM = 1.5
-"""Largest thermal headroom in the observation."""
 FARTHEST = 20.0
 """Standard deviations from the mean at which surroundings count as a damaged file."""
 STEP = 0.1
 """Step of the headroom that schedulers receive under ``visibility: realistic``, as phones report it."""
+
+_NONE: FloatArray = np.empty((0, 0))
+_NO_DEVICES: FloatArray = _NONE[:, None]
+_READ = {
+    "temperature": _NO_DEVICES,
+    "ambient": _NONE,
+    "paused": _NO_DEVICES.astype(np.bool_),
+    "remainder": np.empty(0),
+    "level": _NO_DEVICES.astype(np.int64),
+    "full_power": _NO_DEVICES,
+    "cubic": _NO_DEVICES.astype(np.bool_),
+}
+"""Carried arrays that the loop reads, each with one that stands for it where a governor lacks it."""
+_WRITTEN = ("temperature", "reading", "headroom", "share")
 
 
 class Heat(Process):
@@ -98,6 +126,7 @@ class Heat(Process):
             last, names = float(self._last), "level of the governor, 0 the full clock"
             self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
         self._parameters = system_parameters(scenario)
+        self._record = loop_record(HeatNumbers._make(map(float, self.own._replace(levels=1.0))))
         # Plans do not affect the surroundings, so these have the clock of exogenous processes.
         steady = self._drifts and scenario.dynamics.time_base != "real"
         self._reference_s = usual_round(scenario) if steady else None
@@ -159,49 +188,66 @@ class Heat(Process):
             u: Numbers of the next round (R, numbers); ``None`` for constant surroundings.
             delta_s: Seconds that passed for the devices (R,).
         """
-        own, plan = self.own, costs.allocation
-        running = running_state(state, plan)
-        computing = computing_seconds(self._parameters, plan, running.speed, running.clock)
-        energy = costs.energy[..., 1:]
-        busy = busy_phase(self._parameters, plan, energy, computing, running.compute_power, delta_s)
-        idle = self._idle(state.present, energy)
-        temperature = temperature_after_round(
+        plan, running = costs.allocation, running_state(state, costs.allocation)
+        following = {**carried, "ambient": self._surroundings(carried, u, delta_s)}
+        if type(delta_s) is np.ndarray:
+            return {**following, **self._in_loops(carried, running, costs, delta_s)}
+        own, each = self.own, delta_s[..., None, None]
+        temperature, reading = warmed(
+            own,
+            self._parameters.radio_power,
             carried["temperature"],
             carried["ambient"][..., None],
-            busy,
-            idle,
-            delta_s[..., None, None],
-            own.resistance_k_per_w,
-            own.capacity_j_per_k,
+            plan.device_power,
+            costs.energy[..., 1:],
+            computing_seconds(self._parameters, plan, running.speed, running.clock),
+            running.compute_power,
+            self._idle(state.present, costs.energy),
+            each,
         )
-        reading = temperature + own.die_resistance_k_per_w * (busy.power + idle)
-        cool = reading < own.set_c - own.hysteresis_k
-        paused = (reading > own.critical_c) | (carried["paused"] & ~cool)
-        ambient = self._surroundings(carried, u, delta_s)
-        following = {**carried, "ambient": ambient, "temperature": temperature}
+        following["temperature"] = temperature
         if self._steps:
             moves, left = governor_moves(carried["remainder"], delta_s, own.period_s)
-            following["remainder"] = left
+            following["remainder"], moves = left, moves[..., None, None]
             following["level"] = moved_level(
                 carried["level"], reading, moves, self._last, own.set_c, own.hysteresis_k
             )
+        paused = held_back(own, reading, carried["paused"])
         return {**following, **self._read(following, reading, paused)}
+
+    def _in_loops(self, carried: Carried, running: SystemState, costs: RoundCosts, delta_s: Array) -> Carried:
+        """Arrays of the devices after a round, from a compiled loop; arguments as for :meth:`advance`."""
+        plan, p = costs.allocation, self._parameters
+        share = _NO_DEVICES if plan.sample_share is None else plan.sample_share
+        ratio = _NONE if plan.recompute is None else np.asarray(recomputation_terms(p, plan)[0])[..., 0]
+        played = HeatPlan(
+            loop_array(plan.micro_batches, np.int64),
+            loop_array(plan.device_blocks, np.int64),
+            loop_array(share, np.float64),
+            plan.real_steps(p.costs.local_steps),
+            ratio,
+            loop_array(plan.device_power, np.float64),
+            costs.energy,
+        )
+        system = HeatSystem(running.speed, running.clock, running.compute_power, running.present)
+        before = (carried.get(name, none) for name, none in _READ.items())
+        found, paused, remainder, level = heat_rows(
+            p.record, self._record, self._levels.values, played, system, delta_s, *before
+        )
+        following = {**dict(zip(_WRITTEN, found, strict=True)), "paused": paused}
+        return {**following, "remainder": remainder, "level": level} if self._steps else following
 
     def _read(self, carried: Carried, reading: Array, paused: Array) -> Carried:
         """Headroom, pause and cap on the clock after a reading of the temperature."""
-        xp, span = namespace(reading), self.own.set_c - ROOM_C
-        headroom = xp.clip((reading - ROOM_C) / span, 0.0, MOST_HEADROOM)
-        share = self._share(carried, reading)
-        share = xp.where(paused, at_most(share, self.own.levels[-1]), share)
-        return {"reading": reading, "headroom": headroom, "paused": paused, "share": share}
-
-    def _share(self, carried: Carried, reading: Array) -> Array:
-        """Cap on the clock over the full clock (R, N, K), of devices that do not pause."""
         own = self.own
         if self._steps:
-            return self._levels.like(reading)[carried["level"]]
-        power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
-        return clock_share(power, carried["full_power"], carried["cubic"])
+            share = self._levels.like(reading)[carried["level"]]
+        else:
+            power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
+            share = clock_share(power, carried["full_power"], carried["cubic"])
+        share = where(paused, at_most(share, own.levels[-1]), share)
+        headroom = headroom_after(reading, own.set_c)
+        return {"reading": reading, "headroom": headroom, "paused": paused, "share": share}
 
     def apply(self, system: System, carried: Carried) -> System:
         """Cap the clocks."""

@@ -6,46 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from collapipe_env.physics.thermal import ROOM_C, HeatNumbers
 from collapipe_env.simulator.process import ranged, require_ranges
-
-ROOM_C = 25.0
-"""Temperature at which the thermal headroom is 0 [C]."""
-
-
-class HeatNumbers(NamedTuple):
-    """Numbers that decide how a device warms up and slows down; the names give the units.
-
-    Attributes:
-        resistance_k_per_w: ``R`` from the device to its surroundings [K/W].
-        capacity_j_per_k: ``C`` [J/K].
-        die_resistance_k_per_w: ``R_die`` from the chip to the device [K/W]; 0 where the governor reads the
-            device's own temperature.
-        idle_w: ``P_id``, drawn all the time and in no energy budget [W].
-        on_c: ``Theta_on``, where ``ipa`` begins [C].
-        set_c: ``Theta_set`` [C].
-        critical_c: ``Theta_crit``, above which the device has its slowest clock until it is cool [C].
-        hysteresis_k: ``h``: cool means below ``Theta_set - h`` [K].
-        levels: Shares of the full clock that ``step`` and ``pause`` choose from, 1 first, descending.
-        period_s: Seconds between two moves of a level [s].
-        sustainable_w: ``P_s`` of ``ipa`` [W].
-        least_w: Least power that ``ipa`` grants [W].
-    """
-
-    resistance_k_per_w: float
-    capacity_j_per_k: float
-    die_resistance_k_per_w: float
-    idle_w: float
-    on_c: float
-    set_c: float
-    critical_c: float
-    hysteresis_k: float
-    levels: tuple[float, ...]
-    period_s: float
-    sustainable_w: float
-    least_w: float
-
 
 _PHONE: dict[str, float | tuple[float, ...]] = {
     "resistance_k_per_w": 6.0,

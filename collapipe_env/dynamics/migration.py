@@ -11,8 +11,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, loop_array, namespace, where
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
-from collapipe_env.kernels.handovers import handover_rows, holder_rows
-from collapipe_env.kernels.moments_phase import phase_rows
+from collapipe_env.kernels.migration import held_rows, migration_rows
 from collapipe_env.physics import energy, radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times
@@ -78,14 +77,14 @@ class PreviousPlan(Process):
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Any) -> Carried:  # noqa: ARG002
         """The plan just played; clusters that sat out keep their earlier one."""
-        xp, plan = namespace(costs.delay), costs.allocation
-        blocks = xp.astype(plan.device_blocks, xp.int64)
-        holders = holders_of(plan, self.scenario.blocks)
-        blocks = xp.where(costs.plays[..., None], blocks, carried["blocks"])
-        return {
-            "blocks": blocks,
-            "holders": xp.where(costs.plays[..., None, None], holders, carried["holders"]),
-        }
+        plan, plays, before = costs.allocation, costs.plays, (carried["blocks"], carried["holders"])
+        if _is_for_loops(plan) and type(plays) is np.ndarray:
+            blocks, holders = held_rows(loop_array(plan.blocks, np.int64), plays, *before)
+        else:
+            xp = namespace(costs.delay)
+            blocks = xp.where(plays[..., None], xp.astype(plan.device_blocks, xp.int64), before[0])
+            holders = xp.where(plays[..., None, None], block_holders(plan, self.scenario.blocks), before[1])
+        return {"blocks": blocks, "holders": holders}
 
     def check(self, carried: Carried) -> None:
         """Refuse plans that cannot have been played."""
@@ -100,17 +99,9 @@ class PreviousPlan(Process):
             raise StateError(f"simulator/processes/migration/holders leave blocks without a holder: {REMEDY}")
 
 
-def holders_of(plan: Allocation, blocks: int) -> Array:
-    """Holders of every block under a plan (..., N, L, K+1), bool; plain plans in a compiled loop.
-
-    Args:
-        plan: Any feasible plan (..., N, K).
-        blocks: Encoder depth ``L``.
-    """
-    own = plan.blocks
-    if not plan.is_plain or type(own) is not np.ndarray or own.ndim != 3:
-        return block_holders(plan, blocks)
-    return holder_rows(loop_array(own, np.int64), blocks)
+def _is_for_loops(plan: Allocation) -> bool:
+    """Whether loops take a plan: NumPy arrays with one batch axis, and one device a stage."""
+    return plan.is_plain and type(plan.blocks) is np.ndarray and plan.blocks.ndim == 3
 
 
 def migration_terms(
@@ -119,23 +110,40 @@ def migration_terms(
     """The phase that moves moments before the local steps; ``None`` where no earlier plan is carried.
 
     Notes hold the fate of every block's ``moments`` (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
-    :mod:`collapipe_env.physics.moves`.
+    :mod:`collapipe_env.physics.moves`, and where moments travel their energy ``moving_j`` (..., N, K+1) [J].
 
     Args:
         costs: The round without it.
         parameters: Scalars of the scenario, with migration.
     """
-    change = change_of_plan(parameters, state, allocation)
-    if change is None or parameters.migration is None:
+    previous, rules = state.processes.get("migration"), parameters.migration
+    if previous is None or rules is None:
         return None
+    before = previous["holders"]
+    if _is_for_loops(allocation) and type(before) is np.ndarray and len(before) == len(allocation.blocks):
+        moments, duration, joules = migration_rows(
+            parameters.record,
+            loop_array(allocation.blocks, np.int64),
+            allocation.plays,
+            loop_array(allocation.cu_power, np.float64),
+            loop_array(allocation.device_power, np.float64),
+            np.ascontiguousarray(before),
+            np.ascontiguousarray(state.present),
+            np.ascontiguousarray(state.d2d_gain),
+            np.ascontiguousarray(state.cross_gain),
+        )
+        notes = {"moments": moments, "moving_j": joules} if rules.moves else {"moments": moments}
+        return Terms({"migration": duration}, energy=joules, notes=notes)
+    change = change_of_plan(parameters, state, allocation)
+    assert change is not None
     notes = {"moments": change.moments}
-    if not parameters.migration.moves:
+    if not rules.moves:
         return Terms({"migration": 0.0 * costs.cluster_delay}, notes=notes)
     times = phase_times(parameters, state, allocation, change)
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
-    return Terms({"migration": times.duration}, energy=joules, notes=notes)
+    return Terms({"migration": times.duration}, energy=joules, notes={**notes, "moving_j": joules})
 
 
 def change_of_plan(parameters: Parameters, state: SystemState, allocation: Allocation) -> Handover | None:
@@ -143,30 +151,14 @@ def change_of_plan(parameters: Parameters, state: SystemState, allocation: Alloc
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None:
         return None
-    after = holders_of(allocation, parameters.costs.blocks)
-    if allocation.participates is None:
-        return _handed_over(previous["holders"], state.present, after, rules.moves)
-    plays = allocation.plays
-    # A cluster that sits out keeps the plan that it had.
-    after = namespace(after).where(plays[..., None, None], after, previous["holders"])
-    return _of_players(_handed_over(previous["holders"], state.present, after, rules.moves), plays)
-
-
-def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Handover:
-    """Blocks that change hands, in a compiled loop where the arrays are NumPy's."""
-    # One state may serve all plans: only the array form repeats it.
-    if type(before) is not np.ndarray or before.ndim != 4 or before.shape != after.shape:
-        return handover(before, present, after, moves)
-    here, now = np.ascontiguousarray(present), np.ascontiguousarray(after)
-    return Handover(*handover_rows(np.ascontiguousarray(before), here, now, moves))
-
-
-def _of_players(change: Handover, plays: Array) -> Handover:
-    """The handover without clusters that sit out: their devices do nothing, even where a holder has gone."""
-    xp, each = namespace(plays), plays[..., None]
-    nothing = (xp.zeros_like(array) for array in change)
-    chosen = (each[..., None], each, each, each)
-    return Handover(*map(xp.where, chosen, change, nothing))
+    before, plays = previous["holders"], allocation.plays[..., None]
+    xp, after = namespace(before), block_holders(allocation, parameters.costs.blocks)
+    # A cluster that sits out keeps the plan that it had, and its devices do nothing, even where one has gone.
+    change = handover(before, state.present, xp.where(plays[..., None], after, before), rules.moves)
+    chosen = (plays[..., None], plays, plays, plays)
+    return Handover(
+        *(xp.where(c, array, xp.zeros_like(array)) for c, array in zip(chosen, change, strict=True))
+    )
 
 
 def phase_times(
@@ -178,15 +170,8 @@ def phase_times(
         parameters: Scalars of the scenario, with migration.
         change: Blocks that it hands over.
     """
-    p, rules, power = parameters, parameters.migration, allocation.node_power
+    rules, power = parameters.migration, allocation.node_power
     assert rules is not None
-    on_air = where(allocation.plays[..., None], power, 0.0)
-    arrays = (on_air, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
-    if power.ndim == 3 and all(type(a) is np.ndarray and len(a) == len(power) for a in arrays):
-        law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)
-        rows = map(np.ascontiguousarray, arrays)
-        return PhaseTimes(*phase_rows(law, p.transmissions, rules.block_bits, rules.through_cu, *rows))
-    # Other libraries, and one state for all plans.
-    sent = radio.mean_active_power(on_air, change.involved)
-    seconds = seconds_per_bit(p, state, power, radio.interference(state.cross_gain, sent))
+    sent = radio.mean_active_power(where(allocation.plays[..., None], power, 0.0), change.involved)
+    seconds = seconds_per_bit(parameters, state, power, radio.interference(state.cross_gain, sent))
     return moving_times(change, rules.block_bits * seconds, rules.through_cu)

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from collapipe_env.dynamics.walks import PauseGo, pause_and_go, start_pausing_and_going
-from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
+from collapipe_env.dynamics.walks import NAMES, PARTS, PauseGo, pause_and_go, start_pausing_and_going
+from collapipe_env.ground.arrays import Array, Constant, at_least, loop_record, namespace
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY, require_within
-from collapipe_env.kernels.kept_devices import staying_rows
-from collapipe_env.kernels.walking import distance_rows, hop_rows, leaving_rows, shadow_rows, way_rows
-from collapipe_env.physics.memory import memory_caps
+from collapipe_env.kernels.walking import WalkLaw, link_rows, walk_rows
+from collapipe_env.physics.memory import gpipe_needs, memory_caps
 from collapipe_env.physics.motion import (
     MOST_LEGS,
     NUMBERS_PER_LEG,
@@ -23,7 +22,7 @@ from collapipe_env.physics.motion import (
     leaves_on_leg,
     length,
 )
-from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
+from collapipe_env.physics.radio import gain_of, path_gain_d2d
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
@@ -32,6 +31,7 @@ from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_o
 
 ANNOUNCED_S = 60.0
 """Longest time ahead for which a departure is foreseen [s]."""
+_WRITTEN = (*NAMES, "leaves_s", "shadowing_db", "environment_db")
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,24 @@ class Mobility(Process):
         self._reach = reach_of(scenario)
         side = self._side
         self._law = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
+        numbers = (
+            *self._law,
+            math.inf if self._reach is None else self._reach,
+            ANNOUNCED_S,
+            scenario.cluster.hop_min_m,
+            scenario.radio.d2d_shadowing_db,
+            spec.decorrelation_m,
+            spec.environment_sd_db,
+            spec.environment_time_s,
+        )
+        self._walk = loop_record(WalkLaw(*map(float, numbers)))
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there.astype(np.float64))
         # Nodes of each pair, in the order of `System.link_gain`; without the CU, at 0.
         first, second = (np.eye(K + 1)[1:, nodes] for nodes in np.triu_indices(K + 1, 1))
         self._added, self._apart = Constant(first + second), Constant(first - second)
         self._costs = system_parameters(scenario).costs
+        self._needs = gpipe_needs(self._costs)
         self._deviation_db = scenario.radio.d2d_shadowing_db
         self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
         self._links = link_count(scenario)
@@ -165,9 +177,7 @@ class Mobility(Process):
             carried["leaves_s"] = self._leaves(walk)
         if self._walking:
             # The shadowing that the episode drew, for the places of the layout.
-            pairs = system.link_gain[:, self.scenario.clusters :] / path_gain_d2d(
-                self._hops({"x": x, "y": y})
-            )
+            pairs = system.link_gain[:, self.scenario.clusters :] / self._path_gains({"x": x, "y": y})
             carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
         if self._drifting:
             fresh = normal(u, self._first_of_links, self._links)
@@ -176,18 +186,28 @@ class Mobility(Process):
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Walk for the seconds that passed, and move the shadowing."""
-        seconds = namespace(u).astype(delta_s, u.dtype, copy=False)
-        following = {**carried, **pause_and_go(self._law, carried, self._there.like(u), seconds, u)}
+        there, xp = self._there.like(u), namespace(u)
+        seconds = xp.astype(delta_s, u.dtype, copy=False)
+        shadowing, drift = carried.get("shadowing_db"), carried.get("environment_db")
+        if xp is np:
+            none = np.empty((len(u), 0))
+            before = (none if shadowing is None else shadowing, none if drift is None else drift)
+            walk, *after = walk_rows(self._walk, there, seconds, u, *before, *PARTS(carried))
+            found = zip(_WRITTEN, (*walk, *after), strict=True)
+            return {**carried, **{name: values for name, values in found if name in carried}}
+        following = dict(carried)
+        following |= pause_and_go(self._law, carried, there, seconds, u)
         if self._reach is not None:
             following["leaves_s"] = self._leaves(following)
-        if self._walking:
-            lag, before = self._ways(carried, following) / self.spec.decorrelation_m, carried["shadowing_db"]
-            moved = self._shadowing(before, lag, self._deviation_db, u, self._first_of_pairs)
-            following["shadowing_db"] = moved
-        if self._drifting:
-            lag, deviation = (seconds / self.spec.environment_time_s)[:, None], self.spec.environment_sd_db
-            moved = self._shadowing(carried["environment_db"], lag, deviation, u, self._first_of_links)
-            following["environment_db"] = moved
+        if shadowing is not None:
+            east, north = (following[name] - carried[name] for name in ("x", "y"))
+            lag = self._of_pairs(length(east, north), self._added) / self.spec.decorrelation_m
+            noise = self._deviation_db * normal(u, self._first_of_pairs, self._pairs)
+            following["shadowing_db"] = correlated(shadowing, -xp.expm1(-lag), noise)
+        if drift is not None:
+            lag = (seconds / self.spec.environment_time_s)[:, None]
+            noise = self.spec.environment_sd_db * normal(u, self._first_of_links, self._links)
+            following["environment_db"] = correlated(drift, -xp.expm1(-lag), noise)
         return following
 
     def _from_cu(self, walk: Carried) -> tuple[Array, Array]:
@@ -198,24 +218,8 @@ class Mobility(Process):
     def _leaves(self, walk: Carried) -> Array:
         """Time until each device leaves on its present course (R, N, K), at most ``ANNOUNCED_S`` [s]."""
         assert self._reach is not None
-        x, y, to_x, to_y, speed = walk["x"], walk["y"], walk["target_x"], walk["target_y"], walk["speed"]
-        if type(x) is np.ndarray:
-            return leaving_rows(self._reach, 0.5 * self._side, ANNOUNCED_S, x, y, to_x, to_y, speed)
+        x, y, to_x, to_y, speed, _ = PARTS(walk)
         return leaves_on_leg(self._reach, ANNOUNCED_S, *self._from_cu(walk), to_x - x, to_y - y, speed)
-
-    def _ways(self, before: Carried, after: Carried) -> Array:
-        """Sums of the displacements of the two nodes of each pair between two walks (R, pairs) [m]."""
-        x, y, old_x, old_y = after["x"], after["y"], before["x"], before["y"]
-        if type(x) is np.ndarray:
-            return way_rows(old_x, old_y, x, y)
-        return self._of_pairs(length(x - old_x, y - old_y), self._added)
-
-    def _shadowing(self, before: Array, lag: Array, deviation: float, u: Array, first: int) -> Array:
-        """Shadowing after a lag, with noise from the columns of ``u`` from the first one (R, links) [dB]."""
-        gone = -namespace(lag).expm1(-lag)
-        if type(u) is np.ndarray:
-            return shadow_rows(before, gone, deviation, u, first)
-        return correlated(before, gone, deviation * normal(u, first, before.shape[1]))
 
     def _of_pairs(self, devices: Array, ends: Constant) -> Array:
         """Sums or differences of the two nodes of each pair (R, pairs); 0 for the CU.
@@ -227,35 +231,38 @@ class Mobility(Process):
         xp = namespace(devices)
         return xp.reshape(xp.matmul(devices, ends.like(devices)), (-1, self._pairs))
 
-    def _hops(self, walk: Carried) -> Array:
-        """Distances between the clusters' pairs (R, pairs) [m], at least the shortest hop."""
-        least = self.scenario.cluster.hop_min_m
-        if type(walk["x"]) is np.ndarray:
-            return hop_rows(walk["x"], walk["y"], 0.5 * self._side, least)
+    def _path_gains(self, walk: Carried) -> Array:
+        """Path gains between the clusters' pairs (R, pairs), of at least the shortest hop."""
         east, north = (self._of_pairs(place, self._apart) for place in self._from_cu(walk))
-        return at_least(length(east, north), least)
+        return path_gain_d2d(at_least(length(east, north), self.scenario.cluster.hop_min_m))
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, change those of uplinks, and send away who is outside.
 
         The nearest devices outside stay where the encoder would not fit the others.
         """
-        xp, N = namespace(system.link_gain), self.scenario.clusters
-        # All links in dB first, in an array of their own.
-        if self._drifting:
-            gain_db = xp.asarray(carried["environment_db"], copy=True)
-        else:
-            gain_db = xp.zeros_like(system.link_gain, dtype=xp.float64)
-        gain_db[:, N:] -= path_loss_d2d(self._hops(carried))
+        large = system.link_gain
+        xp, N = namespace(large), self.scenario.clusters
+        decibel = carried.get("environment_db")
+        # An array of its own, to write to.
+        decibel = (
+            xp.zeros_like(large, dtype=xp.float64) if decibel is None else xp.asarray(decibel, copy=True)
+        )
         if self._walking:
-            gain_db[:, N:] += carried["shadowing_db"]
-        gain = gain_of(gain_db)
-        gain[:, :N] *= system.link_gain[:, :N]
-        links = gain if gain.dtype == system.link_gain.dtype else xp.astype(gain, system.link_gain.dtype)
+            decibel[:, N:] += carried["shadowing_db"]
+        factor = gain_of(decibel)
+        if xp is np:
+            places = carried["x"], carried["y"]
+            arrays = (*places, large, factor, system.memory_bytes, system.present)
+            links, present = link_rows(self._walk, self._needs, self._costs.blocks, *arrays)
+            left = {} if self._reach is None else {"present": present}
+            return system._replace(link_gain=links, **left)
+        factor[:, :N] *= large[:, :N]
+        factor[:, N:] *= self._path_gains(carried)
+        links = xp.astype(factor, large.dtype)
         if self._reach is None:
             return system._replace(link_gain=links)
-        half, x, y = 0.5 * self._side, carried["x"], carried["y"]
-        away = distance_rows(half, x, y) if type(x) is np.ndarray else length(x - half, y - half)
+        away = length(*self._from_cu(carried))
         caps = memory_caps(self._costs, system.memory_bytes)
         inside = system.present & (away <= self._reach)
         present = staying(system.present, inside, away, caps, self._costs.blocks)
@@ -294,10 +301,6 @@ def staying(present: Array, left: Array, order: Array, caps: Array, blocks: int)
         blocks: Encoder depth ``L``.
     """
     xp = namespace(left)
-    if xp is np and order.dtype == np.float64:
-        stays = np.empty_like(left)
-        staying_rows(present, left, order, caps, blocks, stays)
-        return stays
     caps = xp.where(present, caps, xp.zeros_like(caps))
     place = xp.where(left, -1.0, order)
     index = xp.arange(order.shape[-1], device=getattr(order, "device", None))

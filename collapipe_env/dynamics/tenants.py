@@ -71,9 +71,14 @@ class Tenants(Process):
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)
-        levels, stay = spec.levels, spec.stay_probability
-        shares = np.asarray(levels, dtype=np.float64)
-        self._levels, self._last, self._stay = Constant(shares), len(shares) - 1, stay
+        shares, stay = np.asarray(spec.levels, dtype=np.float64), spec.stay_probability
+        self._levels, self._last = Constant(shares), len(shares) - 1
+        # The part of the unit interval beyond `stay` is cut in half: down, up; at the ends there is one way.
+        self._moves = Constant(np.array([stay, stay + 0.5 * (1.0 - stay)]))
+        level = np.arange(len(shares))
+        down, up = abs(level - 1), self._last - abs(self._last - level - 1)
+        ways = (level, down, up) if self._last else (level, level, level)
+        self._following = Constant(np.stack(ways, axis=-1))
         # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
         weights = np.full(len(shares), 2.0)
         weights[[0, -1]] = 1.0
@@ -99,11 +104,8 @@ class Tenants(Process):
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Any) -> Carried:  # noqa: ARG002
         """One step of the chain, whatever time has passed."""
         xp, level = namespace(u), carried["level"]
-        v = xp.reshape(u, (-1,))
-        # The part of the unit interval beyond `stay` is cut in half: down, up; at the ends there is one way.
-        up = (v >= self._stay + 0.5 * (1.0 - self._stay)) & (level < self._last) | (level == 0)
-        moves = xp.astype((v >= self._stay) & (self._last > 0), xp.int64)
-        return self._at(level + moves * (2 * xp.astype(up, xp.int64) - 1), carried["share"])
+        move = xp.searchsorted(self._moves.like(u), u[:, 0], side="right")
+        return self._at(self._following.like(u, xp.int64)[level, move], carried["share"])
 
     def _at(self, level: Array, like: Array) -> Carried:
         """Levels with their shares, of the type of another array."""

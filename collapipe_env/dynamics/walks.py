@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-import numpy as np
-
 from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
-from collapipe_env.kernels.walking import walk_rows
 from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, paused_and_gone
 
 Walk = Mapping[str, Array]
 """Arrays (R, N, K) by name."""
+NAMES = ("x", "y", "target_x", "target_y", "speed", "pause")
+"""Names of the arrays of a walk."""
+PARTS = itemgetter(*NAMES)
+"""Takes these arrays from a walk."""
 
 NUMBERS_TO_START = 7
 """Uniform numbers of a device that pauses and goes, at the start of an episode."""
@@ -26,8 +27,6 @@ MEAN_DISTANCE = (2.0 + math.sqrt(2.0) + 5.0 * math.asinh(1.0)) / 15.0
 """Mean distance of two uniform points of the unit square, 0.5214."""
 
 _NEWTON_STEPS = 6
-_NAMES = ("x", "y", "target_x", "target_y", "speed", "pause")
-_PARTS = itemgetter(*_NAMES)
 
 
 class PauseGo(NamedTuple):
@@ -155,13 +154,9 @@ def pause_and_go(law: PauseGo, walk: Walk, there: Array, seconds: Array, u: Arra
     Returns:
         The walks, by the same names.
     """
-    before: tuple[Array, Array, Array, Array, Array, Array] = _PARTS(walk)
-    moved: Array
-    if type(u) is np.ndarray:
-        moved = walk_rows(*law, *before, there, seconds, u)
-    else:
-        xp, each = namespace(u), MOST_LEGS * NUMBERS_PER_LEG
-        mine = xp.reshape(u[:, : math.prod(there.shape) * each], (*before[0].shape, each))
-        left = seconds[:, None, None] * there
-        moved = paused_and_gone(*law, *before, left, [mine[..., i] for i in range(each)])
-    return dict(zip(_NAMES, moved, strict=True))
+    before: tuple[Array, Array, Array, Array, Array, Array] = PARTS(walk)
+    each = MOST_LEGS * NUMBERS_PER_LEG
+    mine = namespace(u).reshape(u[:, : math.prod(there.shape) * each], (*before[0].shape, each))
+    left = seconds[:, None, None] * there
+    moved = paused_and_gone(*law, *before, left, [mine[..., i] for i in range(each)])
+    return dict(zip(NAMES, moved, strict=True))

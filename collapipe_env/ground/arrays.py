@@ -102,6 +102,17 @@ def expm1(x: Array) -> Array:
     return namespace(x).expm1(x)
 
 
+def floor(x: Array) -> Array:
+    """Whole parts of an array, of its type; compiled loops have their own version for numbers."""
+    return namespace(x).floor(x)
+
+
+def whole(x: Array) -> Array:
+    """Whole numbers of an array as int64; compiled loops have their own version for numbers."""
+    xp, one = namespace(x), np.isscalar(x)
+    return int(x) if one else xp.astype(x, xp.int64)
+
+
 def sqrt(x: Array) -> Array:
     """Square roots of an array; compiled loops have their own version for numbers."""
     return namespace(x).sqrt(x)

@@ -77,3 +77,19 @@ def _pair_places(nodes: int) -> Constant:
     index = np.full((nodes, nodes), len(first))
     index[first, second] = index[second, first] = np.arange(len(first))
     return Constant(index.ravel())
+
+
+@compiled
+def link_rows(uplink_gain: FloatArray, d2d_gain: FloatArray) -> FloatArray:
+    """Return the gains of all links in a row (R, links); undoes :func:`link_matrices`."""
+    R, N, nodes, _ = d2d_gain.shape
+    gain = np.empty((R, N + N * (nodes * (nodes - 1) // 2)))
+    for r in range(R):
+        link = N
+        for n in range(N):
+            gain[r, n] = uplink_gain[r, n]
+            for i in range(nodes):
+                for j in range(i + 1, nodes):
+                    gain[r, link] = d2d_gain[r, n, i, j]
+                    link += 1
+    return gain

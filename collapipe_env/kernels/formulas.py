@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env.ground import arrays
-from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio
+from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio, thermal
 
 
 def _is_number(value: Any) -> bool:
@@ -100,6 +100,8 @@ for _array, _number in (
     (arrays.log, math.log),
     (arrays.exp, math.exp),
     (arrays.expm1, math.expm1),
+    (arrays.floor, math.floor),
+    (arrays.whole, int),
     (arrays.sqrt, math.sqrt),
 ):
     overload(_array, strict=False)(_of_number(_number))
@@ -107,6 +109,7 @@ overload(arrays.at_most, strict=False)(_of_bound(min))
 overload(arrays.at_least, strict=False)(_of_bound(max))
 
 for _formula in (
+    radio.path_gain_d2d,
     radio.d2d_noise,
     radio.usable_snr,
     radio.shannon_rate,
@@ -140,6 +143,7 @@ for _formula in (
     overheads.cycles_time,
     overheads.latency_of_chain,
     memory.device_memory,
+    memory.memory_cap_blocks,
     memory.fits,
     memory.samples_beside,
     queues.update_backlog,
@@ -147,6 +151,15 @@ for _formula in (
     loss_curve.step_progress,
     loss_curve.terms_of_steps,
     loss_curve.loss_at,
+    thermal.temperature_after,
+    thermal.busy_phase,
+    thermal.headroom_after,
+    thermal.warmed,
+    thermal.held_back,
+    thermal.allocated_power,
+    thermal.clock_share,
+    thermal.governor_moves,
+    thermal.moved_level,
 ):
     register_jitable(_formula)
 # A call for every device would take longer than the walk of most, who stand still.

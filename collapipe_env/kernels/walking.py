@@ -1,17 +1,22 @@
-"""Devices that walk, and shadowing with them, by the formulas of :mod:`collapipe_env.physics.motion`.
+"""Devices that walk, shadowing with them, and the gains and devices that follow, row by row.
 
-Places are coordinates (R, N, K) [m]; a CU stands at the centre of its cluster's square.
+The formulas are those of :mod:`collapipe_env.physics.motion`. Places are coordinates (R, N, K) [m]; a CU
+stands at the centre of its cluster's square. Pairs of nodes have the order of ``System.link_gain``.
 """
 
 from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.ground.numbers import normal_rows
+from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.motion import (
     MOST_LEGS,
     NUMBERS_PER_LEG,
@@ -20,40 +25,85 @@ from collapipe_env.physics.motion import (
     length,
     paused_and_gone,
 )
+from collapipe_env.physics.radio import path_gain_d2d
+
+
+class WalkLaw(NamedTuple):
+    """Numbers of walks and of shadowing.
+
+    Attributes:
+        side: Side of the square [m].
+        pause_s: Mean of the pauses [s].
+        slowest: Least speed of a leg [m/s].
+        fastest: Greatest speed of a leg [m/s].
+        reach: Distance from its CU beyond which a device is away; infinite where nobody leaves [m].
+        announced_s: Longest time ahead for which a departure is foreseen [s].
+        hop_min_m: Shortest hop [m].
+        deviation_db: Standard deviation of the shadowing of pairs [dB].
+        decorrelation_m: Way over which its correlation falls to 1/e [m].
+        drift_db: Standard deviation of the changes with time alone [dB].
+        drift_s: Their time constant [s].
+    """
+
+    side: float
+    pause_s: float
+    slowest: float
+    fastest: float
+    reach: float
+    announced_s: float
+    hop_min_m: float
+    deviation_db: float
+    decorrelation_m: float
+    drift_db: float
+    drift_s: float
 
 
 @compiled
 def walk_rows(
-    side: float,
-    pause_s: float,
-    slowest: float,
-    fastest: float,
+    record: Any,
+    there: FloatArray,
+    seconds: FloatArray,
+    u: FloatArray,
+    shadowing: FloatArray,
+    drift: FloatArray,
     x: FloatArray,
     y: FloatArray,
     to_x: FloatArray,
     to_y: FloatArray,
     speed: FloatArray,
     pause: FloatArray,
-    there: FloatArray,
-    seconds: FloatArray,
-    u: FloatArray,
-) -> FloatArray:
-    """Move devices; see :func:`collapipe_env.dynamics.walks.pause_and_go`.
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Move devices and shadowing; see :meth:`collapipe_env.dynamics.mobility.Mobility.advance`.
+
+    Args:
+        record: :class:`WalkLaw` as a record (1,).
+        there: 1 for slots of devices, 0 for others (N, K).
+        seconds: Time to move by (R,) [s].
+        u: Uniform numbers (R, ...): those of the legs, of the pairs and of the links.
+        shadowing: Shadowing of the pairs (R, pairs) [dB]; no columns without it.
+        drift: Changes with time alone of all links (R, links) [dB]; no columns without them.
 
     Returns:
-        ``x`` to ``pause`` after that time (6, R, N, K).
+        ``x`` to ``pause`` after that time, and the time until each device leaves (7, R, N, K); shadowing;
+        drift.
     """
+    law: WalkLaw = record[0]
     R, N, K = x.shape
-    moved = np.empty((6, R, N, K))
+    centre = 0.5 * law.side
+    walk, gone = np.empty((7, R, N, K)), np.empty(K)
+    after, lasting = np.empty(shadowing.shape), np.empty(drift.shape)
+    first, pairs = N * K * MOST_LEGS * NUMBERS_PER_LEG, N * (K * (K + 1) // 2)
+    normal_rows(u, first, np.empty((2, (shadowing.shape[1] + 1) // 2)), after)
+    normal_rows(u, first + pairs + pairs % 2, np.empty((2, (drift.shape[1] + 1) // 2)), lasting)
     for r in range(R):
-        at = 0
+        at = pair = 0
         for n in range(N):
             for k in range(K):
                 found = paused_and_gone(
-                    side,
-                    pause_s,
-                    slowest,
-                    fastest,
+                    law.side,
+                    law.pause_s,
+                    law.slowest,
+                    law.fastest,
                     x[r, n, k],
                     y[r, n, k],
                     to_x[r, n, k],
@@ -65,102 +115,96 @@ def walk_rows(
                     at,
                 )
                 for i in range(6):
-                    moved[i, r, n, k] = found[i]
+                    walk[i, r, n, k] = found[i]
                 at += MOST_LEGS * NUMBERS_PER_LEG
-    return moved
+                if law.reach < math.inf:
+                    px, py, tx, ty, pace, _ = found
+                    walk[6, r, n, k] = leaves_on_leg(
+                        law.reach, law.announced_s, px - centre, py - centre, tx - px, ty - py, pace
+                    )
+                way = length(found[0] - x[r, n, k], found[1] - y[r, n, k])
+                gone[k] = -math.expm1(-way / law.decorrelation_m) if way > 0.0 else 0.0
+            if shadowing.shape[1] > 0:
+                for i in range(-1, K):
+                    for j in range(i + 1, K):
+                        # The correlations of both ways multiply; CUs stand still, as most devices do.
+                        both = gone[j] if i < 0 else gone[i] + (1.0 - gone[i]) * gone[j]
+                        noise = law.deviation_db * after[r, pair]
+                        old = shadowing[r, pair]
+                        after[r, pair] = correlated(old, both, noise) if both > 0.0 else old
+                        pair += 1
+        faded = -math.expm1(-seconds[r] / law.drift_s)
+        for link in range(drift.shape[1]):
+            lasting[r, link] = correlated(drift[r, link], faded, law.drift_db * lasting[r, link])
+    return walk, after, lasting
 
 
 @compiled
-def leaving_rows(
-    radius: float,
-    centre: float,
-    most_s: float,
+def link_rows(
+    record: Any,
+    memory: tuple[float, float, float, float],
+    blocks: int,
     x: FloatArray,
     y: FloatArray,
-    to_x: FloatArray,
-    to_y: FloatArray,
-    speed: FloatArray,
-) -> FloatArray:
-    """Return when devices leave a circle around their CU, at most ``most_s`` (R, N, K) [s]."""
-    leaves_s = np.empty(x.shape)
+    large: FloatArray,
+    factor: FloatArray,
+    memory_bytes: FloatArray,
+    present: BoolArray,
+) -> tuple[FloatArray, BoolArray]:
+    """Return the gains of all links (R, links) and the present devices (R, N, K).
+
+    Args:
+        record: :class:`WalkLaw` as a record (1,).
+        memory: Numbers of :func:`collapipe_env.physics.memory.memory_cap_blocks` after the memory.
+        blocks: Encoder depth ``L``.
+        large: Gains before devices walk (R, links), of which those of uplinks count.
+        factor: Factors of the gains (R, links).
+        memory_bytes: Memory that each device offers (R, N, K) [byte].
+        present: Devices that are present before any goes (R, N, K).
+    """
+    law: WalkLaw = record[0]
     R, N, K = x.shape
+    gain, stays, away = np.empty(factor.shape), present.copy(), np.empty(K)
+    centre = 0.5 * law.side
     for r in range(R):
         for n in range(N):
-            for k in range(K):
-                px, py = x[r, n, k], y[r, n, k]
-                way_x, way_y = to_x[r, n, k] - px, to_y[r, n, k] - py
-                leaves_s[r, n, k] = leaves_on_leg(
-                    radius, most_s, px - centre, py - centre, way_x, way_y, speed[r, n, k]
-                )
-    return leaves_s
-
-
-@compiled
-def distance_rows(centre: float, x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the distance of devices from their CU (R, N, K) [m]."""
-    distance = np.empty(x.shape)
-    R, N, K = x.shape
-    for r in range(R):
+            gain[r, n] = large[r, n] * factor[r, n]
+        link = N
         for n in range(N):
-            for k in range(K):
-                distance[r, n, k] = length(x[r, n, k] - centre, y[r, n, k] - centre)
-    return distance
-
-
-@compiled
-def way_rows(before_x: FloatArray, before_y: FloatArray, x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the total distance that the two nodes of each pair walked (R, pairs) [m]; CUs stand still."""
-    R, N, K = x.shape
-    ways = np.empty((R, N * (K * (K + 1) // 2)))
-    for r in range(R):
-        pair = 0
-        for n in range(N):
-            first = pair
-            # A pair with the CU has the device's own distance.
-            for k in range(K):
-                ways[r, pair] = length(x[r, n, k] - before_x[r, n, k], y[r, n, k] - before_y[r, n, k])
-                pair += 1
-            for i in range(K):
-                for j in range(i + 1, K):
-                    ways[r, pair] = ways[r, first + i] + ways[r, first + j]
-                    pair += 1
-    return ways
-
-
-@compiled
-def hop_rows(x: FloatArray, y: FloatArray, centre: float, hop_min_m: float) -> FloatArray:
-    """Return the distances between the nodes of each cluster (R, pairs) [m], at least the shortest hop."""
-    R, N, K = x.shape
-    hop = np.empty((R, N * (K * (K + 1) // 2)))
-    for r in range(R):
-        pair = 0
-        for n in range(N):
+            outside = False
             for i in range(-1, K):
                 from_x, from_y = (centre, centre) if i < 0 else (x[r, n, i], y[r, n, i])
                 for j in range(i + 1, K):
-                    hop[r, pair] = max(length(from_x - x[r, n, j], from_y - y[r, n, j]), hop_min_m)
-                    pair += 1
-    return hop
+                    metres = length(from_x - x[r, n, j], from_y - y[r, n, j])
+                    if i < 0:
+                        away[j] = metres
+                        outside = outside or metres > law.reach
+                    gain[r, link] = path_gain_d2d(max(metres, law.hop_min_m)) * factor[r, link]
+                    link += 1
+            if outside:
+                _keep(law.reach, memory, blocks, away, memory_bytes[r, n], present[r, n], stays[r, n])
+    return gain, stays
 
 
-@compiled
-def shadow_rows(
-    before: FloatArray, gone: FloatArray, deviation: float, u: FloatArray, first: int
-) -> FloatArray:
-    """Return shadowing after a walk or a time (R, links) [dB].
-
-    Args:
-        before: Shadowing before it (R, links) [dB].
-        gone: ``1 - rho`` of each link (R, links), or of all links of a row (R, 1).
-        deviation: Standard deviation of shadowing [dB].
-        u: Uniform numbers (R, ...), two for every two links, from column ``first`` on.
-        first: Column of the first number.
-    """
-    R, links = before.shape
-    shadow = np.empty((R, links))
-    normal_rows(u, first, np.empty((2, (links + 1) // 2)), shadow)
-    step = int(gone.shape[1] > 1)
-    for r in range(R):
-        for i in range(links):
-            shadow[r, i] = correlated(before[r, i], gone[r, i * step], deviation * shadow[r, i])
-    return shadow
+@inlined
+def _keep(
+    reach: float,
+    memory: tuple[float, float, float, float],
+    blocks: int,
+    away: FloatArray,
+    memory_bytes: FloatArray,
+    present: BoolArray,
+    stays: BoolArray,
+) -> None:
+    """Find who stays in a cluster, with the result of :func:`collapipe_env.dynamics.mobility.staying`."""
+    K = len(away)
+    for k in range(K):
+        if not present[k] or away[k] <= reach:
+            continue
+        # Room on the devices inside, and on those outside that are kept before this one.
+        before = 0.0
+        for j in range(K):
+            nearer = away[j] < away[k] or (away[j] == away[k] and j < k)
+            if present[j] and nearer:
+                before += memory_cap_blocks(memory_bytes[j], memory[0], memory[1], memory[2], memory[3])
+        stays[k] = before < blocks

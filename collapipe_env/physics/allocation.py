@@ -272,7 +272,10 @@ def with_values(allocation: Allocation, values: Mapping[str, Array]) -> Allocati
     names = values.keys() - Allocation.__dataclass_fields__.keys()
     own = values if not names else {name: value for name, value in values.items() if name not in names}
     others = allocation.others if not names else {**allocation.others, **{k: values[k] for k in names}}
-    return replace(allocation, **own, others=others)
+    found = object.__new__(Allocation)  # quicker than the class itself, which sets field by field
+    found.__dict__.update(allocation.__dict__, **own, others=others)
+    found.__post_init__()
+    return found
 
 
 def stack_allocations(

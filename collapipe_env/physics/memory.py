@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.ground.arrays import Array, at_least, namespace
+from collapipe_env.ground.arrays import Array, at_least, floor, whole
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -54,11 +54,8 @@ def memory_cap_blocks(
     Returns:
         Caps (..., K), whole numbers in the input's floating type.
     """
-    xp = namespace(memory_bytes)
-    room = memory_bytes
-    if not isinstance(working_bytes, int | float) or working_bytes:
-        room = at_least(memory_bytes - working_bytes, 0.0)
-    return xp.floor(room / (block_state_bytes + samples_in_flight * activation_bytes))
+    room = at_least(memory_bytes - working_bytes, 0.0)
+    return floor(room / (block_state_bytes + samples_in_flight * activation_bytes))
 
 
 def samples_beside(
@@ -90,31 +87,17 @@ def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
     Args:
         memory_bytes: Memory that each device offers (..., K) [byte].
     """
-    caps = memory_cap_blocks(
-        memory_bytes,
-        costs.batch_size,
-        costs.block_state_bytes,
-        costs.stored_activation_bytes,
-        costs.batch_size / costs.fewest_micro_batches * costs.working_bytes,
+    return whole(memory_cap_blocks(memory_bytes, *gpipe_needs(costs)))
+
+
+def gpipe_needs(costs: WorkloadCosts) -> tuple[float, float, float, float]:
+    """Numbers of :func:`memory_cap_blocks` after the memory, for :func:`memory_caps`."""
+    return (
+        float(costs.batch_size),
+        float(costs.block_state_bytes),
+        float(costs.stored_activation_bytes),
+        float(costs.batch_size / costs.fewest_micro_batches * costs.working_bytes),
     )
-    xp = namespace(caps)
-    return xp.astype(caps, xp.int64)
-
-
-def able_to_hold(costs: WorkloadCosts, other: WorkloadCosts | None, memory_bytes: Array) -> Array:
-    """Return which clusters' devices can hold the encoder (..., N), bool.
-
-    Args:
-        other: The same with the other setting of recomputation, where this decision is open.
-        memory_bytes: Memory that each device offers (..., N, K) [byte].
-    """
-    cap = memory_caps(costs, memory_bytes)
-    xp = namespace(cap)
-    if other is not None:
-        further = memory_caps(other, memory_bytes)
-        cap = xp.where(further > cap, further, cap)
-    blocks: Array = xp.sum(cap, axis=-1)
-    return blocks >= costs.blocks
 
 
 def fits(needed_bytes: Array, memory_bytes: Array, slack: float = 0.0) -> Array:

@@ -10,6 +10,8 @@ import math
 from collapipe_env.ground.arrays import Array, at_least, at_most, exp, expm1, log, log1p, namespace, where
 
 LN2 = math.log(2.0)
+GAIN_AT_1_KM = 10.0**-14.8
+"""Gain between two devices 1 km apart."""
 
 LEAST_EXPONENT, MOST_EXPONENT = 1e-7, 80.0
 """Exponents up to which two transmissions never fail, and beyond which nothing ever arrives.
@@ -42,23 +44,15 @@ def path_gain_d2e(distance_m: Array) -> Array:
     return 10.0 ** (-(128.1 + 37.6 * xp.log10(distance_m / 1000.0)) / 10.0)
 
 
-def path_loss_d2d(distance_m: Array) -> Array:
-    """Path loss between two devices, ``148 + 40 log10(distance_km)`` dB.
-
-    Args:
-        distance_m: Distances of any shape, > 0 [m].
-    """
-    xp = namespace(distance_m)
-    return 148.0 + 40.0 * xp.log10(distance_m / 1000.0)
-
-
 def path_gain_d2d(distance_m: Array) -> Array:
-    """Gain between two devices, by their path loss.
+    """Gain between two devices, of the path loss ``148 + 40 log10(distance_km)`` dB: a fourth power.
 
     Args:
         distance_m: Distances of any shape, > 0 [m].
     """
-    return 10.0 ** (-path_loss_d2d(distance_m) / 10.0)
+    inverse_km = 1000.0 / distance_m
+    square = inverse_km * inverse_km
+    return GAIN_AT_1_KM * (square * square)
 
 
 def interference(cross_gain: Array, mean_power: Array) -> Array:

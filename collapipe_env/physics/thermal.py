@@ -2,7 +2,8 @@
 
 Power ``P`` flows into a capacity ``C`` and out over a resistance ``R`` to the surroundings at ``Theta_a``:
 ``C dTheta/dt = P - (Theta - Theta_a) / R``. A round has a busy phase and an idle one, of constant power each,
-so its end is known exactly. All take arrays of any library and any shapes that can be broadcast together.
+so its end is known exactly. The formulas hold for one device or for arrays of any library and of any shapes
+that can be broadcast together.
 """
 
 from __future__ import annotations
@@ -10,16 +11,64 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
+from collapipe_env.ground.arrays import (
+    Array,
+    at_least,
+    at_most,
+    exp,
+    expm1,
+    floor,
+    namespace,
+    sqrt,
+    where,
+    whole,
+)
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import stage_time
-from collapipe_env.physics.energy import compute_time, radio_power
+from collapipe_env.physics.energy import RadioPower, compute_time, radio_power
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.recomputation import recomputation_terms
 
+ROOM_C = 25.0
+"""Temperature at which the thermal headroom is 0 [C]."""
+MOST_HEADROOM = 1.5
+"""Largest thermal headroom."""
 IPA_RISE = 2.0
 """Power beyond the sustainable one that the allocator grants where it begins, in sustainable powers."""
+
+
+class HeatNumbers(NamedTuple):
+    """Numbers that decide how a device warms up and slows down; the names give the units.
+
+    Attributes:
+        resistance_k_per_w: ``R`` from the device to its surroundings [K/W].
+        capacity_j_per_k: ``C`` [J/K].
+        die_resistance_k_per_w: ``R_die`` from the chip to the device [K/W]; 0 where the governor reads the
+            device's own temperature.
+        idle_w: ``P_id``, drawn all the time and in no energy budget [W].
+        on_c: ``Theta_on``, where ``ipa`` begins [C].
+        set_c: ``Theta_set`` [C].
+        critical_c: ``Theta_crit``, above which the device has its slowest clock until it is cool [C].
+        hysteresis_k: ``h``: cool means below ``Theta_set - h`` [K].
+        levels: Shares of the full clock that ``step`` and ``pause`` choose from, 1 first, descending.
+        period_s: Seconds between two moves of a level [s].
+        sustainable_w: ``P_s`` of ``ipa`` [W].
+        least_w: Least power that ``ipa`` grants [W].
+    """
+
+    resistance_k_per_w: float
+    capacity_j_per_k: float
+    die_resistance_k_per_w: float
+    idle_w: float
+    on_c: float
+    set_c: float
+    critical_c: float
+    hysteresis_k: float
+    levels: Array
+    period_s: float
+    sustainable_w: float
+    least_w: float
 
 
 class Busy(NamedTuple):
@@ -52,15 +101,14 @@ def temperature_after(
     if resistance == 0.0:
         return ambient + 0.0 * (temperature + power + seconds)
     steady = ambient + resistance * power
-    xp = namespace(seconds)
     # Written with expm1, so that short times keep their digits, and a time of 0 changes nothing.
-    return temperature - (steady - temperature) * xp.expm1(-seconds / (resistance * capacity))
+    return temperature - (steady - temperature) * expm1(-seconds / (resistance * capacity))
 
 
 def ambient_after(
     ambient: Array, mean: Array, seconds: Array, tau_s: float, deviation_k: float, normals: Array
 ) -> Array:
-    """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact law.
+    """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact own.
 
     ``Theta_a' = mu + (Theta_a - mu) exp(-t / tau) + sd sqrt(1 - exp(-2 t / tau)) n``, which ends in the
     stationary law ``mu + sd n`` after an infinite time. Two successive times have the law of their sum.
@@ -73,36 +121,9 @@ def ambient_after(
         deviation_k: ``sd`` [K], >= 0.
         normals: ``n``, standard normal numbers.
     """
-    xp = namespace(seconds)
-    kept = xp.exp(-seconds / tau_s)
-    spread = deviation_k * xp.sqrt(-xp.expm1(-2.0 * seconds / tau_s))
+    kept = exp(-seconds / tau_s)
+    spread = deviation_k * sqrt(-expm1(-2.0 * seconds / tau_s))
     return mean + (ambient - mean) * kept + spread * normals
-
-
-def temperature_after_round(
-    temperature: Array,
-    ambient: Array,
-    busy: Busy,
-    idle_power: Array,
-    seconds: Array,
-    resistance: float,
-    capacity: float,
-) -> Array:
-    """Temperature after a round [C]: the busy phase first, then the idle one.
-
-    Args:
-        temperature: ``Theta`` [C].
-        ambient: ``Theta_a`` [C].
-        busy: The busy phase, which also draws the idle power.
-        idle_power: ``P_id`` [W], >= 0, all the time.
-        seconds: Length of the round ``Delta`` [s], at least that of the busy phase.
-        resistance: ``R`` [K/W], >= 0.
-        capacity: ``C`` [J/K], > 0.
-    """
-    warm = temperature_after(
-        temperature, ambient, busy.power + idle_power, busy.seconds, resistance, capacity
-    )
-    return temperature_after(warm, ambient, idle_power, seconds - busy.seconds, resistance, capacity)
 
 
 def computing_seconds(parameters: Parameters, allocation: Allocation, speed: Array, clock: Array) -> Array:
@@ -126,8 +147,8 @@ def computing_seconds(parameters: Parameters, allocation: Allocation, speed: Arr
 
 
 def busy_phase(
-    parameters: Parameters,
-    allocation: Allocation,
+    radio: RadioPower,
+    device_power: Array,
     energy: Array,
     computing: Array,
     computing_power: Array,
@@ -139,21 +160,60 @@ def busy_phase(
     draw nothing. All of the energy is heat, ``P_b = E / t_b``, so that none is lost, whatever ``t_b`` is.
 
     Args:
-        allocation: The plan (...).
-        energy: Energy of every device in the round (..., N, K) [J], idle power not included.
-        computing: Seconds for which it computes (..., N, K); :func:`computing_seconds`.
-        computing_power: ``P_act`` (..., N, K) [W].
-        seconds: ``Delta`` (...) [s].
+        device_power: Its transmit power [W].
+        energy: Energy of every device in the round [J], idle power not included.
+        computing: Seconds for which it computes; :func:`computing_seconds`.
+        computing_power: ``P_act`` [W].
+        seconds: ``Delta`` [s].
     """
-    radio, xp = parameters.radio_power, namespace(energy)
-    drawn = radio_power(allocation.device_power, radio.d2d_circuit_w, radio.efficiency)
-    airtime = at_least(energy - computing_power * computing, 0.0) / drawn
-    whole = xp.zeros_like(energy) + seconds[..., None, None]
-    nothing = xp.zeros_like(energy)
-    length = xp.where(energy > 0.0, xp.minimum(computing + airtime, whole), nothing)
+    drawn = radio_power(device_power, radio.d2d_circuit_w, radio.efficiency)
+    length = computing + at_least(energy - computing_power * computing, 0.0) / drawn
+    length = where(energy > 0.0, where(length < seconds, length, seconds), 0.0)
     # A round of no length heats nothing.
-    power = xp.where(length > 0.0, energy / xp.where(length > 0.0, length, 1.0 + nothing), nothing)
-    return Busy(length, power)
+    return Busy(length, where(length > 0.0, energy / where(length > 0.0, length, 1.0), 0.0))
+
+
+def headroom_after(reading: Array, set_c: float) -> Array:
+    """Thermal headroom at a reading: 0 in a room, 1 at the set point ``Theta_set`` [C]."""
+    return at_most(at_least((reading - ROOM_C) / (set_c - ROOM_C), 0.0), MOST_HEADROOM)
+
+
+def warmed(
+    own: HeatNumbers,
+    radio: RadioPower,
+    temperature: Array,
+    ambient: Array,
+    device_power: Array,
+    energy: Array,
+    computing: Array,
+    computing_power: Array,
+    idle: Array,
+    seconds: Array,
+) -> tuple[Array, Array]:
+    """Temperature after a round, the busy phase first, then the idle one, and the governor's reading [C].
+
+    Args:
+        temperature: ``Theta`` [C].
+        ambient: ``Theta_a`` [C].
+        idle: ``P_id`` [W], >= 0, all the time.
+    """
+    resistance, capacity = own.resistance_k_per_w, own.capacity_j_per_k
+    busy = busy_phase(radio, device_power, energy, computing, computing_power, seconds)
+    power = busy.power + idle
+    warm = temperature_after(temperature, ambient, power, busy.seconds, resistance, capacity)
+    rest_s = seconds - busy.seconds
+    cooled = temperature_after(warm, ambient, idle, rest_s, resistance, capacity)
+    return cooled, cooled + own.die_resistance_k_per_w * power
+
+
+def held_back(own: HeatNumbers, reading: Array, paused: Array) -> Array:
+    """Whether a device pauses: from a reading above the critical temperature until it is cool.
+
+    Args:
+        reading: Temperature that the governor reads [C].
+        paused: Whether the device paused before.
+    """
+    return (reading > own.critical_c) | (paused & (reading >= own.set_c - own.hysteresis_k))
 
 
 def allocated_power(
@@ -171,9 +231,8 @@ def allocated_power(
         sustainable_w: ``P_s`` [W], > 0.
         least_w: Least power that it grants [W], > 0.
     """
-    xp, span = namespace(temperature), set_c - on_c
-    room = (set_c - temperature) / span
-    share = xp.where(room >= 0.0, 1.0 + IPA_RISE * room, 1.0 + room)
+    room = (set_c - temperature) / (set_c - on_c)
+    share = where(room >= 0.0, 1.0 + IPA_RISE * room, 1.0 + room)
     return at_least(sustainable_w * share, least_w)
 
 
@@ -185,11 +244,9 @@ def clock_share(power: Array, full_power: Array, cubic: Array) -> Array:
         full_power: Power at the full clock [W], >= 0.
         cubic: Whether the power grows with the cube of the clock (``kappa f^3``) or in proportion, bool.
     """
-    xp = namespace(full_power)
     some = full_power > 0.0
-    ratio = at_most(power / xp.where(some, full_power, xp.ones_like(full_power)), 1.0)
-    share = xp.where(cubic, ratio ** (1.0 / 3.0), ratio)
-    return xp.where(some, share, xp.ones_like(share))
+    ratio = at_most(power / where(some, full_power, 1.0), 1.0)
+    return where(some, where(cubic, ratio ** (1.0 / 3.0), ratio), 1.0)
 
 
 def governor_moves(remainder: Array, seconds: Array, period_s: float) -> tuple[Array, Array]:
@@ -203,9 +260,8 @@ def governor_moves(remainder: Array, seconds: Array, period_s: float) -> tuple[A
     Returns:
         Whole number of moves (...), real; seconds left over (...), in [0, period).
     """
-    xp = namespace(seconds)
     passed = remainder + seconds
-    moves = xp.floor(passed / period_s)
+    moves = floor(passed / period_s)
     left = at_least(passed - moves * period_s, 0.0)
     # Rounding may leave a whole period.
     return moves, at_most(left, math.nextafter(period_s, 0.0))
@@ -217,16 +273,14 @@ def moved_level(
     """Level of a step governor after some moves: a slower clock above the set point, a faster one when cool.
 
     Args:
-        level: ``j`` (..., N, K), int, 0 for the full clock.
-        temperature: Temperature that the governor reads (..., N, K) [C].
-        moves: Moves that it makes (...), whole numbers >= 0.
+        level: ``j``, int, 0 for the full clock.
+        temperature: Temperature that the governor reads [C].
+        moves: Moves that it makes, whole real numbers >= 0.
         last: ``J``, number of the slowest level.
         set_c: ``Theta_set`` [C].
         hysteresis_k: ``h`` [K]: it moves back only below ``Theta_set - h``.
     """
-    xp = namespace(temperature)
     # Moves beyond the number of levels do not count, and might not fit an integer.
-    most = xp.astype(at_most(moves, float(last)), level.dtype)[..., None, None]
-    hot = xp.astype(temperature > set_c, level.dtype)
-    cool = xp.astype(temperature < set_c - hysteresis_k, level.dtype)
-    return xp.clip(level + (hot - cool) * most, 0, last)
+    most = whole(at_most(moves, float(last)))
+    slower, faster = at_most(level + most, last), at_least(level - most, 0)
+    return where(temperature > set_c, slower, where(temperature < set_c - hysteresis_k, faster, level))

@@ -191,12 +191,13 @@ class ActionCodec(ActionBox):
         total = _every_block(rows, N, self.blocks)
         entries = action.reshape(*lead, N, self.cluster_entries)
         if self._settles:
-            self.check_action(action)  # the loop does not see the entries of opened decisions
-            memory_bytes = self._memory(memory_bytes)
-            chosen = self._micro_batches(entries)
+            chosen, memory_bytes = None, self._memory(memory_bytes)
+            if self.opened:
+                self.check_action(action)  # the loop does not see the entries of opened decisions
+                chosen = self._micro_batches(entries)
+                action = np.ascontiguousarray(entries[..., : self.own_entries])
             choices = self._decoder.choose(entries, chosen, memory_cap, memory_bytes)
             memory_cap, total = choices.caps, np.ascontiguousarray(choices.total).reshape(rows, N)
-            action = np.ascontiguousarray(entries[..., : self.own_entries])
         if memory_cap.shape != (*lead, N, K):
             memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
         finite, blocks, micro_batches, bandwidth, powers = decode_rows(

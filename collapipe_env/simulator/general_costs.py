@@ -173,9 +173,8 @@ def general_round_costs(
 
 def absent_delay(parameters: Parameters, state: SystemState, allocation: Allocation) -> Array:
     """``T_n`` of clusters that sit out (..., N) [s]: 0, or ``T_ref`` for one that cannot hold the encoder."""
-    xp = namespace(allocation.bandwidth)
-    nothing = xp.zeros_like(allocation.bandwidth)
-    return xp.where(able_clusters(parameters, state), nothing, nothing + parameters.idle_round_s)
+    unable = ~able_clusters(parameters, state)
+    return parameters.idle_round_s * namespace(unable).astype(unable, allocation.bandwidth.dtype)
 
 
 def _links(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
+from collapipe_env.ground.arrays import Array, at_least, at_most, loop_array, namespace, where
+from collapipe_env.kernels.sitting_out import band_rows, room_rows
 from collapipe_env.physics.allocation import (
     COMMON,
     COPIES,
@@ -47,20 +48,20 @@ class ClusterChoices:
     """Settings of clusters that are known before their segments.
 
     Attributes:
-        recompute: Whether devices recompute (..., N), bool.
-        schedule: Index in ``SCHEDULES`` (..., N), int.
-        server_blocks: Blocks of the server (..., N), int.
         caps: Blocks that each device can hold (..., N, K), int.
         total: Blocks that the devices hold together (..., N), int.
         plays: Clusters that take part (..., N), bool; ``None`` where that is not open.
+        recompute: Whether devices recompute (..., N), bool; ``None``, as the others, where nothing is open.
+        schedule: Index in ``SCHEDULES`` (..., N), int.
+        server_blocks: Blocks of the server (..., N), int.
     """
 
-    recompute: Array
-    schedule: Array
-    server_blocks: Array
     caps: Array
     total: Array
     plays: Array | None = None
+    recompute: Array = None
+    schedule: Array = None
+    server_blocks: Array = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class OpenedDecoder:
     sits_out: bool = False
 
     def choose(
-        self, rows: Array, micro_batches: Array, memory_cap: Array, memory_bytes: Array
+        self, rows: Array, micro_batches: Array | None, memory_cap: Array, memory_bytes: Array
     ) -> ClusterChoices:
         """Settle the choices that come before the segments.
 
@@ -95,11 +96,19 @@ class OpenedDecoder:
 
         Args:
             rows: Finite entries of clusters (..., N, A / N).
-            micro_batches: ``M`` (..., N), int.
+            micro_batches: ``M`` (..., N), int; not read, and may be ``None``, where no decision is open.
             memory_cap: Blocks that each device can hold under the workload's own settings (..., N, K), int.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """
         xp, opened, blocks = namespace(memory_bytes), self.parameters.opened, self.parameters.costs.blocks
+        if not opened:
+            total = blocks + xp.zeros_like(rows[..., 0], dtype=xp.int64)
+            if xp is np and memory_cap.ndim == rows.ndim == 3:
+                caps, holds = room_rows(loop_array(memory_cap, np.int64), memory_bytes, blocks)
+                return ClusterChoices(caps, total, holds)
+            holds = xp.sum(memory_cap, axis=-1) >= total
+            return ClusterChoices(_room(memory_cap, holds, memory_bytes, blocks), total, holds)
+        assert micro_batches is not None
         nothing = xp.zeros_like(micro_batches)
         scores = plays = None
         if "participation" in opened:
@@ -137,10 +146,10 @@ class OpenedDecoder:
             plays = holds
         if plays is not None:
             recompute, schedule = xp.where(holds, recompute, asked[0]), xp.where(holds, schedule, asked[1])
-            caps = xp.where(holds[..., None], caps, _any_room(memory_bytes, blocks))
+            caps = _room(caps, holds, memory_bytes, blocks)
             total = xp.where(holds, total, nothing + blocks)
             server = xp.where(holds, server, nothing)
-        return ClusterChoices(recompute, schedule, server, caps, total, plays)
+        return ClusterChoices(caps, total, plays, recompute, schedule, server)
 
     def complete(
         self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array
@@ -170,11 +179,11 @@ class OpenedDecoder:
                 "server_mode": xp.where(some, nobody + COPIES, nobody + COMMON),
             }
         if choices.plays is not None:
-            scores = 0.5 * (xp.clip(self._entries("bandwidth", rows), -1.0, 1.0) + 1.0)
-            added |= {
-                "participates": xp.astype(choices.plays, xp.int64),
-                "bandwidth": shared_band(scores, self.parameters.bandwidth_floor, choices.plays),
-            }
+            added["participates"] = xp.astype(choices.plays, xp.int64)
+            # Where all take part the plan shares the band already. Outside NumPy, asking would mean waiting.
+            if xp is not np or not choices.plays.all():
+                scores = 0.5 * (at_most(at_least(self._entries("bandwidth", rows), -1.0), 1.0) + 1.0)
+                added["bandwidth"] = shared_band(scores, self.parameters.bandwidth_floor, choices.plays)
         for row in opened_rows(self.parameters.opened):
             added |= row.decode(
                 self.parameters, {part.name: self._entries(part.name, rows) for part in row.parts}
@@ -262,22 +271,28 @@ def shared_band(scores: Array, floor: float, plays: Array) -> Array:
         plays: Clusters that take part (..., N), bool; the others get 0.
     """
     xp = namespace(scores)
-    nothing = xp.zeros_like(scores)
-    scores = xp.where(plays, scores, nothing)
+    if xp is np and scores.ndim == 2:
+        return band_rows(scores, floor, plays)
+    scores = where(plays, scores, 0.0)
     total = xp.sum(scores, axis=-1, keepdims=True)
     count = xp.sum(xp.astype(plays, scores.dtype), axis=-1, keepdims=True)
-    some = total > 0.0
-    evenly = 1.0 / at_least(count, 1.0)
-    share = xp.where(some, scores / xp.where(some, total, xp.ones_like(total)), nothing + evenly)
-    return xp.where(plays, floor + (1.0 - count * floor) * share, nothing)
+    share = where(total > 0.0, scores / where(total > 0.0, total, 1.0), 1.0 / at_least(count, 1.0))
+    return where(plays, floor + (1.0 - count * floor) * share, 0.0)
 
 
-def _any_room(memory_bytes: Array, blocks: int) -> Array:
-    """Return caps for clusters that sit out (..., N, K), int64: all blocks on each device that is present."""
+def _room(caps: Array, holds: Array, memory_bytes: Array, blocks: int) -> Array:
+    """Return caps (..., N, K), int64: in clusters that sit out all blocks on each device that is present.
+
+    Args:
+        caps: Blocks that each device can hold (..., N, K), int.
+        holds: Clusters whose devices can hold their blocks (..., N), bool.
+        memory_bytes: Memory that each device offers (..., N, K) [byte].
+        blocks: Encoder depth ``L``.
+    """
     xp = namespace(memory_bytes)
     there = memory_bytes > 0.0
     there = there | ~xp.any(there, axis=-1, keepdims=True)
-    return blocks * xp.astype(there, xp.int64)
+    return xp.where(holds[..., None], caps, blocks * xp.astype(there, xp.int64))
 
 
 def _least_before(values: Array, first: Array) -> Array:

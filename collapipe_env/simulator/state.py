@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
-from collapipe_env.ground.arrays import Array, concatenate, where
-from collapipe_env.ground.records import SMALLEST, Declared, Record
-from collapipe_env.physics.memory import able_to_hold, memory_caps
+from collapipe_env.ground.arrays import Array, concatenate, namespace, where
+from collapipe_env.ground.records import SMALLEST, Declared, Record, made
+from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.parameters import Parameters as Parameters
 from collapipe_env.physics.queues import lyapunov
 
@@ -94,18 +94,22 @@ class EstimatedState(SystemState):
     """
 
     @classmethod
-    def of(cls, state: SystemState) -> EstimatedState:
+    def of(cls, state: SystemState, **others: Any) -> EstimatedState:
         """The same arrays as an estimate, with known gains in place of the true ones.
 
         Args:
             state: The system (...), or an estimate already.
+            others: Values that replace the state's.
         """
-        arrays = {f.name: getattr(state, f.name) for f in fields(SystemState)}
+        arrays = {name: getattr(state, name) for name in _ARRAYS} | others
         for name in ("uplink_gain", "d2d_gain"):
             known = arrays[f"known_{name}"]
             arrays[f"known_{name}"] = None
             arrays[name] = arrays[name] if known is None else known
-        return cls(**arrays)
+        return made(cls, **arrays)
+
+
+_ARRAYS = tuple(each.name for each in fields(SystemState))
 
 
 def other_memory_caps(parameters: Parameters, state: SystemState) -> Array | None:
@@ -120,4 +124,8 @@ def other_memory_caps(parameters: Parameters, state: SystemState) -> Array | Non
 
 def able_clusters(parameters: Parameters, state: SystemState) -> Array:
     """Return the clusters whose devices can hold the encoder (..., N), bool."""
-    return able_to_hold(parameters.costs, parameters.other_costs, state.memory_bytes)
+    cap, other = state.memory_cap, other_memory_caps(parameters, state)
+    if other is not None:
+        cap = where(other > cap, other, cap)
+    blocks: Array = namespace(cap).sum(cap, axis=-1)
+    return blocks >= parameters.costs.blocks

@@ -11,6 +11,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, Constant, FloatArray, WordArray, concatenate, namespace
 from collapipe_env.ground.backends.base import Backend
 from collapipe_env.ground.records import SMALLEST, Declared, mapped
+from collapipe_env.kernels.channels import link_rows
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
 MOBILITY = "mobility"
@@ -130,15 +131,17 @@ def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
         uplink_gain: Gains of uplinks (R, N).
         d2d_gain: Gains of pairs of nodes (R, N, K+1, K+1), symmetric.
     """
-    xp, nodes = namespace(uplink_gain), d2d_gain.shape[-1]
-    flat = xp.reshape(d2d_gain, (*d2d_gain.shape[:2], -1))
-    places = _upper_places(nodes).like(uplink_gain, xp.int64)
-    pairs = xp.reshape(xp.take(flat, places, axis=-1), (uplink_gain.shape[0], -1))
-    return concatenate((uplink_gain, pairs))
+    if type(uplink_gain) is np.ndarray:
+        return link_rows(uplink_gain, d2d_gain)
+    xp, clusters = namespace(uplink_gain), d2d_gain.shape[1:]
+    places = _upper_places(*clusters[:2]).like(uplink_gain, xp.int64)
+    flat = xp.reshape(d2d_gain, (len(d2d_gain), math.prod(clusters)))
+    return concatenate((uplink_gain, xp.take(flat, places, axis=-1)))
 
 
 @lru_cache(maxsize=16)
-def _upper_places(nodes: int) -> Constant:
-    """Places above the diagonal of a flattened matrix of pairs of nodes, row by row."""
+def _upper_places(clusters: int, nodes: int) -> Constant:
+    """Places above the diagonals of the flattened matrices of pairs of nodes, cluster by cluster."""
     first, second = np.triu_indices(nodes, 1)
-    return Constant(first * nodes + second)
+    each = nodes * nodes * np.arange(clusters)[:, None]
+    return Constant((each + first * nodes + second).ravel())

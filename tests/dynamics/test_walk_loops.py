@@ -14,7 +14,6 @@ from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.ground.records import mapped
 from collapipe_env.kernels.queues import queue_round
-from collapipe_env.kernels.walking import shadow_rows
 from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.process_registry import active_processes
@@ -81,25 +80,6 @@ def test_loops_move_walks_and_gains_as_tensors_do(area, clusters, shadow_db, sec
     np.testing.assert_array_equal(here.present, there.present.numpy())
 
 
-def test_shadowing_of_pairs_that_stand_stays_to_the_bit():
-    rng = np.random.default_rng(0)
-    before, u = rng.normal(size=(50, 7)), rng.uniform(size=(50, 11))
-    lag = rng.exponential(size=(50, 7)) * (rng.uniform(size=(50, 7)) < 0.5)
-    found = shadow_rows(before, -np.expm1(-lag), 4.0, u, 3)
-    np.testing.assert_array_equal(found[lag == 0.0], before[lag == 0.0])
-    # Box and Muller by hand, from the numbers of each two columns.
-    for row, column in np.ndindex(*before.shape):
-        a, b = u[row, 3 + column // 2 * 2 : 5 + column // 2 * 2]
-        turn = (math.sin if column % 2 else math.cos)(2.0 * math.pi * b)
-        noise = 4.0 * math.sqrt(-2.0 * math.log(a)) * turn
-        rho = math.exp(-lag[row, column])
-        expected = rho * before[row, column] + math.sqrt(1.0 - rho * rho) * noise
-        assert found[row, column] == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    together = shadow_rows(before, -np.expm1(-lag[:, :1]), 4.0, u, 3)
-    apart = shadow_rows(before, -np.expm1(-np.repeat(lag[:, :1], 7, axis=1)), 4.0, u, 3)
-    np.testing.assert_allclose(together, apart, rtol=1e-14)
-
-
 @given(st.floats(0.0, 50.0))
 def test_weights_keep_the_variance(lag):
     gone = -np.expm1(-np.array(lag))
@@ -147,8 +127,6 @@ def test_who_stays_so_that_the_encoder_fits(devices, blocks, seed):
                 there.add(k)
             held += caps[row, n, k]
         assert set(np.flatnonzero(found[row, n])) == there
-    tensors = map(torch.from_numpy, (present, left, order, caps))
-    np.testing.assert_array_equal(staying(*tensors, blocks).numpy(), found)
 
 
 def test_queues_of_who_is_away_stand_still_in_loops_and_tensors():

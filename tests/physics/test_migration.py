@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICED, make_allocation, make_case, make_state
 
+from collapipe_env.dynamics.migration import MigrationSpec, PreviousPlan, migration_terms
+from collapipe_env.ground.records import mapped
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import (
     LOST,
@@ -225,3 +228,34 @@ def test_chunks_and_the_server_hold_what_they_run():
     for change in (to_server, back):
         assert change.moved.sum() == 0.0
         np.testing.assert_array_equal(change.moments[0, 0], [STAY, STAY, STAY, LOST, LOST])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, rules=st.tuples(st.booleans(), st.booleans()), short=st.booleans())
+def test_loops_price_and_hold_what_tensors_do(seed, rules, short):
+    """Also where groups and the server held blocks, devices have gone, clusters begin, and some sit out."""
+    p, s, a = make_case(seed, lead=(6,), absent=0.3, **PRICED)
+    p, rng = replace(p, migration=Migration(BITS, *rules)), np.random.default_rng(seed + 1)
+    holders = block_holders(make_allocation(rng, s, p, groups=True), 6)
+    holders |= rng.random(holders.shape) < 0.1
+    holders[:2] = False
+    carried = {"blocks": holders[..., 1:].sum(axis=-2), "holders": holders}
+    s = replace(s, processes={"migration": carried})
+    plays = rng.random((6, 3)) < 0.6
+    a = replace(a, participates=plays.astype(np.int64) if short else None)
+    tensors, state = (mapped(record, torch.from_numpy) for record in (a, s))
+    costs = round_costs(replace(p, migration=None), s, a)
+    ours = migration_terms(costs, p, s, a)
+    theirs = migration_terms(mapped(costs, torch.from_numpy), p, state, tensors)
+    np.testing.assert_array_equal(ours.notes["moments"], theirs.notes["moments"].numpy())
+    duration = theirs.once["migration"].numpy()
+    np.testing.assert_allclose(ours.once["migration"], duration, rtol=1e-12)
+    sat_out = ~a.plays[..., None]
+    joules = np.where(sat_out, 0.0, np.broadcast_to(np.asarray(theirs.energy), ours.energy.shape))
+    np.testing.assert_allclose(ours.energy, joules, rtol=1e-12)
+    process = PreviousPlan(load_scenario("medium-migration"), MigrationSpec())
+    process.scenario = process.scenario.with_overrides({"workload.blocks": 6})
+    kept = process.advance(carried, None, costs, None, None)
+    others = process.advance(state.processes["migration"], None, mapped(costs, torch.from_numpy), None, None)
+    for name, values in kept.items():
+        np.testing.assert_array_equal(values, others[name].numpy())

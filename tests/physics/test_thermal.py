@@ -152,7 +152,8 @@ def test_a_device_is_busy_while_it_computes_and_sends(case):
     airtime = energies(more, state, plan) - energy
     delay = general_round_costs(parameters, state, plan).delay
     computing = computing_seconds(parameters, plan, state.speed, state.clock)
-    busy = busy_phase(parameters, plan, energy, computing, state.compute_power, delay)
+    arrays = parameters.radio_power, plan.device_power, energy, computing, state.compute_power
+    busy = busy_phase(*arrays, delay[:, None, None])
     whole = np.minimum(computing + airtime, delay[:, None, None])
     if radio.receive_w == 0.0:
         np.testing.assert_allclose(busy.seconds, whole, rtol=1e-9, atol=1e-9)
@@ -162,9 +163,9 @@ def test_a_device_is_busy_while_it_computes_and_sends(case):
     idle = energy == 0.0
     assert (busy.power[idle] == 0.0).all()
     # A round that is shorter than the work, and one of no length.
-    short = busy_phase(parameters, plan, energy, computing, state.compute_power, 0.0 * delay + 1e-6)
+    short = busy_phase(*arrays, np.array(1e-6))
     np.testing.assert_allclose(short.seconds[~idle], 1e-6, rtol=1e-12)
     np.testing.assert_allclose(short.seconds * short.power, energy, rtol=1e-12)
-    none = busy_phase(parameters, plan, energy, computing, state.compute_power, 0.0 * delay)
+    none = busy_phase(*arrays, np.array(0.0))
     assert (none.seconds == 0.0).all()
     assert (none.power == 0.0).all()

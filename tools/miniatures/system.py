@@ -278,7 +278,7 @@ class SmallSystem:
         after = moved_level(
             level[:, None],
             temperature[:, None],
-            moves,
+            moves[..., None, None],
             self.levels - 1,
             own.set_c,
             own.hysteresis_k,
