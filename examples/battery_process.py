@@ -13,6 +13,7 @@ without.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ import tyro
 
 import collapipe_env
 from collapipe_env import Process, register_process
-from collapipe_env.dynamics import Observed, System, ranged, require_ranges
+from collapipe_env.dynamics import CarriedArray, System, ranged, require_ranges
 from collapipe_env.evaluation.evaluate import Evaluation
 from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.ground.errors import StateError
@@ -63,10 +64,6 @@ class Battery(Process):
     of its charger, which counts for the whole round if the device is plugged in at its beginning. Chargers
     are plugged in and out after exponential times. A device below one level stays out until it is above
     another: it counts as away.
-
-    It carries, for each device (R, N, K): ``full_j``, 0 for a device that the layout lacks, ``charge`` and
-    ``missing_j`` [J], the energy that an empty battery could not give since the episode began, and
-    ``plugged`` and ``eligible``, bool.
     """
 
     name = "battery"
@@ -82,11 +79,18 @@ class Battery(Process):
         # Two uniform numbers of each device: its first level, and its charger.
         self._shape = (*devices, 2)
         self.numbers = int(np.prod(self._shape))
-        self.observed = (
-            Observed("charge", devices, "J", 0.0, spec.usable_j, "charge that training may use"),
-            Observed("eligible", devices, "1", 0.0, 1.0, "1 for a device whose battery lets it take part"),
-            Observed("plugged", devices, "1", 0.0, 1.0, "1 for a device that is plugged in"),
-        )
+        # What schedulers always see is a feature of the observation: 0 and 1 there stand for the two bounds.
+        joules = partial(CarriedArray, "N K", "J", low=0.0, high=spec.usable_j)
+        truth = partial(CarriedArray, "N K", kind="truth", seen="always", shown=(0.0, 1.0))
+        self.carries = {
+            "charge": joules(seen="always", shown=(0.0, spec.usable_j), about="charge that training may use"),
+            "eligible": truth(about="1 for a device whose battery lets it take part"),
+            "plugged": truth(about="1 for a device that is plugged in"),
+            "full_j": joules(about="energy of a full battery, 0 for a device that the layout lacks"),
+            "missing_j": CarriedArray(
+                "N K", "J", low=0.0, about="what an empty battery could not give in the episode"
+            ),
+        }
 
     @classmethod
     def idle_fields(cls, spec: BatterySpec) -> dict[str, str]:
@@ -137,10 +141,9 @@ class Battery(Process):
         return system._replace(present=system.present & carried["eligible"])
 
     def check(self, carried: Any) -> None:
-        """Refuse a saved state with charges that no battery holds."""
-        charge, full = carried["charge"], carried["full_j"]
-        if ((charge < 0.0) | (charge > full) | (full > self.spec.usable_j)).any():
-            raise StateError(f"{self.name}/charge is not between 0 and a full battery: use another state")
+        """Refuse a saved state with charges that do not fit the batteries."""
+        if (carried["charge"] > carried["full_j"]).any():
+            raise StateError(f"{self.name}/charge is above a full battery: use another state")
 
 
 def scenario_of(base: str, usable_j: float) -> dict[str, Any]:

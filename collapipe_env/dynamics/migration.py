@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.general_costs import seconds_per_bit
-from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.process_registry import leaves_clusters_short
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
@@ -51,8 +51,6 @@ class PreviousPlan(Process):
     """
 
     name = "migration"
-    # A planner knows the plans that were played.
-    told: ClassVar[tuple[str, ...]] = ("holders",)
     Spec = MigrationSpec
 
     @classmethod
@@ -65,9 +63,14 @@ class PreviousPlan(Process):
         super().__init__(scenario, spec)
         L, N, K = scenario.blocks, scenario.clusters, scenario.max_devices
         self._shape = (N, L, K + 1)
-        self.observed = (
-            Observed("blocks", (N, K), "blocks", 0.0, float(L), "blocks held in the previous round"),
-        )
+        shown, about = (0.0, float(L)), "blocks held in the previous round"
+        # A planner knows the plans that were played.
+        self.carries = {
+            "blocks": CarriedArray("N K", "blocks", 0, L, "whole", seen="always", shown=shown, about=about),
+            "holders": CarriedArray(
+                "N L K+1", kind="truth", seen="always", about="nodes that hold each block"
+            ),
+        }
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - draws nothing
         """Start without holders."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from collapipe_env.dynamics.walks import PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.kernels.kept_devices import staying_rows
 from collapipe_env.kernels.walking import distance_rows, hop_rows, leaving_rows, shadow_rows, way_rows
 from collapipe_env.physics.memory import memory_caps
@@ -26,7 +26,7 @@ from collapipe_env.physics.motion import (
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_of, walking_side
 
@@ -99,8 +99,6 @@ class Mobility(Process):
     name = MOBILITY
     endogenous = False
     after = ("shadowing",)
-    # They would tell the true gains where schedulers know others.
-    hidden: ClassVar[tuple[str, ...]] = ("shadowing_db", "environment_db")
     Spec = MobilitySpec
 
     @classmethod
@@ -135,15 +133,27 @@ class Mobility(Process):
         self._first_of_pairs = N * K * MOST_LEGS * NUMBERS_PER_LEG
         self._first_of_links = self._first_of_pairs + _even(self._pairs)
         self.numbers = self._first_of_links + _even(self._links)
-        place = "position in the cluster's square, from its {} edge"
-        self.observed = (
-            Observed("x", (N, K), "m", 0.0, side, place.format("western"), realistic=False),
-            Observed("y", (N, K), "m", 0.0, side, place.format("southern"), realistic=False),
-            Observed("speed", (N, K), "m/s", 0.0, spec.speed_max_m_s, "speed of the device", realistic=False),
-        )
+        place, fastest = "position in the cluster's square, from its {} edge", spec.speed_max_m_s
+        devices = partial(CarriedArray, "N K")
+        within = partial(devices, "m", 0.0, side)
+        self.carries = {
+            "x": within(shown=(0.0, side), about=place.format("western")),
+            "y": within(shown=(0.0, side), about=place.format("southern")),
+            "speed": devices("m/s", 0.0, fastest, shown=(0.0, fastest), about="speed of the device"),
+            "target_x": within(about="end of the leg"),
+            "target_y": within(about="end of the leg"),
+            "pause": devices("s", 0.0, about="rest of the pause, 0 on a leg"),
+            "cu_position": CarriedArray("N 2", "m"),
+        }
         if self._reach is not None:
             what = "time until the device leaves on its present course; the upper bound if it does not leave"
-            self.observed += (Observed("leaves_s", (N, K), "s", 0.0, ANNOUNCED_S, what),)
+            shown = 0.0, ANNOUNCED_S
+            self.carries["leaves_s"] = devices("s", *shown, seen="always", shown=shown, about=what)
+        # Shadowing would tell the true gains where schedulers know others.
+        if self._walking:
+            self.carries["shadowing_db"] = CarriedArray(f"{self._pairs}", "dB", seen="never")
+        if self._drifting:
+            self.carries["environment_db"] = CarriedArray("links", "dB", seen="never")
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start walks and both kinds of shadowing in their stationary laws."""
@@ -262,14 +272,9 @@ class Mobility(Process):
         return system._replace(link_gain=links, present=present)
 
     def check(self, carried: Carried) -> None:
-        """Refuse places outside the square, speeds too high, and walks that contradict themselves."""
+        """Refuse walks that contradict themselves."""
         place = f"simulator/processes/{self.name}"
-        for name in ("x", "y", "target_x", "target_y"):
-            require_within(carried[name], 0.0, self._side, f"{place}/{name}")
-        speed = carried["speed"]
-        require_within(carried["pause"], 0.0, math.inf, f"{place}/pause")
-        require_within(speed, 0.0, self.spec.speed_max_m_s, f"{place}/speed")
-        if ((speed > 0.0) & (carried["pause"] > 0.0)).any():
+        if ((carried["speed"] > 0.0) & (carried["pause"] > 0.0)).any():
             raise StateError(f"{place}/speed does not agree with pause: {REMEDY}")
         if (
             self._reach is not None

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
 
@@ -86,14 +87,6 @@ class Presence(Process):
     device fails inside the round, see :meth:`failures`. A cluster whose devices cannot hold the encoder sits
     out.
 
-    It carries, for each device (R, N, K):
-
-    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 at the start of an
-      episode;
-    - ``announced``, bool: it is present and has announced its absence in the next round;
-    - ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the
-      stay's end, and ``factor``, the hazard factor of its class. Schedulers never receive these.
-
     Args:
         spec: Laws of stays and absences, and classes.
     """
@@ -101,7 +94,6 @@ class Presence(Process):
     name = PRESENCE
     endogenous = False
     leaves_clusters_short = True
-    hidden: ClassVar[tuple[str, ...]] = ("residual_s", "graceful", "factor")
     Spec = PresenceSpec
 
     def __init__(self, scenario: Scenario, spec: PresenceSpec) -> None:
@@ -116,11 +108,17 @@ class Presence(Process):
         self._there = Constant(there)
         self._horizon_s = usual_round(scenario)
         self.recovery = spec.terms
+        hidden, told = partial(CarriedArray, "N K", seen="never"), partial(CarriedArray, "N K", seen="always")
+        announced = "1 for a device that has announced its departure"
         since = "time since the device came or left, or since the episode began"
-        self.observed = (
-            Observed("announced", (N, K), "1", 0.0, 1.0, "1 for a device that has announced its departure"),
-            Observed("since_s", (N, K), "s", 0.0, spec.on_mean_s, since),
-        )
+        self.carries = {
+            "present": CarriedArray("N K", kind="truth"),
+            "announced": told(kind="truth", shown=(0.0, 1.0), about=announced),
+            "since_s": told("s", 0.0, shown=(0.0, spec.on_mean_s), about=since),
+            "residual_s": hidden("s", SHORTEST_S, about="remaining time of the stay or absence"),
+            "graceful": hidden(kind="truth", about="whether the stay ends gracefully"),
+            "factor": hidden(about="hazard factor of the device's class"),
+        }
 
     @classmethod
     def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
@@ -184,10 +182,8 @@ class Presence(Process):
         return xp.where(silent, carried["residual_s"], xp.full_like(carried["residual_s"], xp.inf))
 
     def check(self, carried: Carried) -> None:
-        """Refuse impossible times, unknown classes, and announcements without a matching end."""
+        """Refuse unknown classes, and announcements without a matching end."""
         place = f"simulator/processes/{self.name}"
-        require_within(carried["residual_s"], SHORTEST_S, LARGEST_NUMBER, f"{place}/residual_s")
-        require_within(carried["since_s"], 0.0, LARGEST_NUMBER, f"{place}/since_s")
         if not np.isin(carried["factor"], self.spec.hazard_factors).all():
             raise StateError(
                 f"{place}/factor is not one of dynamics.processes.presence.hazard_factors: {REMEDY}"

@@ -10,10 +10,10 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, Constant, namespace
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import TENANTS, term_values
-from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
 
 MOST_SHARE = 0.95
@@ -80,7 +80,11 @@ class Tenants(Process):
         # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
         self._edges = Constant(np.cumsum(weights / weights.sum())[:-1])
         self.numbers = 1
-        self.observed = (Observed("share", (), "1", 0.0, 1.0, "share of the server that other tenants use"),)
+        about = "share of the server that other tenants use"
+        self.carries = {
+            "level": CarriedArray("", "levels", 0, self._last, "whole"),
+            "share": CarriedArray("", low=0.0, high=1.0, seen="always", shown=(0.0, 1.0), about=about),
+        }
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
@@ -114,8 +118,7 @@ class Tenants(Process):
         return system._replace(server_share=1.0 - carried["share"])
 
     def check(self, carried: Carried) -> None:
-        """Refuse levels that do not exist, and shares of other levels."""
-        require_within(carried["level"], 0, self._last, f"simulator/processes/{TENANTS}/level")
+        """Refuse shares of other levels."""
         shares = np.asarray(self.spec.levels)[carried["level"]]
         if (np.abs(carried["share"] - shares) > 1e-6).any():
             raise StateError(f"simulator/processes/{TENANTS}/share is not that of its level: {REMEDY}")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from collapipe_env.dynamics.traces_spec import TRACE_LIKE, TracesSpec, bank_of
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import ScenarioError, shown
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
 
 LOOK_BACK_S = 1.0
@@ -33,9 +33,6 @@ class Traces(Process):
     from the mean over ``[tau, tau + T_ref]`` of received power in dB, or of the rate. At its end a trace is
     played backwards, which avoids jumps. Schedulers know the gain of the mean over the last second before
     ``tau``, and nothing about the round's gain.
-
-    It carries ``trace`` (R, N), the index of each cluster's trace, and ``position_s`` (R, N), the play
-    time on it [s].
 
     Args:
         spec: Source and mode of the traces.
@@ -65,6 +62,12 @@ class Traces(Process):
         super().__init__(scenario, spec)
         self._clusters, self._round_s = scenario.clusters, usual_round(scenario)
         self.bank = bank_of(spec, scenario.clusters)
+        last = len(self.bank) - 1
+        hidden = partial(CarriedArray, "N", seen="never")
+        self.carries = {
+            "trace": hidden("1", 0, last, "whole", about="index of the cluster's trace"),
+            "position_s": hidden("s", LOOK_BACK_S, about="play time on it"),
+        }
         self._epre_dbm = resource_element_power_dbm(spec.bs_power_dbm, spec.resource_blocks)
         self.numbers = len(self.bank) + scenario.clusters
         if spec.level == "absolute":
@@ -138,9 +141,3 @@ class Traces(Process):
             least_rate=1e6 * s.rate_min_mbps,
             most_snr=db_to_linear(s.snr_max_db),
         )
-
-    def check(self, carried: Carried) -> None:
-        """Refuse traces that do not exist, and times before the first second."""
-        place = f"simulator/processes/{self.name}"
-        require_within(carried["trace"], 0, len(self.bank) - 1, f"{place}/trace")
-        require_within(carried["position_s"], LOOK_BACK_S, LARGEST_NUMBER, f"{place}/position_s")

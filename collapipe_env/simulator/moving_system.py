@@ -11,7 +11,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
 from collapipe_env.ground.records import Declared, mapped, record_of, sizes_of
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
+from collapipe_env.ground.state_trees import Tree, require_within
 from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import compute_power
@@ -19,18 +19,13 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.own_results import (
-    own_array,
-    own_result,
-    require_advanced,
-    require_begun,
-)
+from collapipe_env.simulator.own_results import own_array, own_result, require_carried
 from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System, laid_out, reach_of
+from collapipe_env.simulator.system import System, axis_sizes, laid_out, reach_of
 
 AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
@@ -81,10 +76,11 @@ class MovingSystem:
         self._horizon_s = reference_s = usual_round(scenario) if self._steady else 0.0
         self._reference_s = backend.array(np.full(num_envs, reference_s))
         shipped = PROCESSES.shipped()
-        self._own = tuple(p for p in self._advancing if p.name not in shipped)
-        self.may_lack_room = any(p.name not in shipped for p in self.processes)
+        self._own = {p.name for p in self.processes if p.name not in shipped}
+        self.may_lack_room = bool(self._own)
         # Only in NumPy: checking tensors would mean waiting for the device.
-        self.checked = {p.name for p in self.processes if p.name not in shipped and backend is NUMPY}
+        self.checked = self._own if backend is NUMPY else set()
+        self._sizes = axis_sizes(scenario)
         # A process of one's own may do anything.
         self.comes_and_goes = (
             self.may_lack_room
@@ -129,8 +125,8 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(moved if process.after == EVERY_OTHER else system, u)
-            running, checked = None if rows.all else self.carried[process.name], process.name in self.checked
-            require_begun(process, fresh[process.name], len(rows), running, numbers=checked)
+            running = {} if rows.all else self.carried[process.name]
+            self._require_carried(process, "begin", fresh[process.name], len(rows), running)
             if place < self._still or self.processes[-1].after == EVERY_OTHER:
                 moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
@@ -162,14 +158,22 @@ class MovingSystem:
             state: The system before the round just played (E, ...).
 
         Raises:
-            ScenarioError: If a user's own process returns other names, shapes or types than `begin` did, or,
-                in NumPy, a number that is not finite (tensors are checked when a state is loaded: a check
-                here would mean waiting for the device).
+            ScenarioError: If a user's own process returns other arrays than it declares or, in NumPy, a
+                number out of range (tensors are checked when a state is loaded: a check here would mean
+                waiting for the device).
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
-        for process in self._own:
-            require_advanced(process, following[process.name], self.carried[process.name])
+        for process in self._advancing:
+            name = process.name
+            self._require_carried(process, "advance", following[name], len(costs.delay), self.carried[name])
         return following
+
+    def _require_carried(
+        self, process: Process, method: str, found: Carried, rows: int, before: Carried
+    ) -> None:
+        if process.name in self._own:
+            sizes = {"...": (rows,), **self._sizes}
+            require_carried(process, method, found, sizes, before, numbers=process.name in self.checked)
 
     def _advanced(
         self, carried: AllCarried, seeds: Mapping[str, Array], state: SystemState, costs: RoundCosts
@@ -225,7 +229,7 @@ class MovingSystem:
             known_d2d_gain=known[1],
             full_speed=system.full_speed,
             cubic_power=cubic,
-            processes=self._sight.shown(carried) if self._sight.showing else {},
+            processes=self._sight.shown(carried),
         )
 
     @property
@@ -342,10 +346,10 @@ class MovingSystem:
         layout = record_of(System, tree["layout"], sizes_of(self._base), "simulator/layout")
         for process in self.processes:
             carried = tree["processes"][process.name]
-            for key, values in carried.items():
-                place = f"simulator/processes/{process.name}/{key}"
-                if values.dtype.kind == "f":
-                    require_within(values, -LARGEST_NUMBER, LARGEST_NUMBER, place)
+            place = f"simulator/processes/{process.name}"
+            for key, is_ in process.carries.items():
+                if is_.kind != "truth":
+                    require_within(carried[key], is_.low, is_.high, f"{place}/{key}")
             process.check(carried)
         array = self._backend.array
         self._seeds = {name: array(values) for name, values in tree["seeds"].items()}

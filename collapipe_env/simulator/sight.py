@@ -21,26 +21,23 @@ class Sight:
         checked: Names of those whose results are checked.
 
     Attributes:
-        showing: Processes with arrays that schedulers may see.
         changes: Whether schedulers see another state than the true one even where all gains are known.
     """
 
     def __init__(self, scenario: Scenario, processes: tuple[Process, ...], checked: Collection[str]) -> None:
         self._checked = checked
         self._realistic = scenario.dynamics.visibility == "realistic"
-        self.showing = tuple(p for p in processes if p.observed)
+        known = {
+            p.name: [name for name, array in p.carries.items() if array.seen != "never"] for p in processes
+        }
+        self._known = {name: arrays for name, arrays in known.items() if arrays}
+        self._told = {p.name: told for p in processes if (told := p.told)}
         self._estimating = tuple(p for p in processes if p.defines("known"))
         self.changes = self._realistic or bool(self._estimating)
 
     def shown(self, carried: Mapping[str, Carried]) -> Mapping[str, Carried]:
         """Arrays that may be known before the round, from the processes that show any."""
-        found = {}
-        for process in self.showing:
-            own = dict(carried[process.name])
-            for name in process.hidden:
-                own.pop(name, None)
-            found[process.name] = own
-        return found
+        return {owner: {name: carried[owner][name] for name in own} for owner, own in self._known.items()}
 
     def estimate(
         self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
@@ -56,8 +53,11 @@ class Sight:
         """
         state: SystemState = EstimatedState.of(truth)
         if self._realistic:
-            told = {p.name: _told(p, carried[p.name]) for p in self.showing}
-            state = replace(state, processes={name: arrays for name, arrays in told.items() if arrays})
+            told = {
+                owner: {name: _rounded(carried[owner][name], array.resolution) for name, array in own.items()}
+                for owner, own in self._told.items()
+            }
+            state = replace(state, processes=told)
         for process in self._estimating:
             found = process.known(carried[process.name], state, numbers(process))
             if process.name in self._checked:
@@ -71,12 +71,8 @@ class Sight:
         )
 
 
-def _told(process: Process, carried: Carried) -> Carried:
-    """Carried arrays that schedulers receive under ``visibility: realistic``."""
-    found = {name: carried[name] for name in process.told if name in carried}
-    for seen in process.shown:
-        values = carried[seen.carried]
-        if seen.resolution:
-            values = namespace(values).round(values / seen.resolution) * seen.resolution
-        found[seen.carried] = values
-    return found
+def _rounded(values: Array, resolution: float) -> Array:
+    if not resolution:
+        return values
+    rounded: Array = namespace(values).round(values / resolution) * resolution
+    return rounded

@@ -117,6 +117,13 @@ def link_count(scenario: Scenario) -> int:
     return N * (1 + K * (K + 1) // 2)
 
 
+def axis_sizes(scenario: Scenario) -> dict[str, tuple[int, ...]]:
+    """Sizes of the axes of arrays that processes carry, by name."""
+    N, K = scenario.clusters, scenario.max_devices
+    sizes = {"N": N, "K": K, "K+1": K + 1, "L": scenario.blocks, "links": link_count(scenario)}
+    return {name: (size,) for name, size in sizes.items()}
+
+
 def link_path_gains(layout: Layout) -> FloatArray:
     """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
     upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)

@@ -2,13 +2,14 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from collapipe_env.dynamics import (
     PROCESSES,
+    CarriedArray,
     Interruption,
-    Observed,
     Process,
     register_process,
 )
@@ -26,6 +27,9 @@ class Idle(Process):
     name = "idle_process"
     Spec = Fields
     numbers = 3
+    carries = MappingProxyType(
+        {"count": CarriedArray("", "s", 0.0, seen="never"), "drawn": CarriedArray("3", seen="never")}
+    )
 
     def begin(self, system, u):
         return {"count": namespace(u).zeros_like(u[:, 0]), "drawn": u + 0.0}
@@ -117,13 +121,14 @@ class Guess(Idle):
 
 
 class Shown(Idle):
-    """Observed: the seconds that have passed, against 1,000."""
+    """Shown: the seconds that have passed, against 1,000."""
 
     name = "shown"
 
     def __init__(self, scenario, spec):
         super().__init__(scenario, spec)
-        self.observed = (Observed("count", (), "s", 0.0, 1000.0, "seconds so far"),)
+        count = CarriedArray("", "s", 0.0, seen="always", shown=(0.0, 1000.0), about="seconds so far")
+        self.carries = {**Idle.carries, "count": count}
 
 
 ALL = (Idle, Slowing, Absence, Capped, Bounded, Outage, Spill, Guess, Shown)

@@ -20,7 +20,8 @@ from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.ground.records import mapped
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator import costs as cost_module
-from collapipe_env.simulator.system import walking_side
+from collapipe_env.simulator.own_results import require_carried
+from collapipe_env.simulator.system import axis_sizes, walking_side
 
 UNEVEN = {"cluster": {"devices": [3, 2], "layout": "per_episode"}, "budgets": {"device_energy_j": 40.0}}
 SHADOWED = {**UNEVEN, "radio": {"d2d_shadowing_db": 4.0, "d2e_shadowing_db": 4.0}}
@@ -188,6 +189,19 @@ def test_every_array_library_moves_and_applies_it_alike(row):
 
 
 @pytest.mark.parametrize("row", ROWS)
+def test_it_carries_what_it_declares(row):
+    env = vector(row, 3)
+    env.reset(seed=3)
+    system = env._mdp.world.system
+    sizes = {"...": (3,), **axis_sizes(system._scenario)}
+    for action in actions_of(env, 4):
+        for process in system.processes:
+            carried = system.carried[process.name]
+            require_carried(process, "advance", carried, sizes, {}, numbers=True)
+        env.step(action)
+
+
+@pytest.mark.parametrize("row", ROWS)
 def test_it_moves_no_other_process(row):
     busy = {"load_levels": [0.5, 1.0]}
     on, off = (CollaPipeEnv(scenario_of(row, on=on, **busy), "surrogate") for on in (True, False))
@@ -224,7 +238,11 @@ def test_both_observations_show_what_devices_carry_and_no_more_than_they_may(row
     graph = CollaPipeVectorEnv(20, scenario, "surrogate", observation="graph")
     off = CollaPipeVectorEnv(1, scenario_of(row, on=False), "surrogate", observation="graph")
     process = next(p for p in flat._mdp.world.system.processes if p.name == name)
-    said = {f"{name}_{seen.carried}" for seen in process.observed if visibility == "full" or seen.realistic}
+    said = {
+        f"{name}_{key}"
+        for key, array in process.carries.items()
+        if array.shown and (visibility == "full" or array.seen == "always")
+    }
     assert {feature for feature in flat.observation_layout if feature.startswith(f"{name}_")} == said
     seen, nodes, half = flat.reset(seed=2)[0], graph.reset(seed=2)[0], 0.5 * walking_side(scenario)
     moved = set()
@@ -276,7 +294,7 @@ DAMAGED = [
     (
         "mobility-open",
         "processes/mobility/leaves_s",
-        lambda x: x + 1.0,
+        lambda x: 0.5 * x,
         "leaves_s does not agree with the walk",
     ),
     ("knowledge", "processes/channel_knowledge/past_1", lambda x: 0.0 * x - 1.0, "past_1"),

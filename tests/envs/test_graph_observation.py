@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from types import MappingProxyType
 
 import array_api_strict
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from collapipe_env import register_process
-from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.dynamics import PROCESSES, CarriedArray, Process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_observation import GraphArrays, GraphObservations, GraphObserver
@@ -411,6 +412,7 @@ class Deaf(Process):
 
     name = "deaf"
     Spec = Fields
+    carries = MappingProxyType({"seen": CarriedArray("")})
 
     def begin(self, system, u):  # noqa: ARG002
         return {"seen": u.sum(axis=-1)}

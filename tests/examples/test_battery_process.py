@@ -131,7 +131,7 @@ def test_states_go_on_and_damaged_ones_are_refused():
         assert other.step(action)[1] == env.step(action)[1]
     wrong = copy.deepcopy(state)
     wrong["mdp"]["simulator"]["processes"]["battery"]["charge"] += 1e3
-    with pytest.raises(StateError, match="battery/charge is not between 0 and a full battery"):
+    with pytest.raises(StateError, match=r"battery/charge holds .*, expected 0 to 150"):
         env.set_state(wrong)
 
 
