@@ -22,10 +22,13 @@ import tyro
 
 import collapipe_env
 from collapipe_env import Process, register_process
-from collapipe_env.dynamics import CarriedArray, System, ranged, require_ranges
+from collapipe_env.dynamics import CarriedArray, OnlyIf, System, ranged, require_ranges
 from collapipe_env.evaluation.evaluate import Evaluation
 from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.ground.errors import StateError
+
+# Setting a field that has no effect gives a warning.
+CHARGES = OnlyIf("with charger_w above 0", lambda spec: spec.charger_w > 0.0)
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class BatterySpec:
     charger_w: float = ranged(
         8.5, "power that reaches the battery of a device that is plugged in", "W", 0.0, 1e3
     )
-    charger_on_s: float = ranged(3600.0, "mean time for which a device is plugged in", "s", 1.0, 1e9)
-    charger_off_s: float = ranged(10800.0, "mean time for which it is unplugged", "s", 1.0, 1e9)
+    charger_on_s: float = ranged(3600.0, "mean time for which a device is plugged in", "s", 1.0, 1e9, CHARGES)
+    charger_off_s: float = ranged(10800.0, "mean time for which it is unplugged", "s", 1.0, 1e9, CHARGES)
     off_below: float = ranged(0.15, "level below which a device may not take part", "1", 0.0, 1.0)
     on_above: float = ranged(0.3, "level above which it may again, at least `off_below`", "1", 0.0, 1.0)
 
@@ -91,12 +94,6 @@ class Battery(Process):
                 "N K", "J", low=0.0, about="what an empty battery could not give in the episode"
             ),
         }
-
-    @classmethod
-    def idle_fields(cls, spec: BatterySpec) -> dict[str, str]:
-        """Fields of chargers without power: setting them gives a warning."""
-        times = ("charger_on_s", "charger_off_s")
-        return {} if spec.charger_w else dict.fromkeys(times, "it is used only with charger_w above 0")
 
     def begin(self, system: System, u: Array) -> dict[str, Array]:
         """Draw levels, and who is plugged in."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
@@ -13,6 +12,7 @@ from collapipe_env.simulator.process import (
     EVERY_OTHER,
     Carried,
     CarriedArray,
+    OnlyIf,
     Process,
     ranged,
     require_ranges,
@@ -24,6 +24,8 @@ MOST_DELAY = 16
 """Largest age of a known gain in rounds."""
 
 Mode = Literal["perfect", "delayed", "noisy", "mean"]
+_DELAYED = OnlyIf("if modes include delayed", lambda spec: "delayed" in spec.modes)
+_NOISY = OnlyIf("if modes include noisy", lambda spec: "noisy" in spec.modes)
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ class ChannelKnowledgeSpec:
     """
 
     modes: tuple[Mode, ...] = ("delayed", "noisy")
-    delay_rounds: int = ranged(1, "age `d` of `delayed` gains", "rounds", 0, MOST_DELAY)
+    delay_rounds: int = ranged(1, "age `d` of `delayed` gains", "rounds", 0, MOST_DELAY, _DELAYED)
     noise_db: float = ranged(
-        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "dB", 0.0, 30.0
+        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "dB", 0.0, 30.0, _NOISY
     )
-    noise_correlation: float = 0.0
+    noise_correlation: float = field(default=0.0, metadata={"only_if": _NOISY})
 
     def __post_init__(self) -> None:
         modes = list(self.modes)
@@ -102,17 +104,6 @@ class ChannelKnowledge(Process):
     endogenous = False
     after = EVERY_OTHER
     Spec = ChannelKnowledgeSpec
-
-    @classmethod
-    def idle_fields(cls, spec: ChannelKnowledgeSpec) -> Mapping[str, str]:
-        """Fields of modes that are not listed."""
-        idle = {}
-        if "delayed" not in spec.modes:
-            idle["delay_rounds"] = "it is used only if modes include delayed"
-        if "noisy" not in spec.modes:
-            noisy = "it is used only if modes include noisy"
-            idle |= dict.fromkeys(("noise_db", "noise_correlation"), noisy)
-        return idle
 
     def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:
         super().__init__(scenario, spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -55,17 +54,6 @@ class Heat(Process):
     endogenous = True
     after = ("load",)
     Spec = HeatSpec
-
-    @classmethod
-    def idle_fields(cls, spec: HeatSpec) -> Mapping[str, str]:
-        """Fields of the other governors, and of surroundings that do not drift."""
-        still = (
-            {"ambient_tau_s": "it is used only with ambient_sd_k above 0"} if spec.ambient_sd_k == 0.0 else {}
-        )
-        if spec.governor == "ipa":
-            return {"period_s": "it is used only with governor: step or pause", **still}
-        only = "it is used only with governor: ipa"
-        return {**dict.fromkeys(("on_c", "sustainable_w", "least_w"), only), **still}
 
     def __init__(self, scenario: Scenario, spec: HeatSpec) -> None:
         super().__init__(scenario, spec)

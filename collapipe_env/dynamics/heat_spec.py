@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from collapipe_env.simulator.process import ranged, require_ranges
+from collapipe_env.simulator.process import OnlyIf, ranged, require_ranges
 
 ROOM_C = 25.0
 """Temperature at which the thermal headroom is 0 [C]."""
@@ -86,6 +86,9 @@ PROFILES: Mapping[str, Mapping[str, float | tuple[float, ...]]] = {
 PAUSE: Mapping[str, float | tuple[float, ...]] = {"levels": (1.0, 0.25), "hysteresis_k": 5.0}
 """Numbers of the governor ``pause``, which replace the profile's."""
 
+_STEPS = OnlyIf("with governor: step or pause", lambda spec: spec.governor != "ipa")
+_IPA = OnlyIf("with governor: ipa", lambda spec: spec.governor == "ipa")
+_DRIFTS = OnlyIf("with ambient_sd_k above 0", lambda spec: spec.ambient_sd_k > 0.0)
 _LEAST_W = 1e-6
 """Least power that may be sustainable [W]."""
 
@@ -113,25 +116,26 @@ class HeatSpec:
     ambient_sd_k: float = ranged(
         0.0, "standard deviation about that temperature in an episode; 0 for a constant", "K", 0.0, 100.0
     )
-    ambient_tau_s: float = ranged(1800.0, "correlation time of the surroundings", "s", 1.0, 1e9)
+    ambient_tau_s: float = ranged(1800.0, "correlation time of the surroundings", "s", 1.0, 1e9, _DRIFTS)
     resistance_k_per_w: float | None = ranged(None, "`R`", "K/W", 0.0, 1e6)
     capacity_j_per_k: float | None = ranged(None, "`C`", "J/K", 1e-6, 1e9)
     die_resistance_k_per_w: float | None = ranged(None, "`R_die`", "K/W", 0.0, 1e6)
     idle_w: float | None = ranged(None, "`P_id`", "W", 0.0, 1e6)
-    on_c: float | None = ranged(None, "`Theta_on` of `ipa`, below `set_c`", "C", -60.0, 1e6)
+    on_c: float | None = ranged(None, "`Theta_on` of `ipa`, below `set_c`", "C", -60.0, 1e6, _IPA)
     set_c: float | None = ranged(None, "`Theta_set`", "C", ROOM_C + 1.0, 1e6)
     critical_c: float | None = ranged(None, "`Theta_crit`, at least `set_c`", "C", ROOM_C + 1.0, 1e6)
     hysteresis_k: float | None = ranged(None, "`h`", "K", 0.0, 1e6)
     levels: tuple[float, ...] | None = None
-    period_s: float | None = ranged(None, "time between two moves of a level", "s", 1e-3, 1e9)
+    period_s: float | None = ranged(None, "time between two moves of a level", "s", 1e-3, 1e9, _STEPS)
     sustainable_w: float | None = ranged(
         None,
         "`P_s` of `ipa`; by default what, with the idle power, holds the device at `set_c` in a room",
         "W",
         _LEAST_W,
         1e6,
+        _IPA,
     )
-    least_w: float | None = ranged(None, "least power that `ipa` grants", "W", _LEAST_W, 1e6)
+    least_w: float | None = ranged(None, "least power that `ipa` grants", "W", _LEAST_W, 1e6, _IPA)
 
     def __post_init__(self) -> None:
         require_ranges(self)

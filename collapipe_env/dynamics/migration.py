@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -20,11 +19,13 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.general_costs import seconds_per_bit
-from collapipe_env.simulator.process import Carried, CarriedArray, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process
 from collapipe_env.simulator.process_registry import leaves_clusters_short
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
+
+_TRAVEL = OnlyIf("with moments: move", lambda spec: spec.moments == "move")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class MigrationSpec:
     """
 
     moments: Literal["move", "reset"] = "move"
-    moment_bits: Literal[16, 32] = 32
-    route: Literal["direct", "cu"] = "direct"
+    moment_bits: Literal[16, 32] = field(default=32, metadata={"only_if": _TRAVEL})
+    route: Literal["direct", "cu"] = field(default="direct", metadata={"only_if": _TRAVEL})
 
 
 class PreviousPlan(Process):
@@ -52,12 +53,6 @@ class PreviousPlan(Process):
 
     name = "migration"
     Spec = MigrationSpec
-
-    @classmethod
-    def idle_fields(cls, spec: MigrationSpec) -> Mapping[str, str]:
-        """Fields of moments that travel, where they start again from zero."""
-        only = "it is used only with moments: move"
-        return dict.fromkeys(("moment_bits", "route"), only) if spec.moments == "reset" else {}
 
     def __init__(self, scenario: Scenario, spec: MigrationSpec) -> None:
         super().__init__(scenario, spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -26,12 +25,14 @@ from collapipe_env.physics.motion import (
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.process import Carried, CarriedArray, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_of, walking_side
 
 ANNOUNCED_S = 60.0
 """Longest time ahead for which a departure is foreseen [s]."""
+_DRIFTS = OnlyIf("with environment_sd_db above 0", lambda spec: spec.environment_sd_db > 0.0)
+_OPEN = OnlyIf("with area: open", lambda spec: spec.area == "open")
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class MobilitySpec:
         0.0,
         30.0,
     )
-    environment_time_s: float = ranged(20.0, "time constant of these changes", "s", 0.01, 1e6)
+    environment_time_s: float = ranged(20.0, "time constant of these changes", "s", 0.01, 1e6, _DRIFTS)
     roaming: float = ranged(
-        1.25, "side of an open area's square over the side of the cluster's square", "sides", 1.0, 10.0
+        1.25, "side of an open area's square over the side of the cluster's square", "sides", 1.0, 10.0, _OPEN
     )
 
     def __post_init__(self) -> None:
@@ -100,16 +101,6 @@ class Mobility(Process):
     endogenous = False
     after = ("shadowing",)
     Spec = MobilitySpec
-
-    @classmethod
-    def idle_fields(cls, spec: MobilitySpec) -> Mapping[str, str]:
-        """Fields of open areas, and of changes with time where there are none."""
-        idle = {}
-        if spec.area != "open":
-            idle["roaming"] = "it is used only with area: open"
-        if spec.environment_sd_db == 0.0:
-            idle["environment_time_s"] = "it is used only with environment_sd_db above 0"
-        return idle
 
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
         super().__init__(scenario, spec)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, CarriedArray, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process, ranged, require_ranges
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
 
@@ -27,6 +26,11 @@ SHORTEST_S = 1e-6
 """Least remaining time of a stay after a round [s]; at most two stays end in a round."""
 NUMBERS = 4
 """Uniform numbers of a device: its class, state and kind of end; a stay; two for an absence."""
+_FAIL = OnlyIf("with graceful below 1", lambda spec: spec.graceful < 1.0)
+_RECOVER = OnlyIf(
+    "with graceful below 1 and recovery: light or heavy, as a round that is given up needs no replicas",
+    lambda spec: spec.graceful < 1.0 and spec.recovery != "drop-round",
+)
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,10 @@ class PresenceSpec:
     )
     graceful: float = ranged(0.5, "probability that a stay ends gracefully", "1", 0.0, 1.0)
     hazard_factors: tuple[float, ...] = (1.0,)
-    recovery: RecoveryKind = "light"
-    heartbeat_s: float = ranged(0.5, "period of the devices' heartbeats", "s", 0.01, 1e3)
-    misses: int = 4
-    replication: ReplicationKind = "none"
+    recovery: RecoveryKind = field(default="light", metadata={"only_if": _FAIL})
+    heartbeat_s: float = ranged(0.5, "period of the devices' heartbeats", "s", 0.01, 1e3, _FAIL)
+    misses: int = field(default=4, metadata={"only_if": _FAIL})
+    replication: ReplicationKind = field(default="none", metadata={"only_if": _RECOVER})
 
     def __post_init__(self) -> None:
         require_ranges(self)
@@ -119,18 +123,6 @@ class Presence(Process):
             "graceful": hidden(kind="truth", about="whether the stay ends gracefully"),
             "factor": hidden(about="hazard factor of the device's class"),
         }
-
-    @classmethod
-    def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Fields of recoveries where no device fails, and replicas that would never be used."""
-        if spec.graceful >= 1.0:
-            names = ("recovery", "heartbeat_s", "misses", "replication")
-            return dict.fromkeys(names, "it is used only with graceful below 1")
-        if spec.recovery == "drop-round":
-            return {
-                "replication": "a round that is given up needs no replicas: choose recovery light or heavy"
-            }
-        return {}
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start in the stationary law of each class."""

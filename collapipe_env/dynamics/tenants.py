@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import TENANTS, term_values
-from collapipe_env.simulator.process import Carried, CarriedArray, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process, ranged, require_ranges
 from collapipe_env.simulator.system import System
 
 MOST_SHARE = 0.95
@@ -26,21 +25,26 @@ class TenantsSpec:
 
     Attributes:
         levels: Shares of the server that other tenants may use, ascending, in [0, 0.95].
-        stay_probability: Probability that the share stays for the next round, in [0, 1].
 
     Raises:
         ValueError: If one is out of range.
     """
 
     levels: tuple[float, ...] = (0.2, 0.6, 0.9)
-    stay_probability: float = 0.95
+    stay_probability: float = ranged(
+        0.95,
+        "probability that the share stays for the next round",
+        "1",
+        0.0,
+        1.0,
+        OnlyIf("with two or more levels", lambda spec: len(spec.levels) > 1),
+    )
 
     def __post_init__(self) -> None:
+        require_ranges(self)
         levels = list(self.levels)
         if not levels or sorted(set(levels)) != levels or not 0.0 <= levels[0] <= levels[-1] <= MOST_SHARE:
             raise ValueError(f"levels are {levels}: give one or more from 0 to {MOST_SHARE}, ascending")
-        if not 0.0 <= self.stay_probability <= 1.0:
-            raise ValueError(f"stay_probability is {self.stay_probability:g}: give a probability from 0 to 1")
 
 
 class Tenants(Process):
@@ -61,13 +65,6 @@ class Tenants(Process):
     name = TENANTS
     endogenous = False
     Spec = TenantsSpec
-
-    @classmethod
-    def idle_fields(cls, spec: TenantsSpec) -> Mapping[str, str]:
-        """The probability of staying at the only level."""
-        return (
-            {"stay_probability": "it is used only with two or more levels"} if len(spec.levels) == 1 else {}
-        )
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from collapipe_env.dynamics.traces_spec import TRACE_LIKE, TracesSpec, bank_of
+from collapipe_env.dynamics.traces_spec import POWERS, RATES, TracesSpec, bank_of
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.physics.radio import db_to_linear
@@ -18,10 +18,6 @@ from collapipe_env.simulator.system import System
 
 LOOK_BACK_S = 1.0
 """Time before a round over which the known gain is averaged [s]."""
-_OF_POWERS = ("bs_power_dbm", "resource_blocks", "antenna_gain_db")
-_OF_RATES = ("bandwidth_hz", "efficiency", "power_dbm", "snr_max_db", "rate_min_mbps")
-_OF_FILES = ("format", "column", "time_column", "row_s", "unit", "delimiter", "share_files")
-
 LATE_S = 1e9
 """Play time after which the count restarts [s]: rounds that hardly deliver anything may last very long."""
 
@@ -46,18 +42,6 @@ class Traces(Process):
     after = ("shadowing", "mobility", "fading")
     Spec = TracesSpec
 
-    @classmethod
-    def idle_fields(cls, spec: TracesSpec) -> Mapping[str, str]:
-        """Fields of the other source, and of the other quantity."""
-        made = spec.source == TRACE_LIKE
-        idle = dict.fromkeys(
-            _OF_FILES if made else ("profile",),
-            "it is used only with trace files" if made else f"it is used only with source: {TRACE_LIKE}",
-        )
-        rates = spec.quantity == "rate"
-        other = _OF_POWERS if rates else _OF_RATES
-        return {**idle, **dict.fromkeys(other, f"it is used only with mode: {'rsrp' if rates else 'rate'}")}
-
     def __init__(self, scenario: Scenario, spec: TracesSpec) -> None:
         super().__init__(scenario, spec)
         self._clusters, self._round_s = scenario.clusters, usual_round(scenario)
@@ -79,11 +63,13 @@ class Traces(Process):
         worst = int(gains.argmax())
         if gains[worst] > 1.0:
             powers = self.spec.quantity == "rsrp"
+            to_correct = POWERS if powers else RATES
+            names = [each.name for each in fields(self.spec) if each.metadata.get("only_if") is to_correct]
             raise ScenarioError(
                 f"dynamics.processes.traces: {shown(self.bank.names[worst])} reaches "
                 f"{self.bank.greatest[worst]:g} {'dBm' if powers else 'bit/s'}, a path gain of "
                 f"{gains[worst]:.3g}, above 1: more would be received than was sent; correct "
-                f"{', '.join(_OF_POWERS if powers else _OF_RATES)}, or the file, or set level: layout"
+                f"{', '.join(names)}, or the file, or set level: layout"
             )
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface

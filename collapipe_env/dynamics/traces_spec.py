@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import FEWEST, PROFILES, made_traces
 from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
-from collapipe_env.simulator.process import ranged, require_ranges
+from collapipe_env.simulator.process import OnlyIf, ranged, require_ranges
 from collapipe_env.trace_files import Columns, checksum, source_files, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS, Quantity
 from collapipe_env.trace_files.trace_reading import known_formats, require_columns
@@ -17,6 +17,10 @@ from collapipe_env.trace_files.trace_sources import Part, split
 
 TRACE_LIKE = "trace-like"
 """Source that is not a file: traces made with the moments of measured ones."""
+_FILES = OnlyIf("with trace files", lambda spec: not spec.made)
+_MADE = OnlyIf(f"with source: {TRACE_LIKE}", lambda spec: spec.made)
+POWERS = OnlyIf("with mode: rsrp", lambda spec: spec.quantity == "rsrp")
+RATES = OnlyIf("with mode: rate", lambda spec: spec.quantity == "rate")
 
 
 @dataclass(frozen=True)
@@ -48,36 +52,37 @@ class TracesSpec:
     """
 
     source: str | tuple[str, ...] = TRACE_LIKE
-    profile: str = "driving"
-    format: str = "csv"
+    profile: str = field(default="driving", metadata={"only_if": _MADE})
+    format: str = field(default="csv", metadata={"only_if": _FILES})
     mode: Quantity | None = None
     split: Part = "train"
     level: Literal["absolute", "layout"] = "absolute"
-    share_files: bool = False
-    column: str = ""
-    time_column: str = "time_s"
+    share_files: bool = field(default=False, metadata={"only_if": _FILES})
+    column: str = field(default="", metadata={"only_if": _FILES})
+    time_column: str = field(default="time_s", metadata={"only_if": _FILES})
     row_s: float = ranged(
-        0.0, "time from row to row, used instead of the times in the file; 0 to read them", "s", 0.0, 3600.0
+        0.0,
+        "time from row to row, used instead of the times in the file; 0 to read them",
+        "s",
+        0.0,
+        3600.0,
+        _FILES,
     )
-    unit: Literal["bit/s", "kbit/s", "Mbit/s"] = "Mbit/s"
-    delimiter: str = ","
+    unit: Literal["bit/s", "kbit/s", "Mbit/s"] = field(default="Mbit/s", metadata={"only_if": _FILES})
+    delimiter: str = field(default=",", metadata={"only_if": _FILES})
     bs_power_dbm: float = ranged(
-        46.0, "power of the measured base station over its band (`rsrp`)", "dBm", -30.0, 90.0
+        46.0, "power of the measured base station over its band (`rsrp`)", "dBm", -30.0, 90.0, POWERS
     )
-    resource_blocks: int = ranged(100, "resource blocks of that band (`rsrp`)", "blocks", 1, 10_000)
-    antenna_gain_db: float = ranged(15.0, "its antenna's gain (`rsrp`)", "dBi", -30.0, 60.0)
-    bandwidth_hz: float = ranged(20e6, "bandwidth of the measured link (`rate`)", "Hz", 1e3, 1e11)
-    efficiency: float = ranged(0.6, "share of Shannon's rate that it reached (`rate`)", "1", 0.01, 1.0)
+    resource_blocks: int = ranged(100, "resource blocks of that band (`rsrp`)", "blocks", 1, 10_000, POWERS)
+    antenna_gain_db: float = ranged(15.0, "its antenna's gain (`rsrp`)", "dBi", -30.0, 60.0, POWERS)
+    bandwidth_hz: float = ranged(20e6, "bandwidth of the measured link (`rate`)", "Hz", 1e3, 1e11, RATES)
+    efficiency: float = ranged(0.6, "share of Shannon's rate that it reached (`rate`)", "1", 0.01, 1.0, RATES)
     power_dbm: float = ranged(
-        23.0,
-        "assumed transmit power (`rate`); a phone's makes it an uplink's",
-        "dBm",
-        -30.0,
-        90.0,
+        23.0, "assumed transmit power (`rate`); a phone's makes it an uplink's", "dBm", -30.0, 90.0, RATES
     )
-    snr_max_db: float = ranged(30.0, "largest SNR that it could use (`rate`)", "dB", 0.0, 60.0)
+    snr_max_db: float = ranged(30.0, "largest SNR that it could use (`rate`)", "dB", 0.0, 60.0, RATES)
     rate_min_mbps: float = ranged(
-        0.1, "smallest rate, as which smaller ones count (`rate`)", "Mbit/s", 1e-6, 1e5
+        0.1, "smallest rate, as which smaller ones count (`rate`)", "Mbit/s", 1e-6, 1e5, RATES
     )
     checksum: str = ""
 

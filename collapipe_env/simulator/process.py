@@ -8,10 +8,10 @@ that is off adds nothing to the state, the observation or the time of a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
@@ -31,7 +31,24 @@ EVERY_OTHER = ("*",)
 """Value of ``after`` for a process that reads the results of all others."""
 
 
-def ranged(default: float | None, meaning: str, unit: str, low: float, high: float) -> Any:
+class OnlyIf(NamedTuple):
+    """Condition under which a field of a process has an effect, as ``only_if`` in the field's metadata.
+
+    Setting the field to a value other than its default gives a warning where the condition does not hold
+    (:mod:`collapipe_env.simulator.idle_fields`).
+
+    Attributes:
+        words: The condition after "it is used only", for example ``with area: open``.
+        holds: Whether it holds for an object of ``Spec``.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def ranged(
+    default: float | None, meaning: str, unit: str, low: float, high: float, only_if: OnlyIf | None = None
+) -> Any:
     """Declare a number among the fields of a process, for :func:`require_ranges`.
 
     Args:
@@ -39,8 +56,10 @@ def ranged(default: float | None, meaning: str, unit: str, low: float, high: flo
         unit: Its unit, ``"1"`` for a pure number.
         low: Least number.
         high: Greatest number.
+        only_if: Condition under which it has an effect; ``None`` if it always has.
     """
-    return field(default=default, metadata={"meaning": meaning, "unit": unit, "range": (low, high)})
+    told = {"meaning": meaning, "unit": unit, "range": (low, high), "only_if": only_if}
+    return field(default=default, metadata=told)
 
 
 def require_ranges(spec: Any) -> None:
@@ -144,21 +163,6 @@ class Process:
         """The process of a scenario; ``None`` where it is off or the scenario does not name it."""
         spec = dict(scenario.dynamics.processes).get(cls.name)
         return None if spec is None else cls(scenario, spec)
-
-    @classmethod
-    def idle_fields(cls, spec: Any) -> Mapping[str, str]:  # noqa: ARG003 - the interface
-        """Fields that have no effect with the present values of the others.
-
-        Setting one to a value other than its default gives a warning
-        (:mod:`collapipe_env.simulator.idle_fields`).
-
-        Args:
-            spec: The fields, an object of ``Spec``.
-
-        Returns:
-            By field name, the condition for an effect: ``"it is used only with area: open"``.
-        """
-        return {}
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start episodes.

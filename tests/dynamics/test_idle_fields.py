@@ -9,7 +9,7 @@ import pytest
 from collapipe_env import load_scenario, register_process
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.cli.main import main
-from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.dynamics import PROCESSES, OnlyIf, Process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import scenario_names
 from collapipe_env.simulator.idle_fields import IdleFieldWarning, idle_fields, warn_of_idle_fields
@@ -145,15 +145,13 @@ def test_the_check_of_a_scenario_says_it(tmp_path, capsys):
 def test_fields_of_ones_own_process_may_have_made_defaults():
     @dataclass(frozen=True)
     class Fields:
-        names: tuple[str, ...] = field(default_factory=tuple)
+        names: tuple[str, ...] = field(
+            default_factory=tuple, metadata={"only_if": OnlyIf("never", lambda _: False)}
+        )
 
     class Calm(Process):
         name = "calm"
         Spec = Fields
-
-        @classmethod
-        def idle_fields(cls, spec):  # noqa: ARG003 - the interface
-            return {"names": "it never counts"}
 
     register_process(Calm)
     try:

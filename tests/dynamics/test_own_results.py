@@ -1,6 +1,5 @@
 """What a process of one's own may not return: each wrong result is one clear error, and changes nothing."""
 
-import itertools
 import re
 from dataclasses import replace
 from functools import partial
@@ -340,8 +339,6 @@ ATTRIBUTES = [
     ({"recovery": ("light", 0.5, 4)}, r"recovery of the process 'spoiled' is .*: return RecoveryTerms"),
     ({"recovery": RecoveryTerms("soft", 0.5, 4)}, "with a kind of light, heavy, drop-round"),
     ({"recovery": RecoveryTerms("light", -0.5, 4)}, "a positive number of seconds"),
-    ({"idle_fields": classmethod(lambda *_: None)}, "idle_fields of the process 'spoiled' returned None"),
-    ({"idle_fields": classmethod(lambda *_: {"sise": "x"})}, "names 'sise': did you mean 'size'"),
 ]
 
 
@@ -357,12 +354,8 @@ def test_what_is_shown_has_a_finite_range_and_axes_of_the_observation(axes, show
         CarriedArray(axes, "s", shown=shown)
 
 
-SIZES = itertools.count(1.0)
-
-
 def of(process):
-    # Another scenario each time: whether its fields have an effect is looked up once for each.
-    return {**scenario_with(process, next(SIZES)), "cluster": {"clusters": N, "devices": K}}
+    return {**scenario_with(process), "cluster": {"clusters": N, "devices": K}}
 
 
 @pytest.fixture
