@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 
 from collapipe_env.ground.errors import AllocationError
@@ -14,46 +11,25 @@ from collapipe_env.simulator.refusal import SLACK, refuse_outside
 from collapipe_env.simulator.state import Parameters
 
 
-@dataclass(frozen=True)
 class ActionBox:
     """Scalars of an action box, and what it can express.
 
-    Attributes:
-        clusters: ``N``.
+    Args:
+        parameters: Scalars of the scenario.
         devices: ``K``, devices of the largest cluster.
-        blocks: ``L``, encoder blocks.
-        micro_batch_choices: Allowed numbers of micro-batches, ascending.
-        power_min_w: Smallest transmit power [W].
-        power_max_w: Largest transmit power [W].
-        bandwidth_floor: Least share of the uplink for every cluster, in [0, 1/N).
-        parameters: Scalars of the scenario, needed where decisions are open, or devices come and go.
+
+    Attributes:
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
+        sits_out: Whether clusters that cannot hold the encoder sit out though participation is not open.
     """
 
-    clusters: int
-    devices: int
-    blocks: int
-    micro_batch_choices: tuple[int, ...]
-    power_min_w: float
-    power_max_w: float
-    bandwidth_floor: float
-    parameters: Parameters | None = None
-
-    @cached_property
-    def opened(self) -> tuple[str, ...]:
-        """Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries."""
-        return () if self.parameters is None else self.parameters.opened
-
-    @cached_property
-    def sits_out(self) -> bool:
-        """Whether clusters that cannot hold the encoder sit out though participation is not open."""
-        p = self.parameters
-        return p is not None and p.may_sit_out and "participation" not in p.opened
-
-    @cached_property
-    def terms(self) -> Parameters:
-        """Scalars of the scenario, where decisions are open or devices come and go."""
-        assert self.parameters is not None
-        return self.parameters
+    def __init__(self, parameters: Parameters, devices: int) -> None:
+        p = parameters
+        self.parameters, self.clusters, self.devices, self.blocks = p, p.clusters, devices, p.costs.blocks
+        self.micro_batch_choices, self.bandwidth_floor = p.micro_batch_choices, p.bandwidth_floor
+        self.power_min_w, self.power_max_w = p.power_min_w, p.power_max_w
+        self.opened = p.opened
+        self.sits_out = p.may_sit_out and "participation" not in p.opened
 
     def check_expressible(self, allocation: Allocation) -> None:
         """Refuse allocations that no action can express.
@@ -103,6 +79,6 @@ def _check_opened(box: ActionBox, allocation: Allocation) -> None:
                 f"the action box cannot express {row.name} where the scenario's decisions do not list "
                 f"{row.name}: play this allocation through env.unwrapped.step_allocation(allocation)"
             )
-        row.check(box.terms, allocation, SLACK)
+        row.check(box.parameters, allocation, SLACK)
         if row.name in box.opened:
-            row.expressible(box.terms, allocation)
+            row.expressible(box.parameters, allocation)

@@ -181,26 +181,19 @@ def _require_same(at: str, name: str, new: Any, old: Any) -> None:
     """Refuse other names, shapes and types than those before, and numbers that are not finite.
 
     Args:
-        name: Name of the arrays; empty for what a method returned itself.
         new: An array, or a dictionary of them, nested or not.
         old: The same before.
     """
     if not isinstance(old, Mapping):
         if _shape(new) is None or _shape(new) != _shape(old) or getattr(new, "dtype", None) != old.dtype:
             raise _wrong(at, name, new, _words(old))
-        return _require_finite(at, name, new)
+        if old.dtype.kind == "f":
+            _require_within(at, name, new, _FINITE)
+        return
     if not isinstance(new, Mapping):
-        expected = "a dictionary of arrays by name"
-        raise _wrong(at, name, new, expected) if name else _not_returned(at, new, expected)
+        raise _wrong(at, name, new, "a dictionary of arrays by name")
     for key in {**old, **new}:
-        _require_same(at, f"{name}[{key!r}]" if name else repr(key), new.get(key), old.get(key))
-    return None
-
-
-def _require_finite(at: str, name: str, values: Any) -> None:
-    """Refuse numbers that would spoil every round from here on, in NumPy."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-        _require_within(at, name, values, _FINITE)
+        _require_same(at, f"{name}[{key!r}]", new.get(key), old.get(key))
 
 
 def _require_within(at: str, name: str, values: Any, is_: Declared) -> None:
