@@ -136,7 +136,7 @@ def test_values_outside_the_box_are_clipped():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"blocks": np.array([[12, 0, 0], [11, 0, 0]])}, r"blocks.*\[11, 12\].*L = 12"),
+        ({"blocks": np.array([[12, 0, 0], [11, 0, 0]])}, r"blocks of environment 0, cluster 1 is.*L = 12"),
         ({"blocks": np.array([[13, -1, 0], [12, 0, 0]])}, "non-negative"),
         ({"blocks": np.array([[6, 0]])}, r"blocks has shape \(1, 2\)"),
         ({"micro_batches": np.array([1, 3])}, r"micro_batches of .*cluster 1 is 3, .*\[1, 2, 4, 8\]"),

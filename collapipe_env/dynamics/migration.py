@@ -17,10 +17,9 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decision_names import opens
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process
-from collapipe_env.simulator.process_registry import leaves_clusters_short
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
@@ -92,8 +91,7 @@ class PreviousPlan(Process):
             raise StateError(f"simulator/processes/migration: blocks do not agree with holders: {REMEDY}")
         each = carried["holders"].any(axis=-1)
         # A cluster that has always sat out holds nothing yet; otherwise all clusters begin in the same round.
-        short = any(leaves_clusters_short(name) for name, _ in self.scenario.dynamics.processes)
-        together = -1 if short or opens(self.scenario, "participation") else (-2, -1)
+        together = -1 if system_parameters(self.scenario).may_sit_out else (-2, -1)
         if (each.any(axis=together) != each.all(axis=together)).any():
             raise StateError(f"simulator/processes/migration/holders leave blocks without a holder: {REMEDY}")
 
