@@ -80,7 +80,7 @@ class Traces(Process):
         places = [cluster % count for cluster in range(N)]
         trace = xp.stack([xp.astype(shuffled[:, place], xp.int64) for place in places], axis=-1)
         # Not before the first second, because the known gain looks back on one.
-        room = self.bank.lengths(trace, u) - LOOK_BACK_S
+        room = self.bank.lengths_s.like(u)[trace] - LOOK_BACK_S
         return {"trace": trace, "position_s": LOOK_BACK_S + u[:, count:] * room}
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
@@ -88,7 +88,7 @@ class Traces(Process):
         xp, trace = namespace(u), carried["trace"]
         position = carried["position_s"] + xp.astype(delta_s, u.dtype)[:, None]
         # After so long a time that seconds would lose digits, play restarts early at the same place.
-        period = 2.0 * self.bank.lengths(trace, position)
+        period = 2.0 * self.bank.lengths_s.like(position)[trace]
         early = xp.remainder(position, period) + period
         return {"trace": trace, "position_s": xp.where(position > LATE_S, early, position)}
 
@@ -100,7 +100,7 @@ class Traces(Process):
         gains = self._gain(self.bank.means_between(trace, times))
         known, gain = gains[..., 0], gains[..., 1]
         if self.spec.level == "layout":
-            mean = self._gain(self.bank.whole_means(trace, now))
+            mean = self._gain(self.bank.means.like(now)[trace])
             path = xp.astype(system.link_gain[:, :N], xp.float64)
             gain, known = path * (gain / mean), path * (known / mean)
         pairs, small = system.link_gain[:, N:], system.small_scale
