@@ -271,9 +271,7 @@ class MovingSystem:
         """State that schedulers receive: the state itself where everything is known and shown."""
         if truth.known_uplink_gain is None and not self._sight.changes:
             return truth
-        return self._sight.estimate(
-            truth, carried, lambda process: self._extra(process, "known", process.known_numbers, truth)
-        )
+        return self._sight.estimate(truth, carried, lambda process: self._extra(process, "known", truth))
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
         """Events inside a round, all processes together; ``None`` where none can interrupt.
@@ -285,7 +283,7 @@ class MovingSystem:
         """
         together: Interruption | None = None
         for process in self._interrupting:
-            u = self._extra(process, "interrupt", process.interrupt_numbers, state)
+            u = self._extra(process, "interrupt", state)
             one = process.interrupt(self.carried[process.name], plan, costs, u)
             if process.name in self.checked:
                 one = own_result(process, "interrupt", one, Interruption, state)
@@ -312,8 +310,8 @@ class MovingSystem:
             moments.append((found, self._horizon_s if name in self._steady else None))
         return moments
 
-    def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:
-        return self._backend.uniform(self._seeds[f"{process.name}/{part}"], state.round_index, count)
+    def _extra(self, process: Process, part: str, state: SystemState) -> Array:
+        return self._numbers(process, self._seeds[f"{process.name}/{part}"], state.round_index)
 
     def snapshot(self) -> tuple[Any, ...]:
         """References to everything that changes, for :meth:`put_back`."""

@@ -129,11 +129,9 @@ class Process:
             has none.
 
     Attributes:
-        numbers: Uniform numbers of one environment in one round, for :meth:`begin` and :meth:`advance`.
+        numbers: Uniform numbers of one environment in one round, for each method that gets some.
         factors: Number of uniform numbers whose product each of them is; see
             :meth:`collapipe_env.ground.backends.base.Backend.uniform`.
-        interrupt_numbers: Uniform numbers of :meth:`interrupt`.
-        known_numbers: Uniform numbers of :meth:`known`.
         carries: The arrays that it carries, by name; ``state.processes[name]`` holds those that may be seen.
         recovery: Terms on which clusters recover from its :meth:`failures`; ``None`` where it has none.
 
@@ -149,8 +147,6 @@ class Process:
 
     numbers: int = 0
     factors: int = 1
-    interrupt_numbers: int = 0
-    known_numbers: int = 0
     carries: Mapping[str, CarriedArray] = MappingProxyType({})
     recovery: RecoveryTerms | None = None
 
@@ -216,7 +212,7 @@ class Process:
             carried: Arrays of the round.
             plan: The plan (R, ...).
             times: Delays, energies and element times of the round without interruption.
-            u: Uniform numbers (R, interrupt_numbers), float64.
+            u: Numbers of this method in the round (R, numbers / factors), float64.
         """
         raise NotImplementedError
 
@@ -239,7 +235,7 @@ class Process:
         Args:
             carried: Arrays of the round.
             truth: The system before the round (R, ...).
-            u: Uniform numbers (R, known_numbers), float64.
+            u: Numbers of this method in the round (R, numbers / factors), float64.
         """
         raise NotImplementedError
 

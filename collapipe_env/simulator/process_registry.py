@@ -16,7 +16,7 @@ from collapipe_env.simulator.system import axis_sizes
 
 _CALLED = ("begin", "advance", "apply", "known", "interrupt", "failures")
 """Methods that are called with positional arguments."""
-_COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "known_numbers": 0}
+_COUNTS = {"numbers": 0, "factors": 1}
 """Attributes that are whole numbers, and their least values."""
 
 

@@ -49,7 +49,7 @@ class Sight:
         Args:
             truth: The system before a round (E, ...).
             carried: Arrays that the processes carry in that round.
-            numbers: Returns uniform numbers for a process's estimate (E, known_numbers).
+            numbers: Returns uniform numbers for a process's estimate (E, numbers / factors).
         """
         state: SystemState = EstimatedState.of(truth)
         if self._realistic:

@@ -84,13 +84,9 @@ class Outage(Idle):
 
     name = "outage"
 
-    def __init__(self, scenario, spec):
-        super().__init__(scenario, spec)
-        self.interrupt_numbers = scenario.clusters
-
     def interrupt(self, carried, plan, times, u):
         xp = namespace(times.delay)
-        lost = u < self.spec.size
+        lost = u[:, : self.scenario.clusters] < self.spec.size
         late = xp.astype(lost, times.delay.dtype) * 5.0
         return Interruption(late, xp.zeros_like(times.energy), ~lost)
 
@@ -110,13 +106,9 @@ class Guess(Idle):
 
     name = "guess"
 
-    def __init__(self, scenario, spec):
-        super().__init__(scenario, spec)
-        self.known_numbers = scenario.clusters
-
     def known(self, carried, truth, u):
         xp = namespace(truth.uplink_gain)
-        factor = xp.astype(1.0 + self.spec.size * u, truth.loss.dtype)
+        factor = xp.astype(1.0 + self.spec.size * u[:, : self.scenario.clusters], truth.loss.dtype)
         return replace(truth, uplink_gain=truth.uplink_gain * factor)
 
 
