@@ -125,8 +125,9 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(moved if process.after == EVERY_OTHER else system, u)
-            running = {} if rows.all else self.carried[process.name]
-            self._require_carried(process, "begin", fresh[process.name], len(rows), running)
+            if process.name in self._own:
+                running = {} if rows.all else self.carried[process.name]
+                self._require(process, "begin", fresh[process.name], len(rows), running)
             if place < self._still or self.processes[-1].after == EVERY_OTHER:
                 moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
@@ -164,16 +165,13 @@ class MovingSystem:
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
         for process in self._advancing:
-            name = process.name
-            self._require_carried(process, "advance", following[name], len(costs.delay), self.carried[name])
+            if (name := process.name) in self._own:
+                self._require(process, "advance", following[name], len(costs.delay), self.carried[name])
         return following
 
-    def _require_carried(
-        self, process: Process, method: str, found: Carried, rows: int, before: Carried
-    ) -> None:
-        if process.name in self._own:
-            sizes = {"...": (rows,), **self._sizes}
-            require_carried(process, method, found, sizes, before, numbers=process.name in self.checked)
+    def _require(self, process: Process, method: str, found: Carried, rows: int, before: Carried) -> None:
+        sizes = {"...": (rows,), **self._sizes}
+        require_carried(process, method, found, sizes, before, numbers=process.name in self.checked)
 
     def _advanced(
         self, carried: AllCarried, seeds: Mapping[str, Array], state: SystemState, costs: RoundCosts
@@ -229,7 +227,7 @@ class MovingSystem:
             known_d2d_gain=known[1],
             full_speed=system.full_speed,
             cubic_power=cubic,
-            processes=self._sight.shown(carried),
+            processes=self._sight.shown(carried) if self._sight.showing else {},
         )
 
     @property

@@ -21,6 +21,7 @@ class Sight:
         checked: Names of those whose results are checked.
 
     Attributes:
+        showing: Names of carried arrays that schedulers may see, by process.
         changes: Whether schedulers see another state than the true one even where all gains are known.
     """
 
@@ -28,16 +29,16 @@ class Sight:
         self._checked = checked
         self._realistic = scenario.dynamics.visibility == "realistic"
         known = {
-            p.name: [name for name, array in p.carries.items() if array.seen != "never"] for p in processes
+            p.name: [key for key, array in p.carries.items() if array.seen != "never"] for p in processes
         }
-        self._known = {name: arrays for name, arrays in known.items() if arrays}
+        self.showing = {name: keys for name, keys in known.items() if keys}
         self._told = {p.name: told for p in processes if (told := p.told)}
         self._estimating = tuple(p for p in processes if p.defines("known"))
         self.changes = self._realistic or bool(self._estimating)
 
     def shown(self, carried: Mapping[str, Carried]) -> Mapping[str, Carried]:
         """Arrays that may be known before the round, from the processes that show any."""
-        return {owner: {name: carried[owner][name] for name in own} for owner, own in self._known.items()}
+        return {owner: {name: carried[owner][name] for name in own} for owner, own in self.showing.items()}
 
     def estimate(
         self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
