@@ -22,41 +22,37 @@ import tyro
 
 import collapipe_env
 from collapipe_env import Process, register_process
-from collapipe_env.dynamics import CarriedArray, OnlyIf, System, ranged, require_ranges
+from collapipe_env.dynamics import CarriedArray, System
 from collapipe_env.evaluation.evaluate import Evaluation
 from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.ground.errors import StateError
+from collapipe_env.scenario.fields import OnlyIf, real, require_range, spec
 
 # Setting a field that has no effect gives a warning.
 CHARGES = OnlyIf("with charger_w above 0", lambda spec: spec.charger_w > 0.0)
 
 
-@dataclass(frozen=True)
+@spec
 class BatterySpec:
-    """Fields of ``dynamics.processes.battery``, frozen because scenarios are compared by them."""
+    """Fields of ``dynamics.processes.battery``, each with its default, meaning, range and unit."""
 
-    usable_j: float = ranged(
-        1871.1, "energy of a full battery that training may use: 3 % of 4500 mAh at 3.85 V", "J", 1e-3, 1e9
+    usable_j: float = real(
+        1871.1, "energy of a full battery that training may use: 3 % of 4500 mAh at 3.85 V", "[1e-3, 1e9] J"
     )
-    start_min: float = ranged(
-        0.3, "least level at the start of an episode; levels are uniform from there to 1", "1", 0.0, 1.0
+    start_min: float = real(
+        0.3, "least level at the start of an episode; levels are uniform from there to 1", "[0, 1]"
     )
-    idle_w: float = ranged(0.0, "power drawn all the time, beyond the energy of rounds", "W", 0.0, 1e3)
-    charger_w: float = ranged(
-        8.5, "power that reaches the battery of a device that is plugged in", "W", 0.0, 1e3
+    idle_w: float = real(0.0, "power drawn all the time, beyond the energy of rounds", "[0, 1e3] W")
+    charger_w: float = real(
+        8.5, "power that reaches the battery of a device that is plugged in", "[0, 1e3] W"
     )
-    charger_on_s: float = ranged(3600.0, "mean time for which a device is plugged in", "s", 1.0, 1e9, CHARGES)
-    charger_off_s: float = ranged(10800.0, "mean time for which it is unplugged", "s", 1.0, 1e9, CHARGES)
-    off_below: float = ranged(0.15, "level below which a device may not take part", "1", 0.0, 1.0)
-    on_above: float = ranged(0.3, "level above which it may again, at least `off_below`", "1", 0.0, 1.0)
+    charger_on_s: float = real(3600.0, "mean time for which a device is plugged in", "[1, 1e9] s", CHARGES)
+    charger_off_s: float = real(10800.0, "mean time for which it is unplugged", "[1, 1e9] s", CHARGES)
+    off_below: float = real(0.15, "level below which a device may not take part", "[0, 1]")
+    on_above: float = real(0.3, "level above which it may again, at least `off_below`", "[0, 1]")
 
     def __post_init__(self) -> None:
-        require_ranges(self)
-        if self.off_below > self.on_above:
-            raise ValueError(
-                f"off_below is {self.off_below:g}, above on_above, {self.on_above:g}: lower the one or raise "
-                "the other"
-            )
+        require_range(self, "off_below", "on_above")
 
 
 @register_process

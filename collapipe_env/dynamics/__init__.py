@@ -3,7 +3,7 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
-from collapipe_env.simulator.process import CarriedArray, OnlyIf, Process, ranged, require_ranges
+from collapipe_env.simulator.process import CarriedArray, Process
 from collapipe_env.simulator.process_registry import PROCESSES, register_process
 from collapipe_env.simulator.round import Interruption
 from collapipe_env.simulator.system import System
@@ -12,10 +12,7 @@ __all__ = [
     "PROCESSES",
     "CarriedArray",
     "Interruption",
-    "OnlyIf",
     "Process",
     "System",
-    "ranged",
     "register_process",
-    "require_ranges",
 ]

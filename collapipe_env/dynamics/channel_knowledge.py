@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import (
-    EVERY_OTHER,
-    Carried,
-    CarriedArray,
-    OnlyIf,
-    Process,
-    ranged,
-    require_ranges,
-)
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
+from collapipe_env.simulator.process import EVERY_OTHER, Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System, joined_links, link_count
 
@@ -28,25 +20,26 @@ _DELAYED = OnlyIf("if modes include delayed", lambda spec: "delayed" in spec.mod
 _NOISY = OnlyIf("if modes include noisy", lambda spec: "noisy" in spec.modes)
 
 
-@dataclass(frozen=True)
+@spec
 class ChannelKnowledgeSpec:
     """Fields of ``dynamics.processes.channel_knowledge``.
 
-    Attributes:
-        modes: Errors of known gains: any of ``delayed``, ``noisy`` and ``mean``, or only ``perfect``.
-            ``delayed`` and ``mean`` exclude each other.
-        noise_correlation: Correlation ``rho_e`` of a link's errors from round to round, at least 0, below 1.
-
     Raises:
-        ValueError: If one is out of range, or modes exclude each other.
+        ScenarioError: If one is out of range, or modes exclude each other.
     """
 
-    modes: tuple[Mode, ...] = ("delayed", "noisy")
-    delay_rounds: int = ranged(1, "age `d` of `delayed` gains", "rounds", 0, MOST_DELAY, _DELAYED)
-    noise_db: float = ranged(
-        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "dB", 0.0, 30.0, _NOISY
+    modes: tuple[Mode, ...] = field(
+        ("delayed", "noisy"),
+        "errors of known gains: any of delayed, noisy and mean, or only perfect; delayed and mean exclude "
+        "each other",
     )
-    noise_correlation: float = field(default=0.0, metadata={"only_if": _NOISY})
+    delay_rounds: int = whole(1, "age `d` of `delayed` gains", 0, MOST_DELAY, _DELAYED)
+    noise_db: float = real(
+        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "[0, 30] dB", _NOISY
+    )
+    noise_correlation: float = real(
+        0.0, "correlation `rho_e` of a link's errors from round to round", "[0, 1)", _NOISY
+    )
 
     def __post_init__(self) -> None:
         modes = list(self.modes)
@@ -58,9 +51,6 @@ class ChannelKnowledgeSpec:
             raise ValueError(f"modes are {modes}: perfect cannot be combined with others")
         if {"delayed", "mean"} <= set(modes):
             raise ValueError(f"modes are {modes}: remove delayed, as a mean gain is not measured")
-        require_ranges(self)
-        if not 0.0 <= self.noise_correlation < 1.0:
-            raise ValueError(f"noise_correlation is {self.noise_correlation:g}: give 0 or more, below 1")
 
     @property
     def delay(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +16,10 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, spec
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.general_costs import seconds_per_bit
-from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
@@ -27,20 +27,19 @@ from collapipe_env.simulator.system import System
 _TRAVEL = OnlyIf("with moments: move", lambda spec: spec.moments == "move")
 
 
-@dataclass(frozen=True)
+@spec
 class MigrationSpec:
-    """Fields of ``dynamics.processes.migration``.
+    """Fields of ``dynamics.processes.migration``."""
 
-    Attributes:
-        moments: ``move``: the optimiser's moments of a block that changes device follow it over the radio.
-            ``reset``: they start again from zero, at no cost of time or energy.
-        moment_bits: Bits per number of the moments that travel.
-        route: ``direct`` from device to device, or over the ``cu`` in two hops.
-    """
-
-    moments: Literal["move", "reset"] = "move"
-    moment_bits: Literal[16, 32] = field(default=32, metadata={"only_if": _TRAVEL})
-    route: Literal["direct", "cu"] = field(default="direct", metadata={"only_if": _TRAVEL})
+    moments: Literal["move", "reset"] = field(
+        "move",
+        "move: the optimiser's moments of a block that changes device follow it over the radio; reset: they "
+        "start again from zero, at no cost of time or energy",
+    )
+    moment_bits: Literal[16, 32] = field(32, "bits per number of the moments that travel", _TRAVEL)
+    route: Literal["direct", "cu"] = field(
+        "direct", "from device to device, or over the CU in two hops", _TRAVEL
+    )
 
 
 class PreviousPlan(Process):

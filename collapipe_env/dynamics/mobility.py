@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -24,8 +23,9 @@ from collapipe_env.physics.motion import (
 )
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, real, require_range, spec
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_of, walking_side
 
@@ -35,46 +35,43 @@ _DRIFTS = OnlyIf("with environment_sd_db above 0", lambda spec: spec.environment
 _OPEN = OnlyIf("with area: open", lambda spec: spec.area == "open")
 
 
-@dataclass(frozen=True)
+@spec
 class MobilitySpec:
     """Fields of ``dynamics.processes.mobility``.
 
     Devices stand, then walk straight to a uniform point of the square, and so on.
 
-    ``area`` says where: ``closed``: nobody leaves the cluster's square. ``open``: devices walk in a larger
-    square around it, and are away while they are outside the circle through its corners. The deviation of the
-    shadowing between two nodes is ``radio.d2d_shadowing_db``.
+    The deviation of the shadowing between two nodes is ``radio.d2d_shadowing_db``.
 
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    area: Literal["closed", "open"] = "closed"
-    pause_s: float = ranged(120.0, "mean pause", "s", 0.1, 1e6)
-    speed_min_m_s: float = ranged(0.5, "least speed of a leg", "m/s", 0.01, 100.0)
-    speed_max_m_s: float = ranged(1.5, "greatest speed of a leg, at least the least one", "m/s", 0.01, 100.0)
-    decorrelation_m: float = ranged(
-        13.0, "distance over which the correlation of shadowing between two nodes falls to 1/e", "m", 0.1, 1e6
+    area: Literal["closed", "open"] = field(
+        "closed",
+        "closed: nobody leaves the cluster's square; open: devices walk in a larger square around it, and "
+        "are away while they are outside the circle through its corners",
     )
-    environment_sd_db: float = ranged(
+    pause_s: float = real(120.0, "mean pause", "[0.1, 1e6] s")
+    speed_min_m_s: float = real(0.5, "least speed of a leg", "[0.01, 100] m/s")
+    speed_max_m_s: float = real(1.5, "greatest speed of a leg, at least the least one", "[0.01, 100] m/s")
+    decorrelation_m: float = real(
+        13.0,
+        "distance over which the correlation of shadowing between two nodes falls to 1/e",
+        "[0.1, 1e6] m",
+    )
+    environment_sd_db: float = real(
         1.2,
         "standard deviation of the changes on every link with time alone, such as people; 0 for none",
-        "dB",
-        0.0,
-        30.0,
+        "[0, 30] dB",
     )
-    environment_time_s: float = ranged(20.0, "time constant of these changes", "s", 0.01, 1e6, _DRIFTS)
-    roaming: float = ranged(
-        1.25, "side of an open area's square over the side of the cluster's square", "sides", 1.0, 10.0, _OPEN
+    environment_time_s: float = real(20.0, "time constant of these changes", "[0.01, 1e6] s", _DRIFTS)
+    roaming: float = real(
+        1.25, "side of an open area's square over the side of the cluster's square", "[1, 10] sides", _OPEN
     )
 
     def __post_init__(self) -> None:
-        require_ranges(self)
-        if self.speed_min_m_s > self.speed_max_m_s:
-            raise ValueError(
-                f"speed_min_m_s is {self.speed_min_m_s:g}, above speed_max_m_s, {self.speed_max_m_s:g}: "
-                "lower the one or raise the other"
-            )
+        require_range(self, "speed_min_m_s", "speed_max_m_s")
 
 
 class Mobility(Process):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,8 +14,9 @@ from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
 
@@ -33,7 +33,7 @@ _RECOVER = OnlyIf(
 )
 
 
-@dataclass(frozen=True)
+@spec
 class PresenceSpec:
     """Fields of ``dynamics.processes.presence``.
 
@@ -42,37 +42,36 @@ class PresenceSpec:
     of its class multiplies its hazard and divides its stay. The default stay, 36 minutes, has the hazard at
     which 8 % of devices are lost in 3 minutes.
 
-    Attributes:
-        hazard_factors: Factors of the device classes, 0.01 to 100 each.
-        recovery: How a cluster continues when a device fails inside a round: ``light`` moves blocks between
-            the remaining stages, ``heavy`` plans again and sends all blocks over the CU, ``drop-round`` gives
-            up the cluster's round.
-        misses: Missed heartbeats after which a device counts as failed, 1 to 1000.
-        replication: Replicas of the parts that devices train, sent after every local step: ``none``,
-            ``next_stage`` for a device of the next stage, or ``cu``.
-
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    on_mean_s: float = ranged(2160.0, "mean time that a device of hazard factor 1 stays", "s", 1.0, 1e9)
-    on_shape: float = ranged(1.0, "shape of its Weibull law; 1 for a constant hazard", "1", 0.2, 20.0)
-    off_mean_s: float = ranged(600.0, "mean time that it is away", "s", 1.0, 1e9)
-    off_deviation: float = ranged(
-        1.0, "standard deviation of the logarithm of that time, which is lognormal", "1", 0.0, 3.0
+    on_mean_s: float = real(2160.0, "mean time that a device of hazard factor 1 stays", "[1, 1e9] s")
+    on_shape: float = real(1.0, "shape of its Weibull law; 1 for a constant hazard", "[0.2, 20]")
+    off_mean_s: float = real(600.0, "mean time that it is away", "[1, 1e9] s")
+    off_deviation: float = real(
+        1.0, "standard deviation of the logarithm of that time, which is lognormal", "[0, 3]"
     )
-    graceful: float = ranged(0.5, "probability that a stay ends gracefully", "1", 0.0, 1.0)
-    hazard_factors: tuple[float, ...] = (1.0,)
-    recovery: RecoveryKind = field(default="light", metadata={"only_if": _FAIL})
-    heartbeat_s: float = ranged(0.5, "period of the devices' heartbeats", "s", 0.01, 1e3, _FAIL)
-    misses: int = field(default=4, metadata={"only_if": _FAIL})
-    replication: ReplicationKind = field(default="none", metadata={"only_if": _RECOVER})
+    graceful: float = real(0.5, "probability that a stay ends gracefully", "[0, 1]")
+    hazard_factors: tuple[float, ...] = field((1.0,), "factors of the device classes, 0.01 to 100 each")
+    recovery: RecoveryKind = field(
+        "light",
+        "how a cluster continues when a device fails inside a round: light moves blocks between the "
+        "remaining stages, heavy plans again and sends all blocks over the CU, drop-round gives up the "
+        "cluster's round",
+        _FAIL,
+    )
+    heartbeat_s: float = real(0.5, "period of the devices' heartbeats", "[0.01, 1e3] s", _FAIL)
+    misses: int = whole(4, "missed heartbeats after which a device counts as failed", 1, 1000, _FAIL)
+    replication: ReplicationKind = field(
+        "none",
+        "who gets replicas of the parts that devices train, after every local step: nobody, a device of the "
+        "next stage, or the CU",
+        _RECOVER,
+    )
 
     def __post_init__(self) -> None:
-        require_ranges(self)
         factors = self.hazard_factors
-        if not 1 <= self.misses <= 1000:
-            raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
         if not factors or not all(0.01 <= factor <= 100.0 for factor in factors):
             raise ValueError(f"hazard_factors are {list(factors)}: give one or more from 0.01 to 100")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,37 +10,34 @@ from collapipe_env.ground.arrays import Array, Constant, namespace
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec
 from collapipe_env.scenario.server_section import TENANTS, term_values
-from collapipe_env.simulator.process import Carried, CarriedArray, OnlyIf, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
 
 MOST_SHARE = 0.95
 """Largest share that others may use."""
 
 
-@dataclass(frozen=True)
+@spec
 class TenantsSpec:
     """Fields of ``dynamics.processes.tenants``.
 
-    Attributes:
-        levels: Shares of the server that other tenants may use, ascending, in [0, 0.95].
-
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    levels: tuple[float, ...] = (0.2, 0.6, 0.9)
-    stay_probability: float = ranged(
+    levels: tuple[float, ...] = field(
+        (0.2, 0.6, 0.9), f"shares of the server that other tenants may use, ascending, 0 to {MOST_SHARE}"
+    )
+    stay_probability: float = real(
         0.95,
         "probability that the share stays for the next round",
-        "1",
-        0.0,
-        1.0,
+        "[0, 1]",
         OnlyIf("with two or more levels", lambda spec: len(spec.levels) > 1),
     )
 
     def __post_init__(self) -> None:
-        require_ranges(self)
         levels = list(self.levels)
         if not levels or sorted(set(levels)) != levels or not 0.0 <= levels[0] <= levels[-1] <= MOST_SHARE:
             raise ValueError(f"levels are {levels}: give one or more from 0 to {MOST_SHARE}, ascending")

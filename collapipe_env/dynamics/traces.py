@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import conditions
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
@@ -64,7 +64,7 @@ class Traces(Process):
         if gains[worst] > 1.0:
             powers = self.spec.quantity == "rsrp"
             to_correct = POWERS if powers else RATES
-            names = [each.name for each in fields(self.spec) if each.metadata.get("only_if") is to_correct]
+            names = [name for name, found in conditions(TracesSpec).items() if found is to_correct]
             raise ScenarioError(
                 f"dynamics.processes.traces: {shown(self.bank.names[worst])} reaches "
                 f"{self.bank.greatest[worst]:g} {'dBm' if powers else 'bit/s'}, a path gain of "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from functools import lru_cache
 
 from collapipe_env.ground.errors import shown
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import conditions
 
 
 class IdleFieldWarning(UserWarning):
@@ -23,12 +23,10 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
     """
     found = {}
     for name, spec in scenario.dynamics.processes:
-        for field in dataclasses.fields(spec):
-            condition, value = field.metadata.get("only_if"), getattr(spec, field.name)
-            made = field.default_factory
-            default = field.default if made is dataclasses.MISSING else made()
-            if condition is not None and value != default and not condition.holds(spec):
-                place = f"dynamics.processes.{name}.{field.name} = {shown(value)}"
+        for field, condition in conditions(type(spec)).items():
+            value = getattr(spec, field)
+            if value != spec.__pydantic_fields__[field].default and not condition.holds(spec):
+                place = f"dynamics.processes.{name}.{field} = {shown(value)}"
                 found[place] = f"it is used only {condition.words}"
     return found
 

@@ -8,10 +8,10 @@ that is off adds nothing to the state, the observation or the time of a step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
@@ -29,51 +29,6 @@ Carried: TypeAlias = Mapping[str, Array]
 
 EVERY_OTHER = ("*",)
 """Value of ``after`` for a process that reads the results of all others."""
-
-
-class OnlyIf(NamedTuple):
-    """Condition under which a field of a process has an effect, as ``only_if`` in the field's metadata.
-
-    Setting the field to a value other than its default gives a warning where the condition does not hold
-    (:mod:`collapipe_env.simulator.idle_fields`).
-
-    Attributes:
-        words: The condition after "it is used only", for example ``with area: open``.
-        holds: Whether it holds for an object of ``Spec``.
-    """
-
-    words: str
-    holds: Callable[[Any], bool]
-
-
-def ranged(
-    default: float | None, meaning: str, unit: str, low: float, high: float, only_if: OnlyIf | None = None
-) -> Any:
-    """Declare a number among the fields of a process, for :func:`require_ranges`.
-
-    Args:
-        default: Its default; ``None`` where something else gives the number.
-        unit: Its unit, ``"1"`` for a pure number.
-        low: Least number.
-        high: Greatest number.
-        only_if: Condition under which it has an effect; ``None`` if it always has.
-    """
-    told = {"meaning": meaning, "unit": unit, "range": (low, high), "only_if": only_if}
-    return field(default=default, metadata=told)
-
-
-def require_ranges(spec: Any) -> None:
-    """Refuse numbers that are out of the ranges with which a process's fields were declared.
-
-    Raises:
-        ValueError: Names the field, its value and its range.
-    """
-    for declared in fields(spec):
-        value, (low, high) = getattr(spec, declared.name), declared.metadata.get("range", (None, None))
-        if low is None or value is None or low <= value <= high:
-            continue
-        unit = "" if declared.metadata["unit"] == "1" else f" {declared.metadata['unit']}"
-        raise ValueError(f"{declared.name} is {value:g}{unit}: give {low:g} to {high:g}{unit}")
 
 
 @dataclass(frozen=True)
@@ -125,8 +80,8 @@ class Process:
             itself. It chooses the seconds that :meth:`advance` receives.
         leaves_clusters_short: Whether it may leave too few devices of a cluster to hold the encoder. Such a
             cluster then sits out; without this flag the step is refused.
-        Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
-            has none.
+        Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``, best declared with
+            :mod:`collapipe_env.scenario.fields`; ``None`` where it has none.
 
     Attributes:
         numbers: Uniform numbers of one environment in one round, for each method that gets some.
