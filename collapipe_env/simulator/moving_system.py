@@ -343,9 +343,9 @@ class MovingSystem:
         for process in self.processes:
             carried = tree["processes"][process.name]
             place = f"simulator/processes/{process.name}"
-            for key, is_ in process.carries.items():
-                if is_.kind != "truth":
-                    require_within(carried[key], is_.low, is_.high, f"{place}/{key}")
+            for key, declared in process.carries.items():
+                if declared.kind != "truth":
+                    require_within(carried[key], declared.low, declared.high, f"{place}/{key}")
             process.check(carried)
         array = self._backend.array
         self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
