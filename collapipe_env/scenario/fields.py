@@ -95,7 +95,8 @@ def real(default: float | None, meaning: str, limits: str, only_if: OnlyIf | Non
         only_if: Condition under which it has an effect; ``None`` if it always has.
     """
     parts = _RANGE.fullmatch(limits)
-    assert parts is not None, limits
+    if parts is None:
+        raise ScenarioError(f"the range {shown(limits)} is no interval, with its unit: write '(0, 1e6] W'")
     least, low, high, most, unit = parts.groups()
     bounds: dict[str, Any] = {
         "ge" if least == "[" else "gt": float(low),
