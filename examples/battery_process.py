@@ -13,6 +13,7 @@ without.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,38 +22,37 @@ import tyro
 
 import collapipe_env
 from collapipe_env import Process, register_process
-from collapipe_env.dynamics import Observed, System, ranged, require_ranges
+from collapipe_env.dynamics import CarriedArray, System
 from collapipe_env.evaluation.evaluate import Evaluation
 from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.ground.errors import StateError
+from collapipe_env.scenario.fields import OnlyIf, real, require_range, spec
+
+# Setting a field that has no effect gives a warning.
+CHARGES = OnlyIf("with charger_w above 0", lambda spec: spec.charger_w > 0.0)
 
 
-@dataclass(frozen=True)
+@spec
 class BatterySpec:
-    """Fields of ``dynamics.processes.battery``, frozen because scenarios are compared by them."""
+    """Fields of ``dynamics.processes.battery``, each with its default, meaning, range and unit."""
 
-    usable_j: float = ranged(
-        1871.1, "energy of a full battery that training may use: 3 % of 4500 mAh at 3.85 V", "J", 1e-3, 1e9
+    usable_j: float = real(
+        1871.1, "energy of a full battery that training may use: 3 % of 4500 mAh at 3.85 V", "[1e-3, 1e9] J"
     )
-    start_min: float = ranged(
-        0.3, "least level at the start of an episode; levels are uniform from there to 1", "1", 0.0, 1.0
+    start_min: float = real(
+        0.3, "least level at the start of an episode; levels are uniform from there to 1", "[0, 1]"
     )
-    idle_w: float = ranged(0.0, "power drawn all the time, beyond the energy of rounds", "W", 0.0, 1e3)
-    charger_w: float = ranged(
-        8.5, "power that reaches the battery of a device that is plugged in", "W", 0.0, 1e3
+    idle_w: float = real(0.0, "power drawn all the time, beyond the energy of rounds", "[0, 1e3] W")
+    charger_w: float = real(
+        8.5, "power that reaches the battery of a device that is plugged in", "[0, 1e3] W"
     )
-    charger_on_s: float = ranged(3600.0, "mean time for which a device is plugged in", "s", 1.0, 1e9)
-    charger_off_s: float = ranged(10800.0, "mean time for which it is unplugged", "s", 1.0, 1e9)
-    off_below: float = ranged(0.15, "level below which a device may not take part", "1", 0.0, 1.0)
-    on_above: float = ranged(0.3, "level above which it may again, at least `off_below`", "1", 0.0, 1.0)
+    charger_on_s: float = real(3600.0, "mean time for which a device is plugged in", "[1, 1e9] s", CHARGES)
+    charger_off_s: float = real(10800.0, "mean time for which it is unplugged", "[1, 1e9] s", CHARGES)
+    off_below: float = real(0.15, "level below which a device may not take part", "[0, 1]")
+    on_above: float = real(0.3, "level above which it may again, at least `off_below`", "[0, 1]")
 
     def __post_init__(self) -> None:
-        require_ranges(self)
-        if self.off_below > self.on_above:
-            raise ValueError(
-                f"off_below is {self.off_below:g}, above on_above, {self.on_above:g}: lower the one or raise "
-                "the other"
-            )
+        require_range(self, "off_below", "on_above")
 
 
 @register_process
@@ -63,10 +63,6 @@ class Battery(Process):
     of its charger, which counts for the whole round if the device is plugged in at its beginning. Chargers
     are plugged in and out after exponential times. A device below one level stays out until it is above
     another: it counts as away.
-
-    It carries, for each device (R, N, K): ``full_j``, 0 for a device that the layout lacks, ``charge`` and
-    ``missing_j`` [J], the energy that an empty battery could not give since the episode began, and
-    ``plugged`` and ``eligible``, bool.
     """
 
     name = "battery"
@@ -82,17 +78,18 @@ class Battery(Process):
         # Two uniform numbers of each device: its first level, and its charger.
         self._shape = (*devices, 2)
         self.numbers = int(np.prod(self._shape))
-        self.observed = (
-            Observed("charge", devices, "J", 0.0, spec.usable_j, "charge that training may use"),
-            Observed("eligible", devices, "1", 0.0, 1.0, "1 for a device whose battery lets it take part"),
-            Observed("plugged", devices, "1", 0.0, 1.0, "1 for a device that is plugged in"),
-        )
-
-    @classmethod
-    def idle_fields(cls, spec: BatterySpec) -> dict[str, str]:
-        """Fields of chargers without power: setting them gives a warning."""
-        times = ("charger_on_s", "charger_off_s")
-        return {} if spec.charger_w else dict.fromkeys(times, "it is used only with charger_w above 0")
+        # What schedulers always see is a feature of the observation: 0 and 1 there stand for the two bounds.
+        joules = partial(CarriedArray, "N K", "J", low=0.0, high=spec.usable_j)
+        truth = partial(CarriedArray, "N K", kind="truth", seen="always", shown=(0.0, 1.0))
+        self.carries = {
+            "charge": joules(seen="always", shown=(0.0, spec.usable_j), about="charge that training may use"),
+            "eligible": truth(about="1 for a device whose battery lets it take part"),
+            "plugged": truth(about="1 for a device that is plugged in"),
+            "full_j": joules(about="energy of a full battery, 0 for a device that the layout lacks"),
+            "missing_j": CarriedArray(
+                "N K", "J", low=0.0, about="what an empty battery could not give in the episode"
+            ),
+        }
 
     def begin(self, system: System, u: Array) -> dict[str, Array]:
         """Draw levels, and who is plugged in."""
@@ -137,10 +134,9 @@ class Battery(Process):
         return system._replace(present=system.present & carried["eligible"])
 
     def check(self, carried: Any) -> None:
-        """Refuse a saved state with charges that no battery holds."""
-        charge, full = carried["charge"], carried["full_j"]
-        if ((charge < 0.0) | (charge > full) | (full > self.spec.usable_j)).any():
-            raise StateError(f"{self.name}/charge is not between 0 and a full battery: use another state")
+        """Refuse a saved state with charges that do not fit the batteries."""
+        if (carried["charge"] > carried["full_j"]).any():
+            raise StateError(f"{self.name}/charge is above a full battery: use another state")
 
 
 def scenario_of(base: str, usable_j: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.codec import ActionCodec
 
 PLACED = ("recompute", "schedule", "server_blocks")
 SITTING_OUT = ("participation", "local_steps")
@@ -73,4 +74,4 @@ def with_server_room(codec, room):
     p = codec.parameters
     each = p.server.block_state_bytes + p.server.block_activation_bytes
     server = p.server._replace(memory_bytes=(room + 0.5) * each)
-    return replace(codec, parameters=replace(p, server=server))
+    return ActionCodec(replace(p, server=server), codec.devices)

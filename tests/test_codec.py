@@ -11,23 +11,31 @@ from hypothesis import strategies as st
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation, stack_allocations
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.codec import ActionCodec
 
 CHOICES = ((1,), (1, 2, 4, 8), (2, 3, 6), (1, 2, 4, 8, 16, 32, 64))
 
 
+PARAMETERS = system_parameters(load_scenario("small"))
+
+
+def codec_of(devices, blocks, **scalars):
+    costs = dataclasses.replace(PARAMETERS.costs, blocks=blocks)
+    return ActionCodec(dataclasses.replace(PARAMETERS, costs=costs, **scalars), devices)
+
+
 @st.composite
 def codecs(draw):
-    clusters = draw(st.integers(1, 4))
-    low = draw(st.sampled_from([0.002, 0.01, 0.2]))
-    return ActionCodec(
-        clusters=clusters,
-        devices=draw(st.integers(1, 7)),
-        blocks=draw(st.integers(1, 200)),
+    return codec_of(
+        draw(st.integers(1, 7)),
+        draw(st.integers(1, 200)),
+        clusters=draw(st.integers(1, 4)),
         micro_batch_choices=draw(st.sampled_from(CHOICES)),
-        power_min_w=low,
+        power_min_w=draw(st.sampled_from([0.002, 0.01, 0.2])),
         power_max_w=0.2,
-        bandwidth_floor=draw(st.sampled_from([0.0, 0.01, 0.24])) if clusters < 5 else 0.0,
+        bandwidth_floor=draw(st.sampled_from([0.0, 0.01, 0.24])),
     )
 
 
@@ -81,21 +89,19 @@ def test_decoding_inverts_encoding(codec, seed, lead):
     np.testing.assert_allclose(back.bandwidth, allocation.bandwidth, atol=1e-6)
 
 
-CODEC = ActionCodec(
-    clusters=2,
-    devices=3,
-    blocks=12,
-    micro_batch_choices=(1, 2, 4, 8),
-    power_min_w=0.01,
-    power_max_w=1.0,
-    bandwidth_floor=0.1,
-)
+SCALARS = {
+    "micro_batch_choices": (1, 2, 4, 8),
+    "power_min_w": 0.01,
+    "power_max_w": 1.0,
+    "bandwidth_floor": 0.1,
+}
+CODEC = codec_of(3, 12, clusters=2, **SCALARS)
 CAPS = np.full((2, 3), 12)
 
 
 @pytest.mark.parametrize("decode", [ActionCodec.decode, ActionCodec.decode_finite])
 def test_layout_of_an_action(decode):
-    codec = dataclasses.replace(CODEC, blocks=7)
+    codec = codec_of(3, 7, clusters=2, **SCALARS)
     action = -np.ones((2, 9))
     action[0, :3] = [1.0, 0.0, -1.0]  # segments 4.67 : 2.33 : 0
     action[0, 3:6] = [1.0, 0.0, -1.0]  # device powers
@@ -112,7 +118,7 @@ def test_layout_of_an_action(decode):
 
 
 def test_a_device_at_the_bottom_works_only_if_it_must():
-    codec = dataclasses.replace(CODEC, clusters=1, blocks=6)
+    codec = codec_of(3, 6, clusters=1, **SCALARS)
     action = np.zeros(codec.action_size)
     action[1] = -1.0
     assert codec.decode(action, np.array([[6, 6, 6]])).blocks.tolist() == [[3, 0, 3]]
@@ -130,7 +136,7 @@ def test_values_outside_the_box_are_clipped():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"blocks": np.array([[12, 0, 0], [11, 0, 0]])}, r"blocks.*\[11, 12\].*L = 12"),
+        ({"blocks": np.array([[12, 0, 0], [11, 0, 0]])}, r"blocks of environment 0, cluster 1 is.*L = 12"),
         ({"blocks": np.array([[13, -1, 0], [12, 0, 0]])}, "non-negative"),
         ({"blocks": np.array([[6, 0]])}, r"blocks has shape \(1, 2\)"),
         ({"micro_batches": np.array([1, 3])}, r"micro_batches of .*cluster 1 is 3, .*\[1, 2, 4, 8\]"),

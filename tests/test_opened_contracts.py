@@ -147,7 +147,7 @@ def refused_plans():
     yield ("schedule",), with_schedule(plain, "zb-h1", 0), r"caps = \[0\]"
     held = np.ones_like(split.server_blocks)
     copies = replace(split, server_blocks=held, server_mode=np.asarray(COPIES))
-    yield ("server_blocks",), copies, r"sum to \[13\].* L = 12, with the server's"
+    yield ("server_blocks",), copies, r"blocks of environment 0, cluster 0 is.* L = 12, with the server's"
     yield ("server_blocks",), replace(split, server_blocks=split.server_blocks + 12), "0 to L - 1 = 11"
     yield (
         ("server_blocks",),

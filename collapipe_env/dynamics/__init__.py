@@ -3,18 +3,16 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
-from collapipe_env.simulator.process import Observed, Process, ranged, require_ranges
+from collapipe_env.simulator.process import CarriedArray, Process
 from collapipe_env.simulator.process_registry import PROCESSES, register_process
 from collapipe_env.simulator.round import Interruption
 from collapipe_env.simulator.system import System
 
 __all__ = [
     "PROCESSES",
+    "CarriedArray",
     "Interruption",
-    "Observed",
     "Process",
     "System",
-    "ranged",
     "register_process",
-    "require_ranges",
 ]

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from collapipe_env.ground.arrays import Array, concatenate, namespace
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.radio import gain_of
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process, ranged, require_ranges
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
+from collapipe_env.simulator.process import EVERY_OTHER, Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System, joined_links, link_count
 
@@ -21,27 +17,30 @@ MOST_DELAY = 16
 """Largest age of a known gain in rounds."""
 
 Mode = Literal["perfect", "delayed", "noisy", "mean"]
+_DELAYED = OnlyIf("if modes include delayed", lambda spec: "delayed" in spec.modes)
+_NOISY = OnlyIf("if modes include noisy", lambda spec: "noisy" in spec.modes)
 
 
-@dataclass(frozen=True)
+@spec
 class ChannelKnowledgeSpec:
     """Fields of ``dynamics.processes.channel_knowledge``.
 
-    Attributes:
-        modes: Errors of known gains: any of ``delayed``, ``noisy`` and ``mean``, or only ``perfect``.
-            ``delayed`` and ``mean`` exclude each other.
-        noise_correlation: Correlation ``rho_e`` of a link's errors from round to round, at least 0, below 1.
-
     Raises:
-        ValueError: If one is out of range, or modes exclude each other.
+        ScenarioError: If one is out of range, or modes exclude each other.
     """
 
-    modes: tuple[Mode, ...] = ("delayed", "noisy")
-    delay_rounds: int = ranged(1, "age `d` of `delayed` gains", "rounds", 0, MOST_DELAY)
-    noise_db: float = ranged(
-        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "dB", 0.0, 30.0
+    modes: tuple[Mode, ...] = field(
+        ("delayed", "noisy"),
+        "errors of known gains: any of delayed, noisy and mean, or only perfect; delayed and mean exclude "
+        "each other",
     )
-    noise_correlation: float = 0.0
+    delay_rounds: int = whole(1, "age `d` of `delayed` gains", 0, MOST_DELAY, _DELAYED)
+    noise_db: float = real(
+        2.0, "standard deviation `sigma_e` of the error of `noisy` gains", "[0, 30] dB", _NOISY
+    )
+    noise_correlation: float = real(
+        0.0, "correlation `rho_e` of a link's errors from round to round", "[0, 1)", _NOISY
+    )
 
     def __post_init__(self) -> None:
         modes = list(self.modes)
@@ -53,9 +52,6 @@ class ChannelKnowledgeSpec:
             raise ValueError(f"modes are {modes}: perfect cannot be combined with others")
         if {"delayed", "mean"} <= set(modes):
             raise ValueError(f"modes are {modes}: remove delayed, as a mean gain is not measured")
-        require_ranges(self)
-        if not 0.0 <= self.noise_correlation < 1.0:
-            raise ValueError(f"noise_correlation is {self.noise_correlation:g}: give 0 or more, below 1")
 
     @property
     def delay(self) -> int:
@@ -88,9 +84,8 @@ class ChannelKnowledge(Process):
     fading. Path losses between clusters stay known. Where another process sets the known gains of uplinks
     before a round, as ``traces`` does, these replace the uplinks' gains in the round.
 
-    It carries ``error_db`` (R, links) [dB] where gains are noisy, and ``past_1`` to ``past_d`` (R, links),
-    the gains of one to ``d`` rounds ago, where they are delayed; uplinks first, as in a system's
-    ``link_gain``.
+    It carries ``error_db`` where gains are noisy, and ``past_1`` to ``past_d``, the gains of one to ``d``
+    rounds ago, where they are delayed.
 
     Args:
         spec: Fields of the process.
@@ -101,23 +96,18 @@ class ChannelKnowledge(Process):
     after = EVERY_OTHER
     Spec = ChannelKnowledgeSpec
 
-    @classmethod
-    def idle_fields(cls, spec: ChannelKnowledgeSpec) -> Mapping[str, str]:
-        """Fields of modes that are not listed."""
-        idle = {}
-        if "delayed" not in spec.modes:
-            idle["delay_rounds"] = "it is used only if modes include delayed"
-        if "noisy" not in spec.modes:
-            noisy = "it is used only if modes include noisy"
-            idle |= dict.fromkeys(("noise_db", "noise_correlation"), noisy)
-        return idle
-
     def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:
         super().__init__(scenario, spec)
         self._links = link_count(scenario)
         # Normal numbers come in pairs. Their count is the same with and without noise.
         self.numbers = self._links + self._links % 2
         self._mean = "mean" in spec.modes
+        past = CarriedArray("links", low=0.0, seen="never")
+        self.carries = {f"past_{age}": past for age in range(1, spec.delay + 1)}
+        if spec.error_db > 0.0:
+            # A normal number from a uniform one of 53 bits is below 9.
+            most = 100.0 * spec.error_db
+            self.carries["error_db"] = CarriedArray("links", "dB", -most, most, seen="never")
 
     def begin(self, system: System, u: Array) -> Carried:
         """Draw errors; only the gains without fading have been measured so far."""
@@ -165,13 +155,3 @@ class ChannelKnowledge(Process):
         if self.spec.error_db > 0.0:
             gain = gain * xp.astype(gain_of(carried["error_db"]), real, copy=False)
         return system._replace(known_gain=gain)
-
-    def check(self, carried: Carried) -> None:
-        """Refuse negative gains, and errors beyond the range of the draws."""
-        place = f"simulator/processes/{self.name}"
-        for name, values in carried.items():
-            if name == "error_db":
-                # A normal number from a uniform one of 53 bits is below 9.
-                require_within(np.abs(values), 0.0, 100.0 * self.spec.error_db, f"{place}/{name}")
-            else:
-                require_within(values, 0.0, LARGEST_NUMBER, f"{place}/{name}")

@@ -12,7 +12,7 @@ from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.records import SMALLEST
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import MOST_FACTORS, normal
 from collapipe_env.simulator.system import System, link_count
 
@@ -52,8 +52,10 @@ class Fading(Process):
         m = self._diversity
         if self._rho > 0.0:
             self.numbers = self._links * 2 * m
+            self.carries = {"branches": CarriedArray(f"links {2 * m}", seen="never")}
         else:
             self.numbers, self.factors = self._links * m, m if m <= MOST_FACTORS else 1
+            self.carries = {"gain": CarriedArray("links", low=SMALLEST, seen="never")}
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process:

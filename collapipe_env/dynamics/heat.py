@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from collapipe_env.ground.arrays import (
     where,
 )
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.kernels.heating import HeatPlan, HeatSystem, heat_rows
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.recomputation import recomputation_terms
@@ -38,7 +38,7 @@ from collapipe_env.physics.thermal import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters, usual_round
-from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
@@ -47,6 +47,8 @@ from collapipe_env.simulator.system import System
 
 FARTHEST = 20.0
 """Standard deviations from the mean at which surroundings count as a damaged file."""
+SLACK = 1e-4
+"""Slack of numbers in saved states, which may be of single precision."""
 STEP = 0.1
 """Step of the headroom that schedulers receive under ``visibility: realistic``, as phones report it."""
 
@@ -72,19 +74,6 @@ class Heat(Process):
     (:mod:`collapipe_env.physics.thermal`). At the end of the round the governor reads the temperature and
     caps the clock of the next round. Devices that are away cool down.
 
-    It carries, in every round:
-
-    - ``temperature`` (R, N, K) [C] and ``reading`` (R, N, K) [C], the governor's reading: the temperature, or
-      with a die the temperature of the working chip; ``headroom`` (R, N, K), the reading relative to its set
-      point, counted from 25 C, within [0, 1.5];
-    - ``share`` (R, N, K), the cap on the clock over the full clock, and ``paused`` (R, N, K), bool: True from
-      a reading above the critical temperature until the device is cool;
-    - ``ambient`` (R, N) [C], the surroundings of each cluster, and, where they vary, ``ambient_mean`` (R, N)
-      [C], their mean;
-    - ``level`` (R, N, K), int, and ``remainder`` (R,) [s], the time since the last move, where the governor
-      has levels; otherwise ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K),
-      bool: whether it grows with the cube of the clock.
-
     Args:
         spec: Profile, governor, surroundings, and numbers that differ from the profile's.
     """
@@ -92,24 +81,11 @@ class Heat(Process):
     name = "heat"
     endogenous = True
     after = ("load",)
-    told: ClassVar[tuple[str, ...]] = ("share",)
     Spec = HeatSpec
-
-    @classmethod
-    def idle_fields(cls, spec: HeatSpec) -> Mapping[str, str]:
-        """Fields of the other governors, and of surroundings that do not drift."""
-        still = (
-            {"ambient_tau_s": "it is used only with ambient_sd_k above 0"} if spec.ambient_sd_k == 0.0 else {}
-        )
-        if spec.governor == "ipa":
-            return {"period_s": "it is used only with governor: step or pause", **still}
-        only = "it is used only with governor: ipa"
-        return {**dict.fromkeys(("on_c", "sustainable_w", "least_w"), only), **still}
 
     def __init__(self, scenario: Scenario, spec: HeatSpec) -> None:
         super().__init__(scenario, spec)
         self.own = heat_numbers(spec)
-        devices = (scenario.clusters, scenario.max_devices)
         levels = np.asarray(self.own.levels, dtype=np.float64)
         self._levels, self._last = Constant(levels), len(levels) - 1
         self._steps = spec.governor != "ipa"
@@ -118,18 +94,40 @@ class Heat(Process):
         self.numbers = scenario.clusters if self._drifts or spec.ambient_max_c > spec.ambient_min_c else 0
         if self._drifts:
             self.numbers += scenario.clusters + scenario.clusters % 2
-        headroom = (
-            "thermal headroom: the temperature that the governor reads over its set point, both above 25 C"
-        )
-        self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom, resolution=STEP),)
-        if self._steps:
-            last, names = float(self._last), "level of the governor, 0 the full clock"
-            self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
+        self.carries = self._arrays()
         self._parameters = system_parameters(scenario)
         self._record = loop_record(HeatNumbers._make(map(float, self.own._replace(levels=1.0))))
         # Plans do not affect the surroundings, so these have the clock of exogenous processes.
         steady = self._drifts and scenario.dynamics.time_base != "real"
         self._reference_s = usual_round(scenario) if steady else None
+
+    def _arrays(self) -> dict[str, CarriedArray]:
+        """Declarations of the arrays that it carries."""
+        spec, last, celsius = self.spec, self._last, partial(CarriedArray, "N K", "C", -273.15)
+        told = partial(CarriedArray, "N K", seen="always")
+        low, high = spec.ambient_min_c - SLACK, spec.ambient_max_c + SLACK
+        most = FARTHEST * spec.ambient_sd_k
+        headroom = (
+            "thermal headroom: the temperature that the governor reads over its set point, both above 25 C"
+        )
+        shown, level = (0.0, MOST_HEADROOM), "level of the governor, 0 the full clock"
+        found: dict[str, CarriedArray] = {
+            "temperature": celsius(about="temperature of the device"),
+            "reading": celsius(about="what the governor reads: the temperature of the working chip"),
+            "headroom": told("1", *shown, shown=shown, about=headroom, resolution=STEP),
+            "share": told("1", 0.0, 1.0, about="cap on the clock over the full clock"),
+            "paused": CarriedArray("N K", kind="truth", about="above critical_c, and not yet cool since"),
+            "ambient": CarriedArray("N", "C", low - most, high + most, about="surroundings of the cluster"),
+        }
+        if self._drifts:
+            found["ambient_mean"] = CarriedArray("N", "C", low, high, about="mean of the surroundings")
+        if self._steps:
+            found["level"] = told("levels", 0, last, "whole", shown=(0.0, last), about=level)
+            found["remainder"] = CarriedArray("", "s", 0.0, self.own.period_s, about="time since a move")
+        else:
+            found["full_power"] = CarriedArray("N K", "W", 0.0, about="power at the full clock")
+            found["cubic"] = CarriedArray("N K", kind="truth", about="whether it grows with the clock's cube")
+        return found
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start at the temperatures of idle devices, with full clocks, in surroundings drawn per cluster."""
@@ -255,24 +253,11 @@ class Heat(Process):
         return system._replace(speed=namespace(capped).minimum(system.speed, capped))
 
     def check(self, carried: Carried) -> None:
-        """Refuse temperatures below absolute zero, and caps that do not follow from the reading."""
-        place, spec, own = "simulator/processes/heat", self.spec, self.own
-        for name in ("temperature", "reading"):
-            require_within(carried[name], -273.15, LARGEST_NUMBER, f"{place}/{name}")
-        slack = 1e-4
-        low, high = spec.ambient_min_c - slack, spec.ambient_max_c + slack
-        if self._drifts:
-            require_within(carried["ambient_mean"], low, high, f"{place}/ambient_mean")
-            low, high = low - FARTHEST * spec.ambient_sd_k, high + FARTHEST * spec.ambient_sd_k
-        require_within(carried["ambient"], low, high, f"{place}/ambient")
-        if self._steps:
-            require_within(carried["level"], 0, self._last, f"{place}/level")
-            require_within(carried["remainder"], 0.0, own.period_s, f"{place}/remainder")
-        else:
-            require_within(carried["full_power"], 0.0, LARGEST_NUMBER, f"{place}/full_power")
-        if own.die_resistance_k_per_w == 0.0 and (carried["reading"] != carried["temperature"]).any():
+        """Refuse a reading, headroom and caps that do not follow from one another."""
+        place = "simulator/processes/heat"
+        if self.own.die_resistance_k_per_w == 0.0 and (carried["reading"] != carried["temperature"]).any():
             raise StateError(f"{place}/reading is not the temperature: {REMEDY}")
         expected = self._read(carried, carried["reading"], carried["paused"])
         for name in ("headroom", "share"):
-            if (np.abs(carried[name] - expected[name]) > slack).any():
+            if (np.abs(carried[name] - expected[name]) > SLACK).any():
                 raise StateError(f"{place}/{name} does not follow from the reading: {REMEDY}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise
 from typing import Literal
 
 from collapipe_env.physics.thermal import ROOM_C, HeatNumbers
-from collapipe_env.simulator.process import ranged, require_ranges
+from collapipe_env.scenario.fields import OnlyIf, field, real, require_range, spec
 
 _PHONE: dict[str, float | tuple[float, ...]] = {
     "resistance_k_per_w": 6.0,
@@ -50,60 +50,59 @@ PROFILES: Mapping[str, Mapping[str, float | tuple[float, ...]]] = {
 PAUSE: Mapping[str, float | tuple[float, ...]] = {"levels": (1.0, 0.25), "hysteresis_k": 5.0}
 """Numbers of the governor ``pause``, which replace the profile's."""
 
+_STEPS = OnlyIf("with governor: step or pause", lambda spec: spec.governor != "ipa")
+_IPA = OnlyIf("with governor: ipa", lambda spec: spec.governor == "ipa")
+_DRIFTS = OnlyIf("with ambient_sd_k above 0", lambda spec: spec.ambient_sd_k > 0.0)
 _LEAST_W = 1e-6
 """Least power that may be sustainable [W]."""
 
 
-@dataclass(frozen=True)
+@spec
 class HeatSpec:
     """Fields of ``dynamics.processes.heat``; ``None`` takes the profile's value.
 
-    Attributes:
-        profile: ``phone``, ``board`` (bare) or ``board_cased``: a preset of the following numbers.
-        governor: ``step`` lowers the clock level by level, ``pause`` to one slow level until the device is
-            cool, ``ipa`` caps the power, linearly in the temperature.
-        levels: Shares of the full clock, 1 first, descending, above 0; at least two, two for ``pause``.
-
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    profile: Literal["phone", "board", "board_cased"] = "phone"
-    governor: Literal["step", "pause", "ipa"] = "step"
-    ambient_min_c: float = ranged(
-        18.0, "least temperature of a cluster's surroundings, uniform between the two", "C", -60.0, 100.0
+    profile: Literal["phone", "board", "board_cased"] = field(
+        "phone", "preset of the following numbers: of a phone, a bare board or one in a case"
     )
-    ambient_max_c: float = ranged(35.0, "greatest one; the least one for a constant", "C", -60.0, 100.0)
-    ambient_sd_k: float = ranged(
-        0.0, "standard deviation about that temperature in an episode; 0 for a constant", "K", 0.0, 100.0
+    governor: Literal["step", "pause", "ipa"] = field(
+        "step",
+        "step lowers the clock level by level, pause to one slow level until the device is cool, ipa caps "
+        "the power, linearly in the temperature",
     )
-    ambient_tau_s: float = ranged(1800.0, "correlation time of the surroundings", "s", 1.0, 1e9)
-    resistance_k_per_w: float | None = ranged(None, "`R`", "K/W", 0.0, 1e6)
-    capacity_j_per_k: float | None = ranged(None, "`C`", "J/K", 1e-6, 1e9)
-    die_resistance_k_per_w: float | None = ranged(None, "`R_die`", "K/W", 0.0, 1e6)
-    idle_w: float | None = ranged(None, "`P_id`", "W", 0.0, 1e6)
-    on_c: float | None = ranged(None, "`Theta_on` of `ipa`, below `set_c`", "C", -60.0, 1e6)
-    set_c: float | None = ranged(None, "`Theta_set`", "C", ROOM_C + 1.0, 1e6)
-    critical_c: float | None = ranged(None, "`Theta_crit`, at least `set_c`", "C", ROOM_C + 1.0, 1e6)
-    hysteresis_k: float | None = ranged(None, "`h`", "K", 0.0, 1e6)
-    levels: tuple[float, ...] | None = None
-    period_s: float | None = ranged(None, "time between two moves of a level", "s", 1e-3, 1e9)
-    sustainable_w: float | None = ranged(
+    ambient_min_c: float = real(
+        18.0, "least temperature of a cluster's surroundings, uniform between the two", "[-60, 100] C"
+    )
+    ambient_max_c: float = real(35.0, "greatest one; the least one for a constant", "[-60, 100] C")
+    ambient_sd_k: float = real(
+        0.0, "standard deviation about that temperature in an episode; 0 for a constant", "[0, 100] K"
+    )
+    ambient_tau_s: float = real(1800.0, "correlation time of the surroundings", "[1, 1e9] s", _DRIFTS)
+    resistance_k_per_w: float | None = real(None, "`R`", "[0, 1e6] K/W")
+    capacity_j_per_k: float | None = real(None, "`C`", "[1e-6, 1e9] J/K")
+    die_resistance_k_per_w: float | None = real(None, "`R_die`", "[0, 1e6] K/W")
+    idle_w: float | None = real(None, "`P_id`", "[0, 1e6] W")
+    on_c: float | None = real(None, "`Theta_on` of `ipa`, below `set_c`", "[-60, 1e6] C", _IPA)
+    set_c: float | None = real(None, "`Theta_set`", f"[{ROOM_C + 1.0:g}, 1e6] C")
+    critical_c: float | None = real(None, "`Theta_crit`, at least `set_c`", f"[{ROOM_C + 1.0:g}, 1e6] C")
+    hysteresis_k: float | None = real(None, "`h`", "[0, 1e6] K")
+    levels: tuple[float, ...] | None = field(
+        None, "shares of the full clock, 1 first, descending, above 0; at least two, two for pause; or null"
+    )
+    period_s: float | None = real(None, "time between two moves of a level", "[1e-3, 1e9] s", _STEPS)
+    sustainable_w: float | None = real(
         None,
         "`P_s` of `ipa`; by default what, with the idle power, holds the device at `set_c` in a room",
-        "W",
-        _LEAST_W,
-        1e6,
+        f"[{_LEAST_W:g}, 1e6] W",
+        _IPA,
     )
-    least_w: float | None = ranged(None, "least power that `ipa` grants", "W", _LEAST_W, 1e6)
+    least_w: float | None = real(None, "least power that `ipa` grants", f"[{_LEAST_W:g}, 1e6] W", _IPA)
 
     def __post_init__(self) -> None:
-        require_ranges(self)
-        if self.ambient_min_c > self.ambient_max_c:
-            raise ValueError(
-                f"ambient_min_c is {self.ambient_min_c:g}, above ambient_max_c = {self.ambient_max_c:g}: "
-                "lower the one or raise the other"
-            )
+        require_range(self, "ambient_min_c", "ambient_max_c")
         found = heat_numbers(self)
         levels = list(found.levels)
         if len(levels) < 2 or levels[0] != 1.0 or not all(a > b > 0.0 for a, b in pairwise(levels)):

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, Constant, namespace
-from collapipe_env.ground.state_trees import require_within
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
 
 
@@ -31,6 +30,7 @@ class Load(Process):
         self._shape = (scenario.clusters, scenario.max_devices)
         levels = np.asarray(dynamics.load_levels, dtype=np.float64)
         self._levels, self._last = Constant(levels), len(levels) - 1
+        self.carries = {"level": CarriedArray("N K", "levels", 0, self._last, "whole", seen="never")}
         # At the only level it stays.
         self._stay = dynamics.load_stay_probability if self._last else 1.0
         # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
@@ -68,7 +68,3 @@ class Load(Process):
     def factor(self, carried: Carried, like: Array) -> Array:
         """Shares of the full speed (R, N, K), of the type of another array."""
         return self._levels.like(like)[carried["level"]]
-
-    def check(self, carried: Carried) -> None:
-        """Refuse levels that do not exist."""
-        require_within(carried["level"], 0, self._last, "simulator/processes/load/level")

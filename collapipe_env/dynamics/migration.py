@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,29 +15,30 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decision_names import opens
+from collapipe_env.scenario.fields import OnlyIf, field, spec
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.general_costs import seconds_per_bit
-from collapipe_env.simulator.process import Carried, Observed, Process
-from collapipe_env.simulator.process_registry import leaves_clusters_short
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
+_TRAVEL = OnlyIf("with moments: move", lambda spec: spec.moments == "move")
 
-@dataclass(frozen=True)
+
+@spec
 class MigrationSpec:
-    """Fields of ``dynamics.processes.migration``.
+    """Fields of ``dynamics.processes.migration``."""
 
-    Attributes:
-        moments: ``move``: the optimiser's moments of a block that changes device follow it over the radio.
-            ``reset``: they start again from zero, at no cost of time or energy.
-        moment_bits: Bits per number of the moments that travel.
-        route: ``direct`` from device to device, or over the ``cu`` in two hops.
-    """
-
-    moments: Literal["move", "reset"] = "move"
-    moment_bits: Literal[16, 32] = 32
-    route: Literal["direct", "cu"] = "direct"
+    moments: Literal["move", "reset"] = field(
+        "move",
+        "move: the optimiser's moments of a block that changes device follow it over the radio; reset: they "
+        "start again from zero, at no cost of time or energy",
+    )
+    moment_bits: Literal[16, 32] = field(32, "bits per number of the moments that travel", _TRAVEL)
+    route: Literal["direct", "cu"] = field(
+        "direct", "from device to device, or over the CU in two hops", _TRAVEL
+    )
 
 
 class PreviousPlan(Process):
@@ -50,23 +49,20 @@ class PreviousPlan(Process):
     """
 
     name = "migration"
-    # A planner knows the plans that were played.
-    told: ClassVar[tuple[str, ...]] = ("holders",)
     Spec = MigrationSpec
-
-    @classmethod
-    def idle_fields(cls, spec: MigrationSpec) -> Mapping[str, str]:
-        """Fields of moments that travel, where they start again from zero."""
-        only = "it is used only with moments: move"
-        return dict.fromkeys(("moment_bits", "route"), only) if spec.moments == "reset" else {}
 
     def __init__(self, scenario: Scenario, spec: MigrationSpec) -> None:
         super().__init__(scenario, spec)
         L, N, K = scenario.blocks, scenario.clusters, scenario.max_devices
         self._shape = (N, L, K + 1)
-        self.observed = (
-            Observed("blocks", (N, K), "blocks", 0.0, float(L), "blocks held in the previous round"),
-        )
+        shown, about = (0.0, float(L)), "blocks held in the previous round"
+        # A planner knows the plans that were played.
+        self.carries = {
+            "blocks": CarriedArray("N K", "blocks", 0, L, "whole", seen="always", shown=shown, about=about),
+            "holders": CarriedArray(
+                "N L K+1", kind="truth", seen="always", about="nodes that hold each block"
+            ),
+        }
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - draws nothing
         """Start without holders."""
@@ -93,8 +89,7 @@ class PreviousPlan(Process):
             raise StateError(f"simulator/processes/migration: blocks do not agree with holders: {REMEDY}")
         each = carried["holders"].any(axis=-1)
         # A cluster that has always sat out holds nothing yet; otherwise all clusters begin in the same round.
-        short = any(leaves_clusters_short(name) for name, _ in self.scenario.dynamics.processes)
-        together = -1 if short or opens(self.scenario, "participation") else (-2, -1)
+        together = -1 if system_parameters(self.scenario).may_sit_out else (-2, -1)
         if (each.any(axis=together) != each.all(axis=together)).any():
             raise StateError(f"simulator/processes/migration/holders leave blocks without a holder: {REMEDY}")
 

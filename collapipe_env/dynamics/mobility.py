@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from collapipe_env.dynamics.walks import NAMES, PARTS, PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import Array, Constant, at_least, loop_record, namespace
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.kernels.walking import WalkLaw, link_rows, walk_rows
 from collapipe_env.physics.memory import gpipe_needs, memory_caps
 from collapipe_env.physics.motion import (
@@ -24,56 +23,56 @@ from collapipe_env.physics.motion import (
 )
 from collapipe_env.physics.radio import gain_of, path_gain_d2d
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, real, require_range, spec
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_of, walking_side
 
 ANNOUNCED_S = 60.0
 """Longest time ahead for which a departure is foreseen [s]."""
 _WRITTEN = (*NAMES, "leaves_s", "shadowing_db", "environment_db")
+_DRIFTS = OnlyIf("with environment_sd_db above 0", lambda spec: spec.environment_sd_db > 0.0)
+_OPEN = OnlyIf("with area: open", lambda spec: spec.area == "open")
 
 
-@dataclass(frozen=True)
+@spec
 class MobilitySpec:
     """Fields of ``dynamics.processes.mobility``.
 
     Devices stand, then walk straight to a uniform point of the square, and so on.
 
-    ``area`` says where: ``closed``: nobody leaves the cluster's square. ``open``: devices walk in a larger
-    square around it, and are away while they are outside the circle through its corners. The deviation of the
-    shadowing between two nodes is ``radio.d2d_shadowing_db``.
+    The deviation of the shadowing between two nodes is ``radio.d2d_shadowing_db``.
 
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    area: Literal["closed", "open"] = "closed"
-    pause_s: float = ranged(120.0, "mean pause", "s", 0.1, 1e6)
-    speed_min_m_s: float = ranged(0.5, "least speed of a leg", "m/s", 0.01, 100.0)
-    speed_max_m_s: float = ranged(1.5, "greatest speed of a leg, at least the least one", "m/s", 0.01, 100.0)
-    decorrelation_m: float = ranged(
-        13.0, "distance over which the correlation of shadowing between two nodes falls to 1/e", "m", 0.1, 1e6
+    area: Literal["closed", "open"] = field(
+        "closed",
+        "closed: nobody leaves the cluster's square; open: devices walk in a larger square around it, and "
+        "are away while they are outside the circle through its corners",
     )
-    environment_sd_db: float = ranged(
+    pause_s: float = real(120.0, "mean pause", "[0.1, 1e6] s")
+    speed_min_m_s: float = real(0.5, "least speed of a leg", "[0.01, 100] m/s")
+    speed_max_m_s: float = real(1.5, "greatest speed of a leg, at least the least one", "[0.01, 100] m/s")
+    decorrelation_m: float = real(
+        13.0,
+        "distance over which the correlation of shadowing between two nodes falls to 1/e",
+        "[0.1, 1e6] m",
+    )
+    environment_sd_db: float = real(
         1.2,
         "standard deviation of the changes on every link with time alone, such as people; 0 for none",
-        "dB",
-        0.0,
-        30.0,
+        "[0, 30] dB",
     )
-    environment_time_s: float = ranged(20.0, "time constant of these changes", "s", 0.01, 1e6)
-    roaming: float = ranged(
-        1.25, "side of an open area's square over the side of the cluster's square", "sides", 1.0, 10.0
+    environment_time_s: float = real(20.0, "time constant of these changes", "[0.01, 1e6] s", _DRIFTS)
+    roaming: float = real(
+        1.25, "side of an open area's square over the side of the cluster's square", "[1, 10] sides", _OPEN
     )
 
     def __post_init__(self) -> None:
-        require_ranges(self)
-        if self.speed_min_m_s > self.speed_max_m_s:
-            raise ValueError(
-                f"speed_min_m_s is {self.speed_min_m_s:g}, above speed_max_m_s, {self.speed_max_m_s:g}: "
-                "lower the one or raise the other"
-            )
+        require_range(self, "speed_min_m_s", "speed_max_m_s")
 
 
 class Mobility(Process):
@@ -99,19 +98,7 @@ class Mobility(Process):
     name = MOBILITY
     endogenous = False
     after = ("shadowing",)
-    # They would tell the true gains where schedulers know others.
-    hidden: ClassVar[tuple[str, ...]] = ("shadowing_db", "environment_db")
     Spec = MobilitySpec
-
-    @classmethod
-    def idle_fields(cls, spec: MobilitySpec) -> Mapping[str, str]:
-        """Fields of open areas, and of changes with time where there are none."""
-        idle = {}
-        if spec.area != "open":
-            idle["roaming"] = "it is used only with area: open"
-        if spec.environment_sd_db == 0.0:
-            idle["environment_time_s"] = "it is used only with environment_sd_db above 0"
-        return idle
 
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
         super().__init__(scenario, spec)
@@ -147,15 +134,27 @@ class Mobility(Process):
         self._first_of_pairs = N * K * MOST_LEGS * NUMBERS_PER_LEG
         self._first_of_links = self._first_of_pairs + _even(self._pairs)
         self.numbers = self._first_of_links + _even(self._links)
-        place = "position in the cluster's square, from its {} edge"
-        self.observed = (
-            Observed("x", (N, K), "m", 0.0, side, place.format("western"), realistic=False),
-            Observed("y", (N, K), "m", 0.0, side, place.format("southern"), realistic=False),
-            Observed("speed", (N, K), "m/s", 0.0, spec.speed_max_m_s, "speed of the device", realistic=False),
-        )
+        place, fastest = "position in the cluster's square, from its {} edge", spec.speed_max_m_s
+        devices = partial(CarriedArray, "N K")
+        within = partial(devices, "m", 0.0, side)
+        self.carries = {
+            "x": within(shown=(0.0, side), about=place.format("western")),
+            "y": within(shown=(0.0, side), about=place.format("southern")),
+            "speed": devices("m/s", 0.0, fastest, shown=(0.0, fastest), about="speed of the device"),
+            "target_x": within(about="end of the leg"),
+            "target_y": within(about="end of the leg"),
+            "pause": devices("s", 0.0, about="rest of the pause, 0 on a leg"),
+            "cu_position": CarriedArray("N 2", "m"),
+        }
         if self._reach is not None:
             what = "time until the device leaves on its present course; the upper bound if it does not leave"
-            self.observed += (Observed("leaves_s", (N, K), "s", 0.0, ANNOUNCED_S, what),)
+            shown = 0.0, ANNOUNCED_S
+            self.carries["leaves_s"] = devices("s", *shown, seen="always", shown=shown, about=what)
+        # Shadowing would tell the true gains where schedulers know others.
+        if self._walking:
+            self.carries["shadowing_db"] = CarriedArray(f"{self._pairs}", "dB", seen="never")
+        if self._drifting:
+            self.carries["environment_db"] = CarriedArray("links", "dB", seen="never")
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start walks and both kinds of shadowing in their stationary laws."""
@@ -269,14 +268,9 @@ class Mobility(Process):
         return system._replace(link_gain=links, present=present)
 
     def check(self, carried: Carried) -> None:
-        """Refuse places outside the square, speeds too high, and walks that contradict themselves."""
+        """Refuse walks that contradict themselves."""
         place = f"simulator/processes/{self.name}"
-        for name in ("x", "y", "target_x", "target_y"):
-            require_within(carried[name], 0.0, self._side, f"{place}/{name}")
-        speed = carried["speed"]
-        require_within(carried["pause"], 0.0, math.inf, f"{place}/pause")
-        require_within(speed, 0.0, self.spec.speed_max_m_s, f"{place}/speed")
-        if ((speed > 0.0) & (carried["pause"] > 0.0)).any():
+        if ((carried["speed"] > 0.0) & (carried["pause"] > 0.0)).any():
             raise StateError(f"{place}/speed does not agree with pause: {REMEDY}")
         if (
             self._reach is not None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, Observed, Process, ranged, require_ranges
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
 
@@ -26,9 +26,14 @@ SHORTEST_S = 1e-6
 """Least remaining time of a stay after a round [s]; at most two stays end in a round."""
 NUMBERS = 4
 """Uniform numbers of a device: its class, state and kind of end; a stay; two for an absence."""
+_FAIL = OnlyIf("with graceful below 1", lambda spec: spec.graceful < 1.0)
+_RECOVER = OnlyIf(
+    "with graceful below 1 and recovery: light or heavy, as a round that is given up needs no replicas",
+    lambda spec: spec.graceful < 1.0 and spec.recovery != "drop-round",
+)
 
 
-@dataclass(frozen=True)
+@spec
 class PresenceSpec:
     """Fields of ``dynamics.processes.presence``.
 
@@ -37,37 +42,36 @@ class PresenceSpec:
     of its class multiplies its hazard and divides its stay. The default stay, 36 minutes, has the hazard at
     which 8 % of devices are lost in 3 minutes.
 
-    Attributes:
-        hazard_factors: Factors of the device classes, 0.01 to 100 each.
-        recovery: How a cluster continues when a device fails inside a round: ``light`` moves blocks between
-            the remaining stages, ``heavy`` plans again and sends all blocks over the CU, ``drop-round`` gives
-            up the cluster's round.
-        misses: Missed heartbeats after which a device counts as failed, 1 to 1000.
-        replication: Replicas of the parts that devices train, sent after every local step: ``none``,
-            ``next_stage`` for a device of the next stage, or ``cu``.
-
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    on_mean_s: float = ranged(2160.0, "mean time that a device of hazard factor 1 stays", "s", 1.0, 1e9)
-    on_shape: float = ranged(1.0, "shape of its Weibull law; 1 for a constant hazard", "1", 0.2, 20.0)
-    off_mean_s: float = ranged(600.0, "mean time that it is away", "s", 1.0, 1e9)
-    off_deviation: float = ranged(
-        1.0, "standard deviation of the logarithm of that time, which is lognormal", "1", 0.0, 3.0
+    on_mean_s: float = real(2160.0, "mean time that a device of hazard factor 1 stays", "[1, 1e9] s")
+    on_shape: float = real(1.0, "shape of its Weibull law; 1 for a constant hazard", "[0.2, 20]")
+    off_mean_s: float = real(600.0, "mean time that it is away", "[1, 1e9] s")
+    off_deviation: float = real(
+        1.0, "standard deviation of the logarithm of that time, which is lognormal", "[0, 3]"
     )
-    graceful: float = ranged(0.5, "probability that a stay ends gracefully", "1", 0.0, 1.0)
-    hazard_factors: tuple[float, ...] = (1.0,)
-    recovery: RecoveryKind = "light"
-    heartbeat_s: float = ranged(0.5, "period of the devices' heartbeats", "s", 0.01, 1e3)
-    misses: int = 4
-    replication: ReplicationKind = "none"
+    graceful: float = real(0.5, "probability that a stay ends gracefully", "[0, 1]")
+    hazard_factors: tuple[float, ...] = field((1.0,), "factors of the device classes, 0.01 to 100 each")
+    recovery: RecoveryKind = field(
+        "light",
+        "how a cluster continues when a device fails inside a round: light moves blocks between the "
+        "remaining stages, heavy plans again and sends all blocks over the CU, drop-round gives up the "
+        "cluster's round",
+        _FAIL,
+    )
+    heartbeat_s: float = real(0.5, "period of the devices' heartbeats", "[0.01, 1e3] s", _FAIL)
+    misses: int = whole(4, "missed heartbeats after which a device counts as failed", 1, 1000, _FAIL)
+    replication: ReplicationKind = field(
+        "none",
+        "who gets replicas of the parts that devices train, after every local step: nobody, a device of the "
+        "next stage, or the CU",
+        _RECOVER,
+    )
 
     def __post_init__(self) -> None:
-        require_ranges(self)
         factors = self.hazard_factors
-        if not 1 <= self.misses <= 1000:
-            raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
         if not factors or not all(0.01 <= factor <= 100.0 for factor in factors):
             raise ValueError(f"hazard_factors are {list(factors)}: give one or more from 0.01 to 100")
 
@@ -86,14 +90,6 @@ class Presence(Process):
     device fails inside the round, see :meth:`failures`. A cluster whose devices cannot hold the encoder sits
     out.
 
-    It carries, for each device (R, N, K):
-
-    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 at the start of an
-      episode;
-    - ``announced``, bool: it is present and has announced its absence in the next round;
-    - ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the
-      stay's end, and ``factor``, the hazard factor of its class. Schedulers never receive these.
-
     Args:
         spec: Laws of stays and absences, and classes.
     """
@@ -101,7 +97,6 @@ class Presence(Process):
     name = PRESENCE
     endogenous = False
     leaves_clusters_short = True
-    hidden: ClassVar[tuple[str, ...]] = ("residual_s", "graceful", "factor")
     Spec = PresenceSpec
 
     def __init__(self, scenario: Scenario, spec: PresenceSpec) -> None:
@@ -116,23 +111,17 @@ class Presence(Process):
         self._there = Constant(there)
         self._horizon_s = usual_round(scenario)
         self.recovery = spec.terms
+        hidden, told = partial(CarriedArray, "N K", seen="never"), partial(CarriedArray, "N K", seen="always")
+        announced = "1 for a device that has announced its departure"
         since = "time since the device came or left, or since the episode began"
-        self.observed = (
-            Observed("announced", (N, K), "1", 0.0, 1.0, "1 for a device that has announced its departure"),
-            Observed("since_s", (N, K), "s", 0.0, spec.on_mean_s, since),
-        )
-
-    @classmethod
-    def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Fields of recoveries where no device fails, and replicas that would never be used."""
-        if spec.graceful >= 1.0:
-            names = ("recovery", "heartbeat_s", "misses", "replication")
-            return dict.fromkeys(names, "it is used only with graceful below 1")
-        if spec.recovery == "drop-round":
-            return {
-                "replication": "a round that is given up needs no replicas: choose recovery light or heavy"
-            }
-        return {}
+        self.carries = {
+            "present": CarriedArray("N K", kind="truth"),
+            "announced": told(kind="truth", shown=(0.0, 1.0), about=announced),
+            "since_s": told("s", 0.0, shown=(0.0, spec.on_mean_s), about=since),
+            "residual_s": hidden("s", SHORTEST_S, about="remaining time of the stay or absence"),
+            "graceful": hidden(kind="truth", about="whether the stay ends gracefully"),
+            "factor": hidden(about="hazard factor of the device's class"),
+        }
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start in the stationary law of each class."""
@@ -184,10 +173,8 @@ class Presence(Process):
         return xp.where(silent, carried["residual_s"], xp.full_like(carried["residual_s"], xp.inf))
 
     def check(self, carried: Carried) -> None:
-        """Refuse impossible times, unknown classes, and announcements without a matching end."""
+        """Refuse unknown classes, and announcements without a matching end."""
         place = f"simulator/processes/{self.name}"
-        require_within(carried["residual_s"], SHORTEST_S, LARGEST_NUMBER, f"{place}/residual_s")
-        require_within(carried["since_s"], 0.0, LARGEST_NUMBER, f"{place}/since_s")
         if not np.isin(carried["factor"], self.spec.hazard_factors).all():
             raise StateError(
                 f"{place}/factor is not one of dynamics.processes.presence.hazard_factors: {REMEDY}"

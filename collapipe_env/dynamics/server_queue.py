@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from collapipe_env.ground.arrays import Array, namespace
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.server import encoder_energy
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import term_values
-from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import Parameters, SystemState
 from collapipe_env.simulator.system import System
@@ -39,10 +38,9 @@ class ServerQueue(Process):
 
     def __init__(self, scenario: Scenario, spec: Any = None) -> None:
         super().__init__(scenario, spec)
-        cap = scenario.budgets.backlog_cap
-        self.observed = (
-            Observed("backlog", (), "budgets", 0.0, cap, "energy queue z of the server, capped"),
-        )
+        shown, about = (0.0, scenario.budgets.backlog_cap), "energy queue z of the server, capped"
+        backlog = CarriedArray("", "budgets", 0.0, seen="always", shown=shown, about=about)
+        self.carries = {"backlog": backlog}
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
@@ -56,7 +54,3 @@ class ServerQueue(Process):
     def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Any) -> Carried:  # noqa: ARG002
         """The queue after the round just played."""
         return {"backlog": update_backlog(carried["backlog"], costs.server_ratio, costs.allowance)}
-
-    def check(self, carried: Carried) -> None:
-        """Refuse queues below 0."""
-        require_within(carried["backlog"], 0.0, LARGEST_NUMBER, "simulator/processes/server/backlog")

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, Constant, namespace
-from collapipe_env.ground.state_trees import require_within
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System, link_count
 
@@ -27,6 +26,7 @@ class Shadowing(Process):
     def __init__(self, scenario: Scenario, spec: Any) -> None:
         super().__init__(scenario, spec)
         radio, self._links = scenario.radio, link_count(scenario)
+        self.carries = {"gain": CarriedArray("links", low=0.0, seen="never")}
         # Normal numbers come in pairs.
         self.numbers = self._links + self._links % 2
         deviation_db = np.full(self._links, radio.d2d_shadowing_db)
@@ -47,7 +47,3 @@ class Shadowing(Process):
     def apply(self, system: System, carried: Carried) -> System:
         """Multiply the links' gains."""
         return system._replace(link_gain=system.link_gain * carried["gain"])
-
-    def check(self, carried: Carried) -> None:
-        """Refuse negative gains."""
-        require_within(carried["gain"], 0.0, np.inf, "simulator/processes/shadowing/gain")

@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, Constant, namespace
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.state_trees import REMEDY, require_within
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec
 from collapipe_env.scenario.server_section import TENANTS, term_values
-from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
 
 MOST_SHARE = 0.95
 """Largest share that others may use."""
 
 
-@dataclass(frozen=True)
+@spec
 class TenantsSpec:
     """Fields of ``dynamics.processes.tenants``.
 
-    Attributes:
-        levels: Shares of the server that other tenants may use, ascending, in [0, 0.95].
-        stay_probability: Probability that the share stays for the next round, in [0, 1].
-
     Raises:
-        ValueError: If one is out of range.
+        ScenarioError: If one is out of range.
     """
 
-    levels: tuple[float, ...] = (0.2, 0.6, 0.9)
-    stay_probability: float = 0.95
+    levels: tuple[float, ...] = field(
+        (0.2, 0.6, 0.9), f"shares of the server that other tenants may use, ascending, 0 to {MOST_SHARE}"
+    )
+    stay_probability: float = real(
+        0.95,
+        "probability that the share stays for the next round",
+        "[0, 1]",
+        OnlyIf("with two or more levels", lambda spec: len(spec.levels) > 1),
+    )
 
     def __post_init__(self) -> None:
         levels = list(self.levels)
         if not levels or sorted(set(levels)) != levels or not 0.0 <= levels[0] <= levels[-1] <= MOST_SHARE:
             raise ValueError(f"levels are {levels}: give one or more from 0 to {MOST_SHARE}, ascending")
-        if not 0.0 <= self.stay_probability <= 1.0:
-            raise ValueError(f"stay_probability is {self.stay_probability:g}: give a probability from 0 to 1")
 
 
 class Tenants(Process):
@@ -62,13 +62,6 @@ class Tenants(Process):
     endogenous = False
     Spec = TenantsSpec
 
-    @classmethod
-    def idle_fields(cls, spec: TenantsSpec) -> Mapping[str, str]:
-        """The probability of staying at the only level."""
-        return (
-            {"stay_probability": "it is used only with two or more levels"} if len(spec.levels) == 1 else {}
-        )
-
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)
         shares, stay = np.asarray(spec.levels, dtype=np.float64), spec.stay_probability
@@ -85,7 +78,11 @@ class Tenants(Process):
         # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
         self._edges = Constant(np.cumsum(weights / weights.sum())[:-1])
         self.numbers = 1
-        self.observed = (Observed("share", (), "1", 0.0, 1.0, "share of the server that other tenants use"),)
+        about = "share of the server that other tenants use"
+        self.carries = {
+            "level": CarriedArray("", "levels", 0, self._last, "whole"),
+            "share": CarriedArray("", low=0.0, high=1.0, seen="always", shown=(0.0, 1.0), about=about),
+        }
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
@@ -116,8 +113,7 @@ class Tenants(Process):
         return system._replace(server_share=1.0 - carried["share"])
 
     def check(self, carried: Carried) -> None:
-        """Refuse levels that do not exist, and shares of other levels."""
-        require_within(carried["level"], 0, self._last, f"simulator/processes/{TENANTS}/level")
+        """Refuse shares of other levels."""
         shares = np.asarray(self.spec.levels)[carried["level"]]
         if (np.abs(carried["share"] - shares) > 1e-6).any():
             raise StateError(f"simulator/processes/{TENANTS}/share is not that of its level: {REMEDY}")

@@ -18,20 +18,24 @@ class TraceBank:
 
     Args:
         traces: One or more, of one unit.
+
+    Attributes:
+        lengths_s: Durations of the traces [s].
+        means: Means of whole traces in their unit.
+        greatest: Greatest values of the traces in their unit.
     """
 
     def __init__(self, traces: Sequence[Trace]) -> None:
         self.names = tuple(trace.name for trace in traces)
-        self.lengths_s = np.array([trace.duration_s for trace in traces])
-        self.means = np.array([trace.mean for trace in traces])
+        lengths, means = np.array([(t.duration_s, t.mean) for t in traces]).T
+        self.lengths_s, self.means = Constant(lengths), Constant(means)
         self.greatest = np.array([trace.values.max() for trace in traces])
         sizes = np.array([len(trace.values) for trace in traces])
         # One clock for all, with a second between two traces, so that one search finds the samples of all.
-        begins = np.cumsum(self.lengths_s + 1.0) - (self.lengths_s + 1.0)
-        around = [trace.values - mean for trace, mean in zip(traces, self.means, strict=True)]
+        begins = np.cumsum(lengths + 1.0) - (lengths + 1.0)
+        around = [trace.values - mean for trace, mean in zip(traces, means, strict=True)]
         parts = [np.cumsum(one * t.lengths) - one * t.lengths for one, t in zip(around, traces, strict=True)]
-        self._begins, self._lengths = Constant(begins), Constant(self.lengths_s)
-        self._means = Constant(self.means)
+        self._begins = Constant(begins)
         self._starts = Constant(np.concatenate([b + t.seconds for b, t in zip(begins, traces, strict=True)]))
         self._seconds = Constant(np.concatenate([trace.seconds for trace in traces]))
         self._values, self._sums = Constant(np.concatenate(around)), Constant(np.concatenate(parts))
@@ -44,42 +48,12 @@ class TraceBank:
     def __len__(self) -> int:
         return len(self.names)
 
-    def lengths(self, trace: Array, like: Array) -> Array:
-        """Durations of traces [s], of the shape of their indices.
-
-        Args:
-            trace: Indices of traces, any shape, int64.
-            like: An array of the requested library and type.
-        """
-        return self._lengths.like(like)[trace]
-
-    def whole_means(self, trace: Array, like: Array) -> Array:
-        """Means of whole traces in their unit, of the shape of their indices.
-
-        Args:
-            trace: Indices of traces, any shape, int64.
-            like: An array of the requested library and type.
-        """
-        return self._means.like(like)[trace]
-
-    def window_means(self, trace: Array, begin_s: Array, seconds: float) -> Array:
-        """Means over windows of played traces, in their unit.
-
-        Args:
-            trace: Indices of traces, any shape, int64.
-            begin_s: Starts of the windows, of that shape, in play time, which continues beyond a trace's end,
-                >= 0, float64 [s].
-            seconds: Length of the windows, > 0 [s].
-        """
-        xp = namespace(begin_s)
-        return self.means_between(trace, xp.stack((begin_s, begin_s + seconds), axis=-1))[..., 0]
-
     def means_between(self, trace: Array, times_s: Array) -> Array:
         """Means of played traces from each of some times to the next one, in their unit.
 
         Args:
             trace: Indices of traces, any shape (...), int64.
-            times_s: Ascending play times (..., T), >= 0, float64 [s].
+            times_s: Ascending play times (..., T), which continue beyond a trace's end, >= 0, float64 [s].
 
         Returns:
             (..., T - 1).
@@ -87,12 +61,12 @@ class TraceBank:
         each = trace[..., None]
         played = self._played(each, times_s)
         seconds = times_s[..., 1:] - times_s[..., :-1]
-        return self._means.like(times_s)[each] + (played[..., 1:] - played[..., :-1]) / seconds
+        return self.means.like(times_s)[each] + (played[..., 1:] - played[..., :-1]) / seconds
 
     def _played(self, trace: Array, time_s: Array) -> Array:
         """Integral (..., T) from the start of play, of the values around their mean; traces (..., 1)."""
         xp = namespace(time_s)
-        length, whole = self._lengths.like(time_s)[trace], self._whole.like(time_s)[trace]
+        length, whole = self.lengths_s.like(time_s)[trace], self._whole.like(time_s)[trace]
         turns = xp.floor(time_s / (2.0 * length))
         here = time_s - 2.0 * length * turns
         back = here > length

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from collapipe_env.dynamics.traces_spec import TRACE_LIKE, TracesSpec, bank_of
+from collapipe_env.dynamics.traces_spec import POWERS, RATES, TracesSpec, bank_of
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import ScenarioError, shown
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.fields import conditions
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.system import System
 
 LOOK_BACK_S = 1.0
 """Time before a round over which the known gain is averaged [s]."""
-_OF_POWERS = ("bs_power_dbm", "resource_blocks", "antenna_gain_db")
-_OF_RATES = ("bandwidth_hz", "efficiency", "power_dbm", "snr_max_db", "rate_min_mbps")
-_OF_FILES = ("format", "column", "time_column", "row_s", "unit", "delimiter", "share_files")
-
 LATE_S = 1e9
 """Play time after which the count restarts [s]: rounds that hardly deliver anything may last very long."""
 
@@ -33,9 +29,6 @@ class Traces(Process):
     from the mean over ``[tau, tau + T_ref]`` of received power in dB, or of the rate. At its end a trace is
     played backwards, which avoids jumps. Schedulers know the gain of the mean over the last second before
     ``tau``, and nothing about the round's gain.
-
-    It carries ``trace`` (R, N), the index of each cluster's trace, and ``position_s`` (R, N), the play
-    time on it [s].
 
     Args:
         spec: Source and mode of the traces.
@@ -49,22 +42,16 @@ class Traces(Process):
     after = ("shadowing", "mobility", "fading")
     Spec = TracesSpec
 
-    @classmethod
-    def idle_fields(cls, spec: TracesSpec) -> Mapping[str, str]:
-        """Fields of the other source, and of the other quantity."""
-        made = spec.source == TRACE_LIKE
-        idle = dict.fromkeys(
-            _OF_FILES if made else ("profile",),
-            "it is used only with trace files" if made else f"it is used only with source: {TRACE_LIKE}",
-        )
-        rates = spec.quantity == "rate"
-        other = _OF_POWERS if rates else _OF_RATES
-        return {**idle, **dict.fromkeys(other, f"it is used only with mode: {'rsrp' if rates else 'rate'}")}
-
     def __init__(self, scenario: Scenario, spec: TracesSpec) -> None:
         super().__init__(scenario, spec)
         self._clusters, self._round_s = scenario.clusters, usual_round(scenario)
         self.bank = bank_of(spec, scenario.clusters)
+        last = len(self.bank) - 1
+        hidden = partial(CarriedArray, "N", seen="never")
+        self.carries = {
+            "trace": hidden("1", 0, last, "whole", about="index of the cluster's trace"),
+            "position_s": hidden("s", LOOK_BACK_S, about="play time on it"),
+        }
         self._epre_dbm = resource_element_power_dbm(spec.bs_power_dbm, spec.resource_blocks)
         self.numbers = len(self.bank) + scenario.clusters
         if spec.level == "absolute":
@@ -76,11 +63,13 @@ class Traces(Process):
         worst = int(gains.argmax())
         if gains[worst] > 1.0:
             powers = self.spec.quantity == "rsrp"
+            to_correct = POWERS if powers else RATES
+            names = [name for name, found in conditions(TracesSpec).items() if found is to_correct]
             raise ScenarioError(
                 f"dynamics.processes.traces: {shown(self.bank.names[worst])} reaches "
                 f"{self.bank.greatest[worst]:g} {'dBm' if powers else 'bit/s'}, a path gain of "
                 f"{gains[worst]:.3g}, above 1: more would be received than was sent; correct "
-                f"{', '.join(_OF_POWERS if powers else _OF_RATES)}, or the file, or set level: layout"
+                f"{', '.join(names)}, or the file, or set level: layout"
             )
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
@@ -91,7 +80,7 @@ class Traces(Process):
         places = [cluster % count for cluster in range(N)]
         trace = xp.stack([xp.astype(shuffled[:, place], xp.int64) for place in places], axis=-1)
         # Not before the first second, because the known gain looks back on one.
-        room = self.bank.lengths(trace, u) - LOOK_BACK_S
+        room = self.bank.lengths_s.like(u)[trace] - LOOK_BACK_S
         return {"trace": trace, "position_s": LOOK_BACK_S + u[:, count:] * room}
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
@@ -99,7 +88,7 @@ class Traces(Process):
         xp, trace = namespace(u), carried["trace"]
         position = carried["position_s"] + xp.astype(delta_s, u.dtype)[:, None]
         # After so long a time that seconds would lose digits, play restarts early at the same place.
-        period = 2.0 * self.bank.lengths(trace, position)
+        period = 2.0 * self.bank.lengths_s.like(position)[trace]
         early = xp.remainder(position, period) + period
         return {"trace": trace, "position_s": xp.where(position > LATE_S, early, position)}
 
@@ -111,7 +100,7 @@ class Traces(Process):
         gains = self._gain(self.bank.means_between(trace, times))
         known, gain = gains[..., 0], gains[..., 1]
         if self.spec.level == "layout":
-            mean = self._gain(self.bank.whole_means(trace, now))
+            mean = self._gain(self.bank.means.like(now)[trace])
             path = xp.astype(system.link_gain[:, :N], xp.float64)
             gain, known = path * (gain / mean), path * (known / mean)
         pairs, small = system.link_gain[:, N:], system.small_scale
@@ -138,9 +127,3 @@ class Traces(Process):
             least_rate=1e6 * s.rate_min_mbps,
             most_snr=db_to_linear(s.snr_max_db),
         )
-
-    def check(self, carried: Carried) -> None:
-        """Refuse traces that do not exist, and times before the first second."""
-        place = f"simulator/processes/{self.name}"
-        require_within(carried["trace"], 0, len(self.bank) - 1, f"{place}/trace")
-        require_within(carried["position_s"], LOOK_BACK_S, LARGEST_NUMBER, f"{place}/position_s")

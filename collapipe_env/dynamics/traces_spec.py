@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import FEWEST, PROFILES, made_traces
 from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
-from collapipe_env.simulator.process import ranged, require_ranges
+from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
 from collapipe_env.trace_files import Columns, checksum, source_files, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS, Quantity
 from collapipe_env.trace_files.trace_reading import known_formats, require_columns
@@ -17,72 +16,77 @@ from collapipe_env.trace_files.trace_sources import Part, split
 
 TRACE_LIKE = "trace-like"
 """Source that is not a file: traces made with the moments of measured ones."""
+_FILES = OnlyIf("with trace files", lambda spec: not spec.made)
+_MADE = OnlyIf(f"with source: {TRACE_LIKE}", lambda spec: spec.made)
+POWERS = OnlyIf("with mode: rsrp", lambda spec: spec.quantity == "rsrp")
+RATES = OnlyIf("with mode: rate", lambda spec: spec.quantity == "rate")
 
 
-@dataclass(frozen=True)
+@spec
 class TracesSpec:
     """Fields of ``dynamics.processes.traces``.
 
-    Attributes:
-        source: A folder of CSV files, one file, or a list of them; relative paths are also looked up below
-            ``COLLAPIPE_DATA``. ``trace-like`` for synthetic traces, which need no files.
-        profile: Kind of synthetic traces.
-        format: Format of the files.
-        mode: ``rsrp``: values are received powers, which give path gains. ``rate``: they are rates, from
-            which the gain of a declared link follows. ``None`` for the quantity of the profile or the format,
-            or received power if it has both.
-        split: Files that are played, by their index in the order of names, modulo 5: 3 for ``dev``, 4 for
-            ``test``, the others for ``train``; ``all`` for all of them.
-        level: ``absolute``: gains are those of the trace. ``layout``: the trace gives the ratio to its own
-            mean, and path loss and shadowing of the layout give the rest.
-        share_files: Whether clusters may have the same file where there are fewer files than clusters.
-        column: Column of the values; empty for that of the format (``value`` with ``csv``).
-        time_column: Column of times [s], with ``csv``.
-        unit: Unit of rates, with ``csv``.
-        delimiter: Character between columns.
-        checksum: SHA-256 of names and contents of all files of the source, whatever the split. If empty, it
-            is filled in when the scenario is loaded; other files are then refused.
-
     Raises:
-        ValueError: If one is out of range, a source is missing, or files have another checksum.
+        ScenarioError: If one is out of range, a source is missing, or files have another checksum.
     """
 
-    source: str | tuple[str, ...] = TRACE_LIKE
-    profile: str = "driving"
-    format: str = "csv"
-    mode: Quantity | None = None
-    split: Part = "train"
-    level: Literal["absolute", "layout"] = "absolute"
-    share_files: bool = False
-    column: str = ""
-    time_column: str = "time_s"
-    row_s: float = ranged(
-        0.0, "time from row to row, used instead of the times in the file; 0 to read them", "s", 0.0, 3600.0
+    source: str | tuple[str, ...] = field(
+        TRACE_LIKE,
+        "a folder of CSV files, one file, or a list of them, where relative paths are also looked up "
+        "below COLLAPIPE_DATA; or trace-like: synthetic traces, which need no files",
     )
-    unit: Literal["bit/s", "kbit/s", "Mbit/s"] = "Mbit/s"
-    delimiter: str = ","
-    bs_power_dbm: float = ranged(
-        46.0, "power of the measured base station over its band (`rsrp`)", "dBm", -30.0, 90.0
+    profile: str = field("driving", "kind of synthetic traces", _MADE)
+    format: str = field("csv", "format of the files", _FILES)
+    mode: Quantity | None = field(
+        None,
+        "rsrp: values are received powers, which give path gains; rate: they are rates, from which the "
+        "gain of a declared link follows; null for the quantity of the profile or the format, or received "
+        "power if it has both",
     )
-    resource_blocks: int = ranged(100, "resource blocks of that band (`rsrp`)", "blocks", 1, 10_000)
-    antenna_gain_db: float = ranged(15.0, "its antenna's gain (`rsrp`)", "dBi", -30.0, 60.0)
-    bandwidth_hz: float = ranged(20e6, "bandwidth of the measured link (`rate`)", "Hz", 1e3, 1e11)
-    efficiency: float = ranged(0.6, "share of Shannon's rate that it reached (`rate`)", "1", 0.01, 1.0)
-    power_dbm: float = ranged(
-        23.0,
-        "assumed transmit power (`rate`); a phone's makes it an uplink's",
-        "dBm",
-        -30.0,
-        90.0,
+    split: Part = field(
+        "train",
+        "files that are played, by their index in the order of names, modulo 5: 3 for dev, 4 for test, "
+        "the others for train",
     )
-    snr_max_db: float = ranged(30.0, "largest SNR that it could use (`rate`)", "dB", 0.0, 60.0)
-    rate_min_mbps: float = ranged(
-        0.1, "smallest rate, as which smaller ones count (`rate`)", "Mbit/s", 1e-6, 1e5
+    level: Literal["absolute", "layout"] = field(
+        "absolute",
+        "absolute: gains are those of the trace; layout: the trace gives the ratio to its own mean, and "
+        "path loss and shadowing of the layout give the rest",
     )
-    checksum: str = ""
+    share_files: bool = field(
+        False, "whether clusters may have the same file where there are fewer files than clusters", _FILES
+    )
+    column: str = field("", "column of the values; empty for that of the format (value with csv)", _FILES)
+    time_column: str = field("time_s", "column of times [s], with csv", _FILES)
+    row_s: float = real(
+        0.0,
+        "time from row to row, used instead of the times in the file; 0 to read them",
+        "[0, 3600] s",
+        _FILES,
+    )
+    unit: Literal["bit/s", "kbit/s", "Mbit/s"] = field("Mbit/s", "unit of rates, with csv", _FILES)
+    delimiter: str = field(",", "character between columns", _FILES)
+    bs_power_dbm: float = real(
+        46.0, "power of the measured base station over its band (`rsrp`)", "[-30, 90] dBm", POWERS
+    )
+    resource_blocks: int = whole(100, "resource blocks of that band (`rsrp`)", 1, 10_000, POWERS)
+    antenna_gain_db: float = real(15.0, "its antenna's gain (`rsrp`)", "[-30, 60] dBi", POWERS)
+    bandwidth_hz: float = real(20e6, "bandwidth of the measured link (`rate`)", "[1e3, 1e11] Hz", RATES)
+    efficiency: float = real(0.6, "share of Shannon's rate that it reached (`rate`)", "[0.01, 1]", RATES)
+    power_dbm: float = real(
+        23.0, "assumed transmit power (`rate`); a phone's makes it an uplink's", "[-30, 90] dBm", RATES
+    )
+    snr_max_db: float = real(30.0, "largest SNR that it could use (`rate`)", "[0, 60] dB", RATES)
+    rate_min_mbps: float = real(
+        0.1, "smallest rate, as which smaller ones count (`rate`)", "[1e-6, 1e5] Mbit/s", RATES
+    )
+    checksum: str = field(
+        "",
+        "SHA-256 of names and contents of all files of the source, whatever the split; if empty, it is "
+        "filled in when the scenario is loaded, and other files are then refused",
+    )
 
     def __post_init__(self) -> None:
-        require_ranges(self)
         if self.profile not in PROFILES:
             raise ValueError(f"profile is {shown(self.profile)}: {nearest_name(self.profile, PROFILES)}")
         if self.format not in known_formats():

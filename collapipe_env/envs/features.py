@@ -93,17 +93,11 @@ def clock_features(scenario: Scenario) -> Iterator[Feature]:
 def process_features(scenario: Scenario) -> Iterator[Feature]:
     """Carried arrays that processes show, named after both."""
     for process in active_processes(scenario):
-        for seen in process.shown:
-            yield Feature(
-                f"{process.name}_{seen.carried}",
-                " ".join(map(str, seen.shape)),
-                seen.unit,
-                seen.low,
-                seen.high,
-                seen.description,
-                partial(carried, process.name, seen.carried),
-                masked=False,
-            )
+        for name, array in process.told.items():
+            if array.shown is not None:
+                value = partial(carried, process.name, name)
+                yield Feature(f"{process.name}_{name}", array.axes, array.unit, *array.shown, array.about,
+                              value, masked=False)  # fmt: skip
 
 
 def decision_features(scenario: Scenario) -> Iterator[Feature]:

@@ -155,7 +155,7 @@ class FlatObserver:
         rows: list[_Scaling] = []
         start = 0
         for f in features_of(scenario):
-            shape = tuple(sizes.get(letter) or int(letter) for letter in f.axes.split())
+            shape = tuple(sizes[axis] for axis in f.axes.split())
             columns = slice(start, start + math.prod(shape))
             low, high = f.least - f.beyond[0], 1.0 + f.beyond[1]
             factor = (10.0 / math.log(10.0) if f.decibel else 1.0) / f.scale

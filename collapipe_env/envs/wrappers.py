@@ -73,7 +73,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
         cluster += [len(codec.micro_batch_choices), bandwidth_levels]
         for part in codec.opened_parts:
-            levels = part.levels(codec.terms) or clock_levels
+            levels = part.levels(codec.parameters) or clock_levels
             cluster += [levels] * (K if part.axes == "N K" else 1)
         self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
         self.action_space = spaces.MultiDiscrete(self._levels)

@@ -8,14 +8,13 @@ record becomes a tree of arrays that a file can hold, and comes back checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType
 from typing import (
     Annotated,
     Any,
     Literal,
-    NamedTuple,
     TypeAlias,
     TypeVar,
     get_args,
@@ -47,11 +46,12 @@ SMALLEST = 1e-100
 """Lower bound of a system's positive quantities, far above where floating point loses precision."""
 
 
-class Declared(NamedTuple):
+@dataclass(frozen=True)
+class Declared:
     """An array of a record, as metadata of its annotation: ``Annotated[Array, Declared("N", "s")]``.
 
     Attributes:
-        axes: Names of the axes after the batch axes ``...``, separated by spaces; empty for none.
+        axes: Names or numbers of the axes after the batch axes ``...``, separated by spaces; empty for none.
         unit: Unit; ``1`` for pure numbers.
         low: Smallest number.
         high: Largest number.
@@ -78,7 +78,8 @@ class Declared(NamedTuple):
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         """Shape of the array."""
-        return sum((sizes[axis] for axis in ("...", *self.axes.split())), ())
+        axes = self.axes.split()
+        return sum(((int(axis),) if axis.isdigit() else sizes[axis] for axis in axes), sizes["..."])
 
 
 @cache

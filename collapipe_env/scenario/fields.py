@@ -5,8 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args, get_origin
+from collections.abc import Callable, Sequence
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -50,16 +60,43 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _RANGE = re.compile(r"([\[(])([^ ,]+), ([^ ,]+)([\])])(?: (\S+))?")
 
 
-def real(default: float | None, meaning: str, limits: str) -> Any:
+class OnlyIf(NamedTuple):
+    """Condition under which a field of a process has an effect.
+
+    Setting the field to a value other than its default gives a warning where the condition does not hold
+    (:mod:`collapipe_env.simulator.idle_fields`).
+
+    Attributes:
+        words: The condition after "it is used only", for example ``with area: open``.
+        holds: Whether it holds for an object of ``Spec``.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Say it in the field's JSON schema; called by pydantic, which keeps it as the field's extra."""
+        schema["only_if"] = self.words
+
+
+def conditions(section: type) -> dict[str, OnlyIf]:
+    """Return the conditions of fields that do not always have an effect, by name."""
+    extras = {name: f.json_schema_extra for name, f in getattr(section, "__pydantic_fields__", {}).items()}
+    return {name: extra for name, extra in extras.items() if isinstance(extra, OnlyIf)}
+
+
+def real(default: float | None, meaning: str, limits: str, only_if: OnlyIf | None = None) -> Any:
     """Declare a float field (integers are accepted, strings and booleans are not).
 
     Args:
         default: Its default; with ``None`` the field may be null.
         limits: Its range as an interval, and its unit, such as ``"(0, 1e6] W"``; without a unit for a pure
             number. A parenthesis excludes the bound.
+        only_if: Condition under which it has an effect; ``None`` if it always has.
     """
     parts = _RANGE.fullmatch(limits)
-    assert parts is not None, limits
+    if parts is None:
+        raise ScenarioError(f"the range {shown(limits)} is no interval, with its unit: write '(0, 1e6] W'")
     least, low, high, most, unit = parts.groups()
     bounds: dict[str, Any] = {
         "ge" if least == "[" else "gt": float(low),
@@ -67,13 +104,13 @@ def real(default: float | None, meaning: str, limits: str) -> Any:
     }
     said = " and ".join(f"{_BOUNDS[name]} {bound:g}" for name, bound in bounds.items())
     text = f"{meaning}; unit {unit or 1}, range {said}{_or_null(default)}"
-    return Field(default, kw_only=True, strict=True, description=text, **bounds)
+    return _declared(default, text, only_if, strict=True, **bounds)
 
 
-def whole(default: int | None, meaning: str, low: int, high: int) -> Any:
+def whole(default: int | None, meaning: str, low: int, high: int, only_if: OnlyIf | None = None) -> Any:
     """Declare an integer field from ``low`` to ``high`` (floats, strings and booleans are not accepted)."""
     text = f"{meaning}; integer, range {low} to {high}{_or_null(default)}"
-    return Field(default, kw_only=True, strict=True, ge=low, le=high, description=text)
+    return _declared(default, text, only_if, strict=True, ge=low, le=high)
 
 
 def switch(default: bool, meaning: str) -> Any:
@@ -81,9 +118,14 @@ def switch(default: bool, meaning: str) -> Any:
     return Field(default, kw_only=True, strict=True, description=f"{meaning}; no unit, true or false")
 
 
-def field(default: Any, text: str) -> Any:
+def field(default: Any, text: str, only_if: OnlyIf | None = None) -> Any:
     """Declare a field by meaning, unit and range; the choices of a ``Literal`` are added."""
-    return Field(default, kw_only=True, description=text)
+    return _declared(default, text, only_if)
+
+
+def _declared(default: Any, text: str, only_if: OnlyIf | None, **rules: Any) -> Any:
+    extra: Any = only_if  # called with the schema
+    return Field(default, kw_only=True, description=text, json_schema_extra=extra, **rules)
 
 
 def section(kind: type, meaning: str) -> Any:

@@ -193,16 +193,7 @@ def overheads_of(scenario: Scenario) -> Overheads:
 @lru_cache(maxsize=64)
 def action_codec(scenario: Scenario) -> ActionCodec:
     """The action box of a scenario."""
-    return ActionCodec(
-        clusters=scenario.clusters,
-        devices=scenario.max_devices,
-        blocks=scenario.blocks,
-        micro_batch_choices=scenario.workload.micro_batch_choices,
-        power_min_w=scenario.devices.power_min_w,
-        power_max_w=scenario.devices.power_max_w,
-        bandwidth_floor=scenario.budgets.bandwidth_floor,
-        parameters=system_parameters(scenario),
-    )
+    return ActionCodec(system_parameters(scenario), scenario.max_devices)
 
 
 def mean_state(scenario: Scenario, layout: Layout) -> SystemState:

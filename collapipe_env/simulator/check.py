@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from collapipe_env.ground.errors import AllocationError
@@ -11,8 +13,8 @@ from collapipe_env.physics.memory import device_memory, fits
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
-from collapipe_env.simulator.decision import rows_of
-from collapipe_env.simulator.refusal import SLACK, place_name, refuse, refuse_outside, require_declared
+from collapipe_env.simulator.decision import Decision, rows_of
+from collapipe_env.simulator.refusal import SLACK, place_name, refuse, require_declared
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -31,26 +33,17 @@ def check_allocation(parameters: Parameters, state: SystemState, allocation: All
     Raises:
         AllocationError: Names the field, the environment, cluster (and device) and what is allowed.
     """
-    rows, L = rows_of(allocation), parameters.costs.blocks
+    rows = rows_of(allocation)
     declared = [*declarations(Allocation).items(), *(pair for row in rows for pair in row.fields.items())]
     for name, declaration in declared:
         if (value := allocation.given(name)) is not None:
             require_declared(name, value, declaration, state.present.shape)
     slack = SINGLE_SLACK if state.budget.dtype == np.float32 else SLACK
-    for row in rows:
-        row.check(parameters, allocation, slack)
-    # The blocks and the share of a cluster that sits out are not read.
-    plays = allocation.plays
-    blocks, expected = allocation.blocks, f"non-negative counts summing to L = {L}"
-    expected += ", with the server's blocks" if allocation.is_split else ""
-    # Each count on its own, too: the sum of huge counts may wrap around to L.
-    refuse(((blocks < 0) | (blocks > L)).any(axis=-1), blocks, "blocks", expected)
-    powers = parameters.power_min_w, parameters.power_max_w
-    refuse_outside(allocation, parameters.micro_batch_choices, powers, slack)
+    check_values(rows, parameters, allocation, slack)
     for row in rows:
         row.playable(parameters, state, allocation)
-    together = blocks.sum(axis=-1) + np.asarray(allocation.server.server_blocks)
-    refuse((together != L) & plays, blocks, "blocks", expected)
+    # The share of a cluster that sits out is not read.
+    plays = allocation.plays
     refuse(
         ~(allocation.bandwidth >= LEAST_SHARE * (1.0 - slack)) & (plays | ~(allocation.bandwidth >= 0.0)),
         allocation.bandwidth,
@@ -75,6 +68,38 @@ def check_allocation(parameters: Parameters, state: SystemState, allocation: All
             f"but offers {state.memory_bytes[place]:.4g}; give it fewer blocks"
             + (" or a lower cap" if allocation.is_scheduled else "")
         )
+
+
+def check_values(
+    rows: Iterable[Decision], parameters: Parameters, allocation: Allocation, slack: float
+) -> None:
+    """Refuse decisions, blocks, micro-batches and powers that the scenario allows in no state.
+
+    Args:
+        rows: Decisions of which the plan says something.
+        allocation: The plan (E, ...).
+        slack: Relative slack for powers and other real numbers.
+
+    Raises:
+        AllocationError: Names field, place and what is allowed.
+    """
+    for row in rows:
+        row.check(parameters, allocation, slack)
+    L, blocks = parameters.costs.blocks, np.asarray(allocation.blocks)
+    expected = f"non-negative counts summing to L = {L}"
+    expected += ", with the server's blocks" if allocation.is_split else ""
+    together = blocks.sum(axis=-1) + np.asarray(allocation.server.server_blocks)
+    # Each count on its own, too: the sum of huge counts may wrap around to L. The sum of a cluster that sits
+    # out is not read.
+    wrong = ((blocks < 0) | (blocks > L)).any(axis=-1) | ((together != L) & allocation.plays)
+    refuse(wrong, blocks, "blocks", expected)
+    given, allowed = allocation.micro_batches, parameters.micro_batch_choices
+    refuse(~np.isin(given, allowed), given, "micro_batches", f"one of {list(allowed)}")
+    low, high = parameters.power_min_w, parameters.power_max_w
+    for name in ("device_power", "cu_power"):
+        power = getattr(allocation, name)
+        inside = (power >= low * (1.0 - slack)) & (power <= high * (1.0 + slack))
+        refuse(~inside, power, name, f"a power in [{low:g}, {high:g}] W")
 
 
 def _check_groups(state: SystemState, allocation: Allocation) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -33,7 +32,6 @@ from collapipe_env.simulator.expressible import ActionBox
 from collapipe_env.simulator.memory_choices import OpenedDecoder, shared_band
 
 
-@dataclass(frozen=True)
 class ActionCodec(ActionBox):
     """Maps ``Box(-1, 1, (A,))`` to feasible allocations and back, with ``A = N (2K + 3)``.
 
@@ -118,8 +116,8 @@ class ActionCodec(ActionBox):
                 f"{self.bandwidth_floor:g}; -1 for the floor",
             ),
             **{
-                part.name: ActionPart(devices if part.axes == "N K" else clusters, part.meaning(self.terms))
-                for part in self.opened_parts
+                p.name: ActionPart(devices if p.axes == "N K" else clusters, p.meaning(self.parameters))
+                for p in self.opened_parts
             },
         }
 
@@ -248,7 +246,7 @@ class ActionCodec(ActionBox):
 
     @cached_property
     def _decoder(self) -> OpenedDecoder:
-        return OpenedDecoder(self._places, self.terms, self.sits_out)
+        return OpenedDecoder(self._places, self.parameters, self.sits_out)
 
     @cached_property
     def _settles(self) -> bool:
@@ -366,7 +364,7 @@ class ActionCodec(ActionBox):
         scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
         columns = [segments, powers, middle[..., None], scores[..., None]]
         for part in self.opened_parts:
-            entries = part.encode(self.terms, allocation)
+            entries = part.encode(self.parameters, allocation)
             columns.append(entries if part.axes == "N K" else entries[..., None])
         action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)

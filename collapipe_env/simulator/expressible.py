@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation
+from collapipe_env.simulator.check import check_values
 from collapipe_env.simulator.decision import rows_of
-from collapipe_env.simulator.refusal import SLACK, refuse_outside
+from collapipe_env.simulator.refusal import SLACK
 from collapipe_env.simulator.state import Parameters
 
 
-@dataclass(frozen=True)
 class ActionBox:
     """Scalars of an action box, and what it can express.
 
-    Attributes:
-        clusters: ``N``.
+    Args:
+        parameters: Scalars of the scenario.
         devices: ``K``, devices of the largest cluster.
-        blocks: ``L``, encoder blocks.
-        micro_batch_choices: Allowed numbers of micro-batches, ascending.
-        power_min_w: Smallest transmit power [W].
-        power_max_w: Largest transmit power [W].
-        bandwidth_floor: Least share of the uplink for every cluster, in [0, 1/N).
-        parameters: Scalars of the scenario, needed where decisions are open, or devices come and go.
+
+    Attributes:
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
+        sits_out: Whether clusters that cannot hold the encoder sit out though participation is not open.
     """
 
-    clusters: int
-    devices: int
-    blocks: int
-    micro_batch_choices: tuple[int, ...]
-    power_min_w: float
-    power_max_w: float
-    bandwidth_floor: float
-    parameters: Parameters | None = None
-
-    @cached_property
-    def opened(self) -> tuple[str, ...]:
-        """Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries."""
-        return () if self.parameters is None else self.parameters.opened
-
-    @cached_property
-    def sits_out(self) -> bool:
-        """Whether clusters that cannot hold the encoder sit out though participation is not open."""
-        p = self.parameters
-        return p is not None and p.may_sit_out and "participation" not in p.opened
-
-    @cached_property
-    def terms(self) -> Parameters:
-        """Scalars of the scenario, where decisions are open or devices come and go."""
-        assert self.parameters is not None
-        return self.parameters
+    def __init__(self, parameters: Parameters, devices: int) -> None:
+        p = parameters
+        self.parameters, self.clusters, self.devices, self.blocks = p, p.clusters, devices, p.costs.blocks
+        self.micro_batch_choices, self.bandwidth_floor = p.micro_batch_choices, p.bandwidth_floor
+        self.power_min_w, self.power_max_w = p.power_min_w, p.power_max_w
+        self.opened = p.opened
+        self.sits_out = p.may_sit_out and "participation" not in p.opened
 
     def check_expressible(self, allocation: Allocation) -> None:
         """Refuse allocations that no action can express.
@@ -69,16 +46,23 @@ class ActionBox:
             raise AllocationError(f"blocks has shape {np.shape(allocation.blocks)}, expected (..., {shape})")
         lead = np.ndim(allocation.blocks) - 2
         allocation = allocation.map(lambda array: np.reshape(array, (-1, *np.shape(array)[lead:])))
-        _check_opened(self, allocation)
-        sums = np.sum(allocation.blocks, axis=-1) + np.asarray(allocation.server.server_blocks)
-        plays = allocation.plays
-        if np.any(np.asarray(allocation.blocks) < 0) or np.any(plays & (sums != self.blocks)):
+        if allocation.is_grouped:
             raise AllocationError(
-                f"blocks of a cluster sum to {np.unique(sums).tolist()}, expected non-negative counts "
-                f"summing to L = {self.blocks}"
-                + (", with the server's" if "server_blocks" in self.opened else "")
+                "the action box cannot express stages of several devices, and orders of devices: play this "
+                "allocation through env.unwrapped.step_allocation(allocation)"
             )
-        refuse_outside(allocation, self.micro_batch_choices, (self.power_min_w, self.power_max_w), SLACK)
+        rows = rows_of(allocation)
+        for row in rows:
+            if row.name not in self.opened and all(each.neutral is None for each in row.fields.values()):
+                raise AllocationError(
+                    f"the action box cannot express {row.name} where the scenario's decisions do not list "
+                    f"{row.name}: play this allocation through env.unwrapped.step_allocation(allocation)"
+                )
+        check_values(rows, self.parameters, allocation, SLACK)
+        for row in rows:
+            if row.name in self.opened:
+                row.expressible(self.parameters, allocation)
+        plays = allocation.plays
         # Clusters that sit out have no band; in a round in which all sit out, the band is not given out.
         total = np.where(plays.any(axis=-1), np.sum(np.where(plays, allocation.bandwidth, 0.0), axis=-1), 1.0)
         least = np.min(np.where(plays, allocation.bandwidth, 1.0))
@@ -88,21 +72,3 @@ class ActionBox:
                 f"{least:.3g}: the box gives out the whole band and at least "
                 f"{self.bandwidth_floor:.3g} to every cluster"
             )
-
-
-def _check_opened(box: ActionBox, allocation: Allocation) -> None:
-    """Refuse values that need a decision that is not open, or that the decision's entries cannot express."""
-    if allocation.is_grouped:
-        raise AllocationError(
-            "the action box cannot express stages of several devices, and orders of devices: play this "
-            "allocation through env.unwrapped.step_allocation(allocation)"
-        )
-    for row in rows_of(allocation):
-        if row.name not in box.opened and all(each.neutral is None for each in row.fields.values()):
-            raise AllocationError(
-                f"the action box cannot express {row.name} where the scenario's decisions do not list "
-                f"{row.name}: play this allocation through env.unwrapped.step_allocation(allocation)"
-            )
-        row.check(box.terms, allocation, SLACK)
-        if row.name in box.opened:
-            row.expressible(box.terms, allocation)

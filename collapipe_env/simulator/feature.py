@@ -18,7 +18,7 @@ class Feature:
 
     Attributes:
         name: Its name in the flat observation.
-        axes: ``N K``, ``N``, nothing, or numbers: its shape in one environment.
+        axes: ``N K``, ``N`` or nothing: its shape in one environment.
         unit: Unit of the quantity.
         low: See above; a smaller quantity is shown as this one, except for :attr:`beyond`.
         high: See above; a larger quantity is shown as this one, except for :attr:`beyond`.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Mapping
 from functools import lru_cache
 
-from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
+from collapipe_env.ground.errors import shown
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.process_registry import PROCESSES
+from collapipe_env.scenario.fields import conditions
 
 
 class IdleFieldWarning(UserWarning):
@@ -25,23 +23,11 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
     """
     found = {}
     for name, spec in scenario.dynamics.processes:
-        own = {field.name: field for field in dataclasses.fields(spec)}
-        given = PROCESSES.get(name).idle_fields(spec)
-        if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
-            raise ScenarioError(
-                f"idle_fields of the process {name!r} returned {shown(given)}: return a dictionary "
-                "of texts by field"
-            )
-        for field, reason in given.items():
-            if field not in own:
-                raise ScenarioError(
-                    f"idle_fields of the process {name!r} names {shown(field)}: "
-                    f"{nearest_name(str(field), own)}"
-                )
+        for field, condition in conditions(type(spec)).items():
             value = getattr(spec, field)
-            made = own[field].default_factory
-            if value != (own[field].default if made is dataclasses.MISSING else made()):
-                found[f"dynamics.processes.{name}.{field} = {shown(value)}"] = reason
+            if value != spec.__pydantic_fields__[field].default and not condition.holds(spec):
+                place = f"dynamics.processes.{name}.{field} = {shown(value)}"
+                found[place] = f"it is used only {condition.words}"
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
 from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
+from collapipe_env.ground.state_trees import Tree, require_within
 from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import compute_power
@@ -20,18 +20,13 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.own_results import (
-    own_array,
-    own_result,
-    require_advanced,
-    require_begun,
-)
+from collapipe_env.simulator.own_results import own_array, own_result, require_carried
 from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System, laid_out, reach_of
+from collapipe_env.simulator.system import System, axis_sizes, laid_out, reach_of
 
 AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
@@ -82,10 +77,11 @@ class MovingSystem:
         self._horizon_s = reference_s = usual_round(scenario) if self._steady else 0.0
         self._reference_s = backend.array(np.full(num_envs, reference_s))
         shipped = PROCESSES.shipped()
-        self._own = tuple(p for p in self._advancing if p.name not in shipped)
-        self.may_lack_room = any(p.name not in shipped for p in self.processes)
+        self._own = {p.name for p in self.processes if p.name not in shipped}
+        self.may_lack_room = bool(self._own)
         # Only in NumPy: checking tensors would mean waiting for the device.
-        self.checked = {p.name for p in self.processes if p.name not in shipped and backend is NUMPY}
+        self.checked = self._own if backend is NUMPY else set()
+        self._sizes = axis_sizes(scenario)
         # A process of one's own may do anything.
         self.comes_and_goes = (
             self.may_lack_room
@@ -130,8 +126,9 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(moved if process.after == EVERY_OTHER else system, u)
-            running, checked = None if rows.all else self.carried[process.name], process.name in self.checked
-            require_begun(process, fresh[process.name], len(rows), running, numbers=checked)
+            if process.name in self._own:
+                running = {} if rows.all else self.carried[process.name]
+                self._require(process, "begin", fresh[process.name], len(rows), running)
             if place < self._still or self.processes[-1].after == EVERY_OTHER:
                 moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
@@ -163,14 +160,19 @@ class MovingSystem:
             state: The system before the round just played (E, ...).
 
         Raises:
-            ScenarioError: If a user's own process returns other names, shapes or types than `begin` did, or,
-                in NumPy, a number that is not finite (tensors are checked when a state is loaded: a check
-                here would mean waiting for the device).
+            ScenarioError: If a user's own process returns other arrays than it declares or, in NumPy, a
+                number out of range (tensors are checked when a state is loaded: a check here would mean
+                waiting for the device).
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
-        for process in self._own:
-            require_advanced(process, following[process.name], self.carried[process.name])
+        for process in self._advancing:
+            if (name := process.name) in self._own:
+                self._require(process, "advance", following[name], len(costs.delay), self.carried[name])
         return following
+
+    def _require(self, process: Process, method: str, found: Carried, rows: int, before: Carried) -> None:
+        sizes = {"...": (rows,), **self._sizes}
+        require_carried(process, method, found, sizes, before, numbers=process.name in self.checked)
 
     def _advanced(
         self, carried: AllCarried, seeds: Mapping[str, Array], state: SystemState, costs: RoundCosts
@@ -268,9 +270,7 @@ class MovingSystem:
         """State that schedulers receive: the state itself where everything is known and shown."""
         if truth.known_uplink_gain is None and not self._sight.changes:
             return truth
-        return self._sight.estimate(
-            truth, carried, lambda process: self._extra(process, "known", process.known_numbers, truth)
-        )
+        return self._sight.estimate(truth, carried, lambda process: self._extra(process, "known", truth))
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
         """Events inside a round, all processes together; ``None`` where none can interrupt.
@@ -282,7 +282,7 @@ class MovingSystem:
         """
         together: Interruption | None = None
         for process in self._interrupting:
-            u = self._extra(process, "interrupt", process.interrupt_numbers, state)
+            u = self._extra(process, "interrupt", state)
             one = process.interrupt(self.carried[process.name], plan, costs, u)
             if process.name in self.checked:
                 one = own_result(process, "interrupt", one, Interruption, state)
@@ -309,8 +309,8 @@ class MovingSystem:
             moments.append((found, self._horizon_s if name in self._steady else None))
         return moments
 
-    def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:
-        return self._backend.uniform(self._seeds[f"{process.name}/{part}"], state.round_index, count)
+    def _extra(self, process: Process, part: str, state: SystemState) -> Array:
+        return self._numbers(process, self._seeds[f"{process.name}/{part}"], state.round_index)
 
     def snapshot(self) -> tuple[Any, ...]:
         """References to everything that changes, for :meth:`put_back`."""
@@ -343,10 +343,10 @@ class MovingSystem:
         layout = record_of(System, tree["layout"], sizes_of(self._base), "simulator/layout")
         for process in self.processes:
             carried = tree["processes"][process.name]
-            for key, values in carried.items():
-                place = f"simulator/processes/{process.name}/{key}"
-                if values.dtype.kind == "f":
-                    require_within(values, -LARGEST_NUMBER, LARGEST_NUMBER, place)
+            place = f"simulator/processes/{process.name}"
+            for key, declared in process.carries.items():
+                if declared.kind != "truth":
+                    require_within(carried[key], declared.low, declared.high, f"{place}/{key}")
             process.check(carried)
         array = self._backend.array
         self._seeds = {name: array(values) for name, values in tree["seeds"].items()}

@@ -15,14 +15,17 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 
 from collapipe_env.ground.arrays import Array
-from collapipe_env.ground.errors import ScenarioError, fits_a_line, nearest_name, shown
-from collapipe_env.ground.records import Declared, Sizes, declared_in, parts_of, sizes_of
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, first_outside
+from collapipe_env.ground.errors import ScenarioError, fits_a_line, shown
+from collapipe_env.ground.records import Declared, Kind, Sizes, declared_in, parts_of, sizes_of
+from collapipe_env.ground.state_trees import first_outside
 from collapipe_env.simulator.process import Carried, Process
 from collapipe_env.simulator.round import PHYSICS_PHASES, RoundCosts, Terms
 
 T = TypeVar("T")
-_FINITE = Declared("", high=LARGEST_NUMBER)
+_FINITE = Declared("")
+_WORDS: Mapping[Kind, str] = {"real": "numbers", "whole": "whole numbers", "truth": "truth values"}
+_KINDS: Mapping[Kind, str] = {"real": "f", "whole": "iu", "truth": "b"}
+"""Kinds of NumPy's types."""
 
 
 def own_result(process: Process, method: str, found: Any, kind: type[T], like: Any) -> T:
@@ -63,55 +66,42 @@ def checked_price(name: str, price: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def require_begun(
-    process: Process, found: Carried, rows: int, running: Carried | None, *, numbers: bool
+def require_carried(
+    process: Process, method: str, found: Carried, sizes: Sizes, before: Carried, *, numbers: bool
 ) -> None:
-    """Refuse an invalid result of `begin`: one row for each environment, and the arrays that it shows.
+    """Refuse arrays other than those that a process declares in ``carries``.
 
     Args:
-        rows: Number of environments that begin an episode.
-        running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
-        numbers: Whether to check numbers, and that all episodes begin alike; the arrays of NumPy can then no
-            longer be written to, because a process may keep them.
+        method: ``begin`` or ``advance``, which returned them.
+        before: Arrays of another round or other environments, which have the same types; empty if there are
+            none.
+        numbers: Whether to check numbers; the arrays of NumPy can then no longer be written to, because a
+            process may keep them.
     """
-    at = _at(process, "begin")
+    at = _at(process, method)
     if not isinstance(found, Mapping):
         raise _not_returned(at, found, "a dictionary of arrays by name")
-    for name, values in found.items():
-        if not hasattr(values, "dtype") or not _shape(values) or len(values) != rows:
-            raise _wrong(at, repr(name), values, f"an array with one row for each of {rows} environments")
-        if numbers:
-            if _kind(values) not in ("f", "i", "u", "b") or not values.dtype.isnative:
-                raise _wrong(at, repr(name), values, f"an array of numbers with {rows} rows")
-            _require_finite(at, repr(name), values)
-            values.setflags(write=False)
-    if numbers and running is not None:
-        for name in {**running, **found}:
-            old, new = running.get(name), found.get(name)
-            if new is None or old is None or (new.dtype, new.shape[1:]) != (old.dtype, old.shape[1:]):
-                raise ScenarioError(
-                    f"{at} returned {name!r} as {_words(new)}, for other environments as {_words(old)}: "
-                    "return the same names, shapes and types in every episode"
-                )
-    for seen in process.observed:
-        if seen.carried not in found:
+    for name in {**process.carries, **found}:
+        is_ = process.carries.get(name)
+        values: Any = found.get(name)
+        if is_ is None:
             raise ScenarioError(
-                f"the process {process.name!r} shows {seen.carried!r}, which its begin does not return: "
-                f"{nearest_name(seen.carried, found)}"
+                f"{at} returned {shown(name)}, which its `carries` does not declare: declare it there, as a "
+                "CarriedArray(...)"
             )
-        if (shape := (rows, *seen.shape)) != _shape(found[seen.carried]):
-            raise _wrong(at, repr(seen.carried), found[seen.carried], f"{shape}, as its Observed says")
-
-
-def require_advanced(process: Process, found: Carried, before: Carried) -> None:
-    """Refuse a result of `advance` with other names, shapes or types than before, or numbers not finite.
-
-    Arrays of NumPy can then no longer be written to.
-    """
-    _require_same(_at(process, "advance"), "", found, before)
-    for values in found.values():
-        if isinstance(values, np.ndarray):
-            values.setflags(write=False)
+        shape = is_.shape(sizes)
+        expected = f"{_WORDS[is_.kind]} {shape}"
+        if not hasattr(values, "dtype") or _shape(values) != shape:
+            raise _wrong(at, repr(name), values, expected)
+        if name in before and values.dtype != before[name].dtype:
+            raise _wrong(at, repr(name), values, f"{before[name].dtype} {shape}, as before")
+        if not numbers:
+            continue
+        if _kind(values) not in tuple(_KINDS[is_.kind]) or not values.dtype.isnative:
+            raise _wrong(at, repr(name), values, expected)
+        if is_.kind != "truth":
+            _require_within(at, repr(name), values, is_)
+        values.setflags(write=False)
 
 
 def _record(
@@ -182,7 +172,7 @@ def _array(at: str, name: str, values: Any, is_: Declared, sizes: Sizes, *, stre
     if not truth:
         # Nobody's own code may make a round shorter.
         least = max(is_.low, 0.0) if is_.unit == "s" else is_.low
-        _require_within(at, name, array, is_._replace(low=least))
+        _require_within(at, name, array, replace(is_, low=least))
     # Broadcasting hands out single numbers as whole arrays, which compiled loops would step beyond.
     return np.ascontiguousarray(array)
 
@@ -191,26 +181,19 @@ def _require_same(at: str, name: str, new: Any, old: Any) -> None:
     """Refuse other names, shapes and types than those before, and numbers that are not finite.
 
     Args:
-        name: Name of the arrays; empty for what a method returned itself.
         new: An array, or a dictionary of them, nested or not.
         old: The same before.
     """
     if not isinstance(old, Mapping):
         if _shape(new) is None or _shape(new) != _shape(old) or getattr(new, "dtype", None) != old.dtype:
             raise _wrong(at, name, new, _words(old))
-        return _require_finite(at, name, new)
+        if old.dtype.kind == "f":
+            _require_within(at, name, new, _FINITE)
+        return
     if not isinstance(new, Mapping):
-        expected = "a dictionary of arrays by name"
-        raise _wrong(at, name, new, expected) if name else _not_returned(at, new, expected)
+        raise _wrong(at, name, new, "a dictionary of arrays by name")
     for key in {**old, **new}:
-        _require_same(at, f"{name}[{key!r}]" if name else repr(key), new.get(key), old.get(key))
-    return None
-
-
-def _require_finite(at: str, name: str, values: Any) -> None:
-    """Refuse numbers that would spoil every round from here on, in NumPy."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-        _require_within(at, name, values, _FINITE)
+        _require_same(at, f"{name}[{key!r}]", new.get(key), old.get(key))
 
 
 def _require_within(at: str, name: str, values: Any, is_: Declared) -> None:

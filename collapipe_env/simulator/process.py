@@ -8,13 +8,15 @@ that is off adds nothing to the state, the observation or the time of a step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.records import Declared
+from collapipe_env.ground.state_trees import LARGEST_NUMBER
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario
@@ -29,62 +31,38 @@ EVERY_OTHER = ("*",)
 """Value of ``after`` for a process that reads the results of all others."""
 
 
-def ranged(default: float | None, meaning: str, unit: str, low: float, high: float) -> Any:
-    """Declare a number among the fields of a process, for :func:`require_ranges`.
-
-    Args:
-        default: Its default; ``None`` where something else gives the number.
-        unit: Its unit, ``"1"`` for a pure number.
-        low: Least number.
-        high: Greatest number.
-    """
-    return field(default=default, metadata={"meaning": meaning, "unit": unit, "range": (low, high)})
-
-
-def require_ranges(spec: Any) -> None:
-    """Refuse numbers that are out of the ranges with which a process's fields were declared.
-
-    Raises:
-        ValueError: Names the field, its value and its range.
-    """
-    for declared in fields(spec):
-        value, (low, high) = getattr(spec, declared.name), declared.metadata.get("range", (None, None))
-        if low is None or value is None or low <= value <= high:
-            continue
-        unit = "" if declared.metadata["unit"] == "1" else f" {declared.metadata['unit']}"
-        raise ValueError(f"{declared.name} is {value:g}{unit}: give {low:g} to {high:g}{unit}")
-
-
 @dataclass(frozen=True)
-class Observed:
-    """A carried array that schedulers see, as a feature of the observation.
+class CarriedArray(Declared):
+    """An array that a process carries from round to round (R, *axes).
+
+    Axes are ``N``, ``K``, ``K+1``, ``L``, ``links`` (as in a system's ``link_gain``) or numbers. Results of
+    one's own code and saved states are checked against the declaration.
 
     Attributes:
-        carried: Name of the carried array (R, *shape); the feature is named after the process and the array,
-            for example ``enclosure_temperature``.
-        shape: ``(N, K)``, ``(N,)`` or ``()``.
-        unit: Unit of the carried numbers.
-        low: Carried number that the feature shows as 0; smaller ones are clipped to it.
-        high: Carried number that the feature shows as 1; larger ones are clipped to it.
-        description: Meaning of the carried array.
-        realistic: Whether schedulers also see it under ``visibility: realistic``.
-        resolution: Step of the numbers that schedulers then receive; 0 for the carried numbers themselves.
+        seen: When schedulers receive it: ``never``, as nobody knows it before the round, or it would reveal
+            what they do not know; only under ``visibility: full``; or ``always``, also where that is
+            ``realistic``.
+        shown: Carried numbers that the observation shows as 0 and as 1; others are clipped to them. ``None``
+            for an array that is no feature. A feature has axes ``N K``, ``N`` or none and is named after the
+            process and the array, for example ``enclosure_temperature``.
+        about: Meaning.
+        resolution: Step of the numbers that schedulers receive under ``visibility: realistic``; 0 for the
+            carried numbers themselves.
     """
 
-    carried: str
-    shape: tuple[int, ...]
-    unit: str
-    low: float
-    high: float
-    description: str
-    realistic: bool = True
+    seen: Literal["never", "full", "always"] = "full"
+    shown: tuple[float, float] | None = None
+    about: str = ""
     resolution: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.high > self.low and math.isfinite(self.high - self.low)):
+        if self.shown is None:
+            return
+        low, high = self.shown
+        if not -LARGEST_NUMBER <= low < high <= LARGEST_NUMBER or self.axes not in ("N K", "N", ""):
             raise ScenarioError(
-                f"the observed array {self.carried!r} is shown from {self.low:g} to {self.high:g} "
-                f"{self.unit}: its upper bound must be finite and above its lower one"
+                f"a carried array of axes {self.axes!r} is shown from {low:g} to {high:g} {self.unit}: a "
+                "feature has finite bounds, the upper one above the lower one, and axes 'N K', 'N' or ''"
             )
 
 
@@ -102,21 +80,14 @@ class Process:
             itself. It chooses the seconds that :meth:`advance` receives.
         leaves_clusters_short: Whether it may leave too few devices of a cluster to hold the encoder. Such a
             cluster then sits out; without this flag the step is refused.
-        hidden: Carried arrays that nobody knows before the round, such as the time of a failure. Schedulers
-            never receive them, whatever the visibility.
-        told: Carried arrays that schedulers also receive under ``visibility: realistic``, beside those that
-            are ``observed`` and ``realistic``.
-        Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
-            has none.
+        Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``, best declared with
+            :mod:`collapipe_env.scenario.fields`; ``None`` where it has none.
 
     Attributes:
-        numbers: Uniform numbers of one environment in one round, for :meth:`begin` and :meth:`advance`.
+        numbers: Uniform numbers of one environment in one round, for each method that gets some.
         factors: Number of uniform numbers whose product each of them is; see
             :meth:`collapipe_env.ground.backends.base.Backend.uniform`.
-        interrupt_numbers: Uniform numbers of :meth:`interrupt`.
-        known_numbers: Uniform numbers of :meth:`known`.
-        observed: Its arrays in the observation. If there are any, ``state.processes[name]`` holds all of its
-            carried arrays that are not ``hidden``.
+        carries: The arrays that it carries, by name; ``state.processes[name]`` holds those that may be seen.
         recovery: Terms on which clusters recover from its :meth:`failures`; ``None`` where it has none.
 
     Args:
@@ -127,15 +98,11 @@ class Process:
     after: ClassVar[tuple[str, ...]] = ()
     endogenous: ClassVar[bool] = True
     leaves_clusters_short: ClassVar[bool] = False
-    hidden: ClassVar[tuple[str, ...]] = ()
-    told: ClassVar[tuple[str, ...]] = ()
     Spec: ClassVar[type[Any] | None] = None
 
     numbers: int = 0
     factors: int = 1
-    interrupt_numbers: int = 0
-    known_numbers: int = 0
-    observed: tuple[Observed, ...] = ()
+    carries: Mapping[str, CarriedArray] = MappingProxyType({})
     recovery: RecoveryTerms | None = None
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
@@ -147,21 +114,6 @@ class Process:
         """The process of a scenario; ``None`` where it is off or the scenario does not name it."""
         spec = dict(scenario.dynamics.processes).get(cls.name)
         return None if spec is None else cls(scenario, spec)
-
-    @classmethod
-    def idle_fields(cls, spec: Any) -> Mapping[str, str]:  # noqa: ARG003 - the interface
-        """Fields that have no effect with the present values of the others.
-
-        Setting one to a value other than its default gives a warning
-        (:mod:`collapipe_env.simulator.idle_fields`).
-
-        Args:
-            spec: The fields, an object of ``Spec``.
-
-        Returns:
-            By field name, the condition for an effect: ``"it is used only with area: open"``.
-        """
-        return {}
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start episodes.
@@ -215,7 +167,7 @@ class Process:
             carried: Arrays of the round.
             plan: The plan (R, ...).
             times: Delays, energies and element times of the round without interruption.
-            u: Uniform numbers (R, interrupt_numbers), float64.
+            u: Numbers of this method in the round (R, numbers / factors), float64.
         """
         raise NotImplementedError
 
@@ -238,14 +190,14 @@ class Process:
         Args:
             carried: Arrays of the round.
             truth: The system before the round (R, ...).
-            u: Uniform numbers (R, known_numbers), float64.
+            u: Numbers of this method in the round (R, numbers / factors), float64.
         """
         raise NotImplementedError
 
     def check(self, carried: Carried) -> None:
-        """Refuse carried arrays from a file if the process cannot have produced them.
+        """Refuse carried arrays from a file that do not fit together.
 
-        Shapes, types and finite numbers have been checked before.
+        Shapes, types and ranges have been checked before.
 
         Raises:
             StateError: Names the array.
@@ -256,8 +208,7 @@ class Process:
         return getattr(type(self), part) is not getattr(Process, part)
 
     @property
-    def shown(self) -> tuple[Observed, ...]:
-        """The observed arrays that schedulers see under the scenario's visibility."""
-        if self.scenario.dynamics.visibility == "full":
-            return self.observed
-        return tuple(seen for seen in self.observed if seen.realistic)
+    def told(self) -> Mapping[str, CarriedArray]:
+        """Carried arrays that schedulers receive under the scenario's visibility."""
+        seen = ("full", "always") if self.scenario.dynamics.visibility == "full" else ("always",)
+        return {name: array for name, array in self.carries.items() if array.seen in seen}

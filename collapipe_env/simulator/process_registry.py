@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.process_names import PROCESSES as PROCESSES
-from collapipe_env.simulator.process import EVERY_OTHER, Observed, Process
+from collapipe_env.simulator.process import EVERY_OTHER, CarriedArray, Process
+from collapipe_env.simulator.system import axis_sizes
 
-_CALLED = (*("begin", "advance", "apply", "known", "interrupt", "failures"),)
+_CALLED = ("begin", "advance", "apply", "known", "interrupt", "failures")
 """Methods that are called with positional arguments."""
-
-
-_COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "known_numbers": 0}
+_COUNTS = {"numbers": 0, "factors": 1}
 """Attributes that are whole numbers, and their least values."""
 
 
@@ -64,18 +63,19 @@ def _check_attributes(process: Process, scenario: Scenario) -> None:
                 f"{name} of the process {process.name!r} is {shown(count)}: use a whole number of at least "
                 f"{least}"
             )
-    observed: object = process.observed
-    if not isinstance(observed, tuple | list) or not all(isinstance(seen, Observed) for seen in observed):
+    carries: object = process.carries
+    if not isinstance(carries, Mapping) or not all(isinstance(a, CarriedArray) for a in carries.values()):
         raise ScenarioError(
-            f"observed of the process {process.name!r} is {shown(observed)}: use a tuple of Observed(...)"
+            f"carries of the process {process.name!r} is {shown(carries)}: use a dictionary of "
+            "CarriedArray(...) by name"
         )
-    N, K = scenario.clusters, scenario.max_devices
-    for seen in observed:
-        if seen.shape not in ((N, K), (N,), ()):
-            raise ScenarioError(
-                f"the process {process.name!r} shows {seen.carried!r} of shape {shown(seen.shape)}: use "
-                f"{(N, K)}, {(N,)} or ()"
-            )
+    for name, array in carries.items():
+        for axis in array.axes.split():
+            if not axis.isdigit() and axis not in axis_sizes(scenario):
+                raise ScenarioError(
+                    f"the process {process.name!r} carries {name!r} with an axis {axis!r}: use numbers, "
+                    f"{', '.join(axis_sizes(scenario))}"
+                )
 
 
 def _is_frozen(kind: Any) -> bool:

@@ -7,7 +7,6 @@ import numpy as np
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.ground.records import Declared
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import Parameters
 
 SLACK = 1e-9
@@ -29,26 +28,6 @@ def require_declared(name: str, value: Array, declared: Declared, devices: tuple
         raise AllocationError(f"{name} has shape {np.shape(value)}, expected {expected}")
     if declared.kind == "whole":
         require_whole(name, value)
-
-
-def refuse_outside(
-    allocation: Allocation, micro_batches: tuple[int, ...], power_w: tuple[float, float], slack: float
-) -> None:
-    """Refuse numbers of micro-batches and powers that are not allowed.
-
-    Args:
-        micro_batches: Allowed numbers of micro-batches.
-        power_w: Smallest and largest power [W], with a relative slack.
-
-    Raises:
-        AllocationError: Names field, place and what is allowed.
-    """
-    given, (low, high) = allocation.micro_batches, power_w
-    refuse(~np.isin(given, micro_batches), given, "micro_batches", f"one of {list(micro_batches)}")
-    for name in ("device_power", "cu_power"):
-        power = getattr(allocation, name)
-        inside = (power >= low * (1.0 - slack)) & (power <= high * (1.0 + slack))
-        refuse(~inside, power, name, f"a power in [{low:g}, {high:g}] W")
 
 
 def place_name(place: tuple[int, ...]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.own_results import own_result
-from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process import Carried, Process
 from collapipe_env.simulator.state import EstimatedState, SystemState
 
 
@@ -20,26 +20,24 @@ class Sight:
         checked: Names of those whose results are checked.
 
     Attributes:
-        showing: Processes with arrays that schedulers may see.
+        showing: Names of carried arrays that schedulers may see, by process.
         changes: Whether schedulers see another state than the true one even where all gains are known.
     """
 
     def __init__(self, scenario: Scenario, processes: tuple[Process, ...], checked: Collection[str]) -> None:
         self._checked = checked
         self._realistic = scenario.dynamics.visibility == "realistic"
-        self.showing = tuple(p for p in processes if p.observed)
-        self._told = [(p.name, p.told, p.shown) for p in self.showing if p.told or p.shown]
+        known = {
+            p.name: [key for key, array in p.carries.items() if array.seen != "never"] for p in processes
+        }
+        self.showing = {name: keys for name, keys in known.items() if keys}
+        self._told = {p.name: told for p in processes if (told := p.told)}
         self._estimating = tuple(p for p in processes if p.defines("known"))
         self.changes = self._realistic or bool(self._estimating)
 
     def shown(self, carried: Mapping[str, Carried]) -> Mapping[str, Carried]:
         """Arrays that may be known before the round, from the processes that show any."""
-        found = {}
-        for process in self.showing:
-            found[process.name] = own = dict(carried[process.name])
-            for name in process.hidden:
-                own.pop(name, None)
-        return found
+        return {owner: {name: carried[owner][name] for name in own} for owner, own in self.showing.items()}
 
     def estimate(
         self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
@@ -51,12 +49,14 @@ class Sight:
         Args:
             truth: The system before a round (E, ...).
             carried: Arrays that the processes carry in that round.
-            numbers: Returns uniform numbers for a process's estimate (E, known_numbers).
+            numbers: Returns uniform numbers for a process's estimate (E, numbers / factors).
         """
         processes = truth.processes
         if self._realistic:
-            told = {name: _told(carried[name], names, shown) for name, names, shown in self._told}
-            processes = {name: arrays for name, arrays in told.items() if arrays}
+            processes = {
+                owner: {name: _rounded(carried[owner][name], array.resolution) for name, array in own.items()}
+                for owner, own in self._told.items()
+            }
         state: SystemState = EstimatedState.of(truth, processes=processes)
         if not self._estimating:
             return state
@@ -70,18 +70,8 @@ class Sight:
         )
 
 
-def _told(carried: Carried, told: Sequence[str], shown: Sequence[Observed]) -> Carried:
-    """Carried arrays that schedulers receive under ``visibility: realistic``.
-
-    Args:
-        carried: Arrays of a process.
-        told: Names of those that they receive as they are.
-        shown: Those that they see in the observation.
-    """
-    found = {name: carried[name] for name in told if name in carried}
-    for seen in shown:
-        values = carried[seen.carried]
-        if seen.resolution:
-            values = namespace(values).round(values / seen.resolution) * seen.resolution
-        found[seen.carried] = values
-    return found
+def _rounded(values: Array, resolution: float) -> Array:
+    if not resolution:
+        return values
+    rounded: Array = namespace(values).round(values / resolution) * resolution
+    return rounded

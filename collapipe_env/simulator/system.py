@@ -118,6 +118,13 @@ def link_count(scenario: Scenario) -> int:
     return N * (1 + K * (K + 1) // 2)
 
 
+def axis_sizes(scenario: Scenario) -> dict[str, tuple[int, ...]]:
+    """Sizes of the axes of arrays that processes carry, by name."""
+    N, K = scenario.clusters, scenario.max_devices
+    sizes = {"N": N, "K": K, "K+1": K + 1, "L": scenario.blocks, "links": link_count(scenario)}
+    return {name: (size,) for name, size in sizes.items()}
+
+
 def link_path_gains(layout: Layout) -> FloatArray:
     """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
     upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
@@ -135,7 +142,7 @@ def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
         return link_rows(uplink_gain, d2d_gain)
     xp, clusters = namespace(uplink_gain), d2d_gain.shape[1:]
     places = _upper_places(*clusters[:2]).like(uplink_gain, xp.int64)
-    flat = xp.reshape(d2d_gain, (len(d2d_gain), math.prod(clusters)))
+    flat = xp.reshape(d2d_gain, (d2d_gain.shape[0], math.prod(clusters)))
     return concatenate((uplink_gain, xp.take(flat, places, axis=-1)))
 
 

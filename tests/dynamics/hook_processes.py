@@ -2,13 +2,14 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from collapipe_env.dynamics import (
     PROCESSES,
+    CarriedArray,
     Interruption,
-    Observed,
     Process,
     register_process,
 )
@@ -26,6 +27,9 @@ class Idle(Process):
     name = "idle_process"
     Spec = Fields
     numbers = 3
+    carries = MappingProxyType(
+        {"count": CarriedArray("", "s", 0.0, seen="never"), "drawn": CarriedArray("3", seen="never")}
+    )
 
     def begin(self, system, u):
         return {"count": namespace(u).zeros_like(u[:, 0]), "drawn": u + 0.0}
@@ -80,13 +84,9 @@ class Outage(Idle):
 
     name = "outage"
 
-    def __init__(self, scenario, spec):
-        super().__init__(scenario, spec)
-        self.interrupt_numbers = scenario.clusters
-
     def interrupt(self, carried, plan, times, u):
         xp = namespace(times.delay)
-        lost = u < self.spec.size
+        lost = u[:, : self.scenario.clusters] < self.spec.size
         late = xp.astype(lost, times.delay.dtype) * 5.0
         return Interruption(late, xp.zeros_like(times.energy), ~lost)
 
@@ -106,24 +106,21 @@ class Guess(Idle):
 
     name = "guess"
 
-    def __init__(self, scenario, spec):
-        super().__init__(scenario, spec)
-        self.known_numbers = scenario.clusters
-
     def known(self, carried, truth, u):
         xp = namespace(truth.uplink_gain)
-        factor = xp.astype(1.0 + self.spec.size * u, truth.loss.dtype)
+        factor = xp.astype(1.0 + self.spec.size * u[:, : self.scenario.clusters], truth.loss.dtype)
         return replace(truth, uplink_gain=truth.uplink_gain * factor)
 
 
 class Shown(Idle):
-    """Observed: the seconds that have passed, against 1,000."""
+    """Shown: the seconds that have passed, against 1,000."""
 
     name = "shown"
 
     def __init__(self, scenario, spec):
         super().__init__(scenario, spec)
-        self.observed = (Observed("count", (), "s", 0.0, 1000.0, "seconds so far"),)
+        count = CarriedArray("", "s", 0.0, seen="always", shown=(0.0, 1000.0), about="seconds so far")
+        self.carries = {**Idle.carries, "count": count}
 
 
 ALL = (Idle, Slowing, Absence, Capped, Bounded, Outage, Spill, Guess, Shown)

@@ -1,7 +1,7 @@
 """Fields without effect: they change nothing, all others do, and whoever sets one is told."""
 
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from collapipe_env.cli.main import main
 from collapipe_env.dynamics import PROCESSES, Process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import scenario_names
+from collapipe_env.scenario.fields import OnlyIf, field, spec
 from collapipe_env.simulator.idle_fields import IdleFieldWarning, idle_fields, warn_of_idle_fields
 
 
@@ -142,18 +143,14 @@ def test_the_check_of_a_scenario_says_it(tmp_path, capsys):
     assert f"{place} has no effect: it is used only if modes include delayed" in printed
 
 
-def test_fields_of_ones_own_process_may_have_made_defaults():
-    @dataclass(frozen=True)
+def test_fields_of_ones_own_process_may_have_conditions():
+    @spec
     class Fields:
-        names: tuple[str, ...] = field(default_factory=tuple)
+        names: tuple[str, ...] = field((), "names", OnlyIf("never", lambda _: False))
 
     class Calm(Process):
         name = "calm"
         Spec = Fields
-
-        @classmethod
-        def idle_fields(cls, spec):  # noqa: ARG003 - the interface
-            return {"names": "it never counts"}
 
     register_process(Calm)
     try:

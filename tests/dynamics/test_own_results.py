@@ -1,6 +1,5 @@
 """What a process of one's own may not return: each wrong result is one clear error, and changes nothing."""
 
-import itertools
 import re
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ import pytest
 from hook_processes import Idle, actions_of, scenario_with
 from state_ways_support import assert_same
 
-from collapipe_env.dynamics import PROCESSES, Interruption, Observed, register_process
+from collapipe_env.dynamics import PROCESSES, CarriedArray, Interruption, register_process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import namespace
@@ -18,6 +17,7 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.recovery import RecoveryTerms
 
 E, N, K = 2, 3, 4
+COUNT = {"count": CarriedArray("", "s")}
 NAN = float("nan")
 
 
@@ -61,7 +61,7 @@ class SpoiledEstimate(Spoiled):
 class SpoiledSight(Spoiled):
     def __init__(self, scenario, spec):
         super().__init__(scenario, spec)
-        self.observed = (Observed("count", (), "s", 0.0, 1e3, "seconds"),)
+        self.carries = {**Idle.carries, "count": CarriedArray("", "s", 0.0, shown=(0.0, 1e3))}
 
 
 class SpoiledInterrupt(Spoiled):
@@ -113,7 +113,7 @@ def played():
 
 WRONG = [
     (SpoiledAdvance, lambda c: {"drawn": c["drawn"]}, "'count' as nothing"),
-    (SpoiledAdvance, lambda c: {**c, "extra": 1.0}, "'extra' as float: expected nothing"),
+    (SpoiledAdvance, lambda c: {**c, "extra": 1.0}, "'extra', which its `carries` does not declare"),
     (SpoiledAdvance, lambda c: {**c, "count": c["count"].astype(int)}, r"as int64 \(2,\): expected float64"),
     (SpoiledAdvance, lambda c: {**c, "count": c["count"] + NAN}, r"returned nan in 'count' at \[0\]"),
     (SpoiledApply, lambda _: None, "returned NoneType: return the System that it was given"),
@@ -229,16 +229,18 @@ def test_numbers_of_other_types_are_played(played):
 
 
 BEGUN = [
-    ({"count": 1.0}, "'count' as float: expected an array"),
-    ({"count": np.zeros(1)}, r"'count' as float64 \(1,\): expected an array with one row for each of 2"),
-    ({"count": np.full(E, NAN)}, r"begin of the process 'spoiled' returned nan in 'count' at \[0\]"),
-    ({"count": np.zeros(E, dtype=complex)}, "'count' as complex128 .*: expected an array of numbers"),
-    ({"count": np.ma.masked_array(np.zeros(E), True)}, "'count' as MaskedArray: expected"),
+    ({"count": 1.0}, r"'count' as float: expected numbers \(2,\)"),
+    ({"count": np.zeros(1)}, r"'count' as float64 \(1,\): expected numbers \(2,\)"),
     (
-        {"count": np.zeros((E, N, K))},
-        r"'count' as float64 \(2, 3, 4\): expected \(2,\), as its",
+        {"count": np.full(E, -2.0)},
+        r"returned -2.0 in 'count' at \[0\]: return numbers from 0 to",
     ),
-    ({"other": np.zeros(E)}, "shows 'count', which its begin does not return"),
+    ({"count": np.zeros(E, dtype=int)}, r"'count' as int64 \(2,\): expected numbers"),
+    ({"count": np.full(E, NAN)}, r"begin of the process 'spoiled' returned nan in 'count' at \[0\]"),
+    ({"count": np.zeros(E, dtype=complex)}, "'count' as complex128 .*: expected numbers"),
+    ({"count": np.ma.masked_array(np.zeros(E), True)}, "'count' as MaskedArray: expected"),
+    ({"count": np.zeros((E, N, K))}, r"'count' as float64 \(2, 3, 4\): expected numbers \(2,\)"),
+    ({"other": np.zeros(E)}, r"returned 'count' as nothing: expected numbers"),
 ]
 
 
@@ -250,21 +252,21 @@ def test_a_wrong_begin_is_one_clear_error(own, found, message):
 
 
 @pytest.mark.parametrize(
-    "found",
+    ("found", "message"),
     [
-        {},
-        {"count": np.zeros((1, 2))},
-        {"count": np.zeros(1, dtype="f4")},
-        {"count": np.zeros(1), "more": np.zeros(1)},
+        ({}, "'count' as nothing"),
+        ({"count": np.zeros((1, 2))}, r"expected numbers \(1,\)"),
+        ({"count": np.zeros(1, dtype="f4")}, r"as float32 \(1,\): expected float64 \(1,\), as before"),
+        ({"count": np.zeros(1), "more": np.zeros(1)}, "'more', which its `carries` does not declare"),
     ],
 )
-def test_episodes_begin_alike(own, found):
-    kind = own(Spoiled, begin=lambda *given: {"count": given[2][:, 0]})
+def test_episodes_begin_alike(own, found, message):
+    kind = own(Spoiled, carries=COUNT, begin=lambda *given: {"count": given[2][:, 0]})
     env = CollaPipeVectorEnv(E, of(kind), "surrogate")
     env.reset(seed=1)
     kind.begin = lambda *_: found
     before = env.state
-    with pytest.raises(ScenarioError, match="return the same names, shapes and types in every episode"):
+    with pytest.raises(ScenarioError, match=message):
         env.reset(seed=[1, 2], options={"reset_mask": np.array([True, False])})
     assert env.state is before
 
@@ -272,7 +274,7 @@ def test_episodes_begin_alike(own, found):
 @pytest.mark.parametrize("seed", [None, 5])
 @pytest.mark.parametrize("kind", [CollaPipeEnv, partial(CollaPipeVectorEnv, 2)])
 def test_an_episode_that_cannot_begin_takes_no_seed(own, kind, seed):
-    process = own(Spoiled, begin=lambda *given: {"count": given[2][:, 0]})
+    process = own(Spoiled, carries=COUNT, begin=lambda *given: {"count": given[2][:, 0]})
     env = kind(of(process), "surrogate")
     env.reset(seed=1)
     before = env.get_state()
@@ -286,6 +288,8 @@ def test_a_process_that_writes_to_what_it_returned_is_told_so(own):
     kept = {}
 
     class Keeps(Spoiled):
+        carries = COUNT
+
         def begin(self, system, u):  # noqa: ARG002
             kept["count"] = np.zeros(len(u))
             return dict(kept)
@@ -330,13 +334,11 @@ def test_an_episode_that_cannot_begin_leaves_the_round_before_it_untaken(own, mo
 ATTRIBUTES = [
     ({"numbers": "3"}, "numbers of the process 'spoiled' is '3': use a whole number of at least 0"),
     ({"factors": 0}, "factors of the process 'spoiled' is 0: use a whole number of at least 1"),
-    ({"observed": ("count",)}, r"observed of the process 'spoiled' is .*: use a tuple of Observed"),
-    ({"observed": (Observed("count", (5,), "s", 0.0, 1.0, ""),)}, r"shows 'count' of shape \(5,\): use \("),
+    ({"carries": ("count",)}, r"carries of the process 'spoiled' is .*: use a dictionary of CarriedArray"),
+    ({"carries": {"count": CarriedArray("M")}}, r"carries 'count' with an axis 'M': use numbers, N, K, "),
     ({"recovery": ("light", 0.5, 4)}, r"recovery of the process 'spoiled' is .*: return RecoveryTerms"),
     ({"recovery": RecoveryTerms("soft", 0.5, 4)}, "with a kind of light, heavy, drop-round"),
     ({"recovery": RecoveryTerms("light", -0.5, 4)}, "a positive number of seconds"),
-    ({"idle_fields": classmethod(lambda *_: None)}, "idle_fields of the process 'spoiled' returned None"),
-    ({"idle_fields": classmethod(lambda *_: {"sise": "x"})}, "names 'sise': did you mean 'size'"),
 ]
 
 
@@ -346,17 +348,14 @@ def test_wrong_attributes_are_refused_before_anything_is_played(own, attributes,
         CollaPipeVectorEnv(E, of(own(SpoiledFailures, **attributes)), "surrogate")
 
 
-def test_a_range_that_is_shown_is_finite():
-    with pytest.raises(ScenarioError, match="must be finite and above its lower one"):
-        Observed("count", (), "s", 0.0, np.inf, "")
-
-
-SIZES = itertools.count(1.0)
+@pytest.mark.parametrize(("axes", "shown"), [("", (0.0, np.inf)), ("", (3.0, 3.0)), ("5", (0.0, 1.0))])
+def test_what_is_shown_has_a_finite_range_and_axes_of_the_observation(axes, shown):
+    with pytest.raises(ScenarioError, match=f"axes '{axes}' is shown from .*: a feature has finite bounds"):
+        CarriedArray(axes, "s", shown=shown)
 
 
 def of(process):
-    # Another scenario each time: whether its fields have an effect is looked up once for each.
-    return {**scenario_with(process, next(SIZES)), "cluster": {"clusters": N, "devices": K}}
+    return {**scenario_with(process), "cluster": {"clusters": N, "devices": K}}
 
 
 @pytest.fixture

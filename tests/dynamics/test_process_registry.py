@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from collapipe_env import Scenario, load_scenario, register_process
-from collapipe_env.dynamics import PROCESSES, Observed, Process
+from collapipe_env.dynamics import PROCESSES, Process
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.simulator.process_registry import active_processes
@@ -154,11 +154,6 @@ def test_a_process_that_is_no_longer_registered_is_refused():
     del PROCESSES._added["wind"]
     with pytest.raises(ScenarioError, match="'wind' is not known"):
         active_processes(scenario)
-
-
-def test_bounds_of_what_is_shown_are_in_order():
-    with pytest.raises(ScenarioError, match="'heat' is shown from 3 to 3 K"):
-        Observed("heat", (), "K", 3.0, 3.0, "heat")
 
 
 def test_the_order_of_registration_and_of_mappings_changes_nothing(wind):

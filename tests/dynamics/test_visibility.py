@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collapipe_env.dynamics import PROCESSES, Observed, Process, register_process
+from collapipe_env.dynamics import PROCESSES, CarriedArray, Process, register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -91,10 +91,12 @@ class Gauge(Process):
 
     def __init__(self, scenario, spec):
         super().__init__(scenario, spec)
-        self.observed = (
-            Observed("told", (), "1", 0.0, 1.0, "a number"),
-            Observed("secret", (), "1", 0.0, 1.0, "another", realistic=False),
-        )
+        self.carries = {
+            "told": CarriedArray("", shown=(0.0, 1.0), seen="always", about="a number"),
+            "secret": CarriedArray("", shown=(0.0, 1.0), about="another"),
+            "carried": CarriedArray(""),
+            "hidden": CarriedArray("", seen="never"),
+        }
 
     @classmethod
     def of(cls, scenario):
@@ -102,7 +104,7 @@ class Gauge(Process):
 
     def begin(self, system, u):  # noqa: ARG002 - the interface
         half = 0.0 * system.speed[:, 0, 0] + 0.5
-        return {"told": half, "secret": half, "carried": half}
+        return {"told": half, "secret": half, "carried": half, "hidden": half}
 
 
 def test_a_process_of_ones_own_says_what_is_realistic():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import MappingProxyType
 
 import array_api_strict
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from collapipe_env import register_process
-from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.dynamics import PROCESSES, CarriedArray, Process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_observation import GraphArrays, GraphObservations, GraphObserver
@@ -271,6 +272,7 @@ class Deaf(Process):
 
     name = "deaf"
     Spec = Fields
+    carries = MappingProxyType({"seen": CarriedArray("")})
 
     def begin(self, system, u):  # noqa: ARG002
         return {"seen": u.sum(axis=-1)}

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from collapipe_env import Process, evaluate, register_process, write_page
 from collapipe_env.cli.main import main
-from collapipe_env.dynamics import PROCESSES
+from collapipe_env.dynamics import PROCESSES, CarriedArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.view.episode_detail import KINDS, REBUILT, episode_layout
@@ -325,6 +326,7 @@ class Rain(Process):
     Spec = RainSpec
     endogenous = False
     numbers = 1
+    carries = MappingProxyType({"falls": CarriedArray("")})
 
     def begin(self, _system, u):
         return {"falls": u[:, 0] * 1.0}

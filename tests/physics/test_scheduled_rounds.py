@@ -292,7 +292,7 @@ def test_plans_with_and_without_extensions_stack():
 
 
 def test_the_box_refuses_schedules():
-    _, _, plain = make_case(2)
-    codec = ActionCodec(3, 4, 6, (1, 2, 4, 8, 16), 0.002, 0.2, 0.01)
+    parameters, _, plain = make_case(2)
+    codec = ActionCodec(parameters, 4)
     with pytest.raises(AllocationError, match="cannot express schedule where"):
         codec.encode(scheduled(plain, ONE_F_ONE_B))

@@ -71,7 +71,7 @@ def test_misspelt_override_names_the_nearest() -> None:
 def test_process_fields_say_what_to_write(mapping: dict[str, Any], place: str, advice: str) -> None:
     message = refused({"base": "small", "dynamics": {"processes": mapping}})
     assert message.startswith(f"scenario mapping: dynamics.processes.{place}")
-    assert message.endswith(advice)
+    assert advice in message
     assert "tuple" not in message
 
 

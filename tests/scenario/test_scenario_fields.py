@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from collapipe_env.cli.early_end import Terminated
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import (
     BudgetSpec,
     ClusterSpec,
@@ -23,6 +24,7 @@ from collapipe_env.scenario import (
     load_scenario,
     process_fields,
 )
+from collapipe_env.scenario.fields import real
 
 SECTIONS = (
     Scenario,
@@ -65,6 +67,11 @@ def test_field_has_a_description_with_unit_or_range(cls: Any, name: str) -> None
         suffix = max((s for s in UNITS if name.endswith(s)), key=len, default="")
         if suffix:
             assert re.search(rf"\b{re.escape(UNITS[suffix])}\b", text.rsplit("; ", 1)[1]), text
+
+
+def test_a_range_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"range '0 to 1' is no interval, .* write '\(0, 1e6\] W'"):
+        real(0.5, "share", "0 to 1")
 
 
 def test_medium_yaml_lists_every_field_of_its_sections() -> None:

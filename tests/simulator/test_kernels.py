@@ -1,5 +1,7 @@
 """Compiled loops give what the general forms of the same functions give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,11 +14,13 @@ from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.simulator.world import World
 
 SEEDS = st.integers(0, 2**32 - 1)
+PARAMETERS = system_parameters(load_scenario("small"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -29,7 +33,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 )
 def test_decoding(seed, clusters, devices, blocks, levels):
     rng = np.random.default_rng(seed)
-    codec = ActionCodec(clusters, devices, blocks, (1, 2, 4, 8), 0.002, 0.2, 0.01)
+    costs = replace(PARAMETERS.costs, blocks=blocks)
+    codec = ActionCodec(replace(PARAMETERS, clusters=clusters, costs=costs), devices)
     action = rng.uniform(-1.3, 1.3, (4, codec.action_size))
     if levels is not None:  # many ties, and devices without a preference
         action = np.round(action * (levels - 1)) / (levels - 1)
@@ -46,11 +51,11 @@ def test_decoding(seed, clusters, devices, blocks, levels):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_decoding_names_the_place_of_a_bad_number(bad):
-    codec = ActionCodec(2, 3, 6, (1, 2, 4), 0.002, 0.2, 0.01)
+    codec = ActionCodec(PARAMETERS, 4)
     action = np.zeros((4, codec.action_size))
     action[2, 11] = bad
     with pytest.raises(AllocationError, match=r"action\[2, 11\] is"):
-        codec.decode(action, np.full((4, 2, 3), 6))
+        codec.decode(action, np.full((4, PARAMETERS.clusters, 4), 6))
 
 
 @pytest.mark.parametrize("size", ["small", "medium"])

@@ -37,9 +37,10 @@ def round_rates(name: str, round_s: float) -> FloatArray:
         round_s: Length of a round [s].
     """
     bank = TraceBank(made_traces(name))
-    begins = np.arange(0.0, bank.lengths_s.min() - round_s, round_s)
+    begins = np.arange(0.0, bank.lengths_s.values.min() - round_s, round_s)
     traces = np.repeat(np.arange(len(bank)), len(begins))
-    found: FloatArray = bank.window_means(traces, np.tile(begins, len(bank)), round_s)
+    times = np.tile(begins, len(bank))[:, None] + [0.0, round_s]
+    found: FloatArray = bank.means_between(traces, times)[..., 0]
     return found
 
 
