@@ -11,23 +11,47 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
-from collapipe_env.ground.arrays import FloatArray, on_host
+from collapipe_env.ground.arrays import FloatArray, IntArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.recovery import Message, RecoveryTerms
-from collapipe_env.simulator.failed_records import NOBODY, unscathed
-from collapipe_env.simulator.failed_rounds import Failures
-from collapipe_env.simulator.plans_left import PlansLeft
+from collapipe_env.physics.recovery import (
+    BLOCK_PARTS,
+    MESSAGE_COLUMNS,
+    BlockPart,
+    RecoveryTerms,
+    most_messages,
+)
+from collapipe_env.simulator.general_costs import seconds_per_bit
+from collapipe_env.simulator.plans_left import PlansLeft, StepPrices
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters
 
 USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
 """Terms where a scenario names none: a light replay, heartbeats of 0.5 s, 4 misses."""
+
+
+class Message(NamedTuple):
+    """Message with a part of one block.
+
+    Attributes:
+        source: Node that sends, 0 for the CU.
+        target: Node that receives; the source itself where it uses a replica that it keeps.
+        block: Block, from 0.
+        part: Part of it.
+        bits: Size, 0 where source and target are one [bit].
+    """
+
+    source: int
+    target: int
+    block: int
+    part: BlockPart
+    bits: float
 
 
 class RecoveryPlanner:
@@ -58,7 +82,7 @@ class RecoveryPlanner:
                 f"cluster {script.cluster} sits this round out: it has no recovery to plan; "
                 "ask for one of a cluster that plays"
             )
-        self._parameters, self._failures = parameters, Failures(parameters, terms)
+        self._parameters, self._prices = parameters, StepPrices(parameters, terms)
         self._state = record.state[row : row + 1].map(on_host)
         self._costs, self._row = record.costs, row
         self._arrived = script.arrived
@@ -108,16 +132,15 @@ class RecoveryPlanner:
         found: RecoveryScript | None = None
         unfinished = self._unfinished(device, at_s)
         if unfinished or on_host(plan.device_blocks)[self._row, n, device - 1] > 0:
-            shape = (1, plan.blocks.shape[-2])
-            who, when = np.full(shape, NOBODY), np.full(shape, np.inf)
-            who[self._at], when[self._at] = device - 1, at_s - self._begin_s
-            done = None if completed is None else np.full(shape, completed)
-            rounds = PlansLeft(self._failures.prices, self._state, self._costs, rows, who, when, done)
+            at = np.zeros(1, dtype=np.int64), np.array([n])
+            who, when = np.array([device - 1]), np.array([at_s - self._begin_s])
+            done = None if completed is None else np.array([completed])
+            rounds = PlansLeft(self._prices, self._state, self._costs, rows, at, who, when, done)
             for move in unfinished:
                 # Only the sender has the blocks; no device is to get those that the CU waited for.
                 waiting = slice(None) if move.target == 0 else move.target - 1
-                rounds.holders[0, n, move.first_block : move.end_block, waiting] = False
-                rounds.holders[0, n, move.first_block : move.end_block, device - 1] = True
+                rounds.holders[0, move.first_block : move.end_block, waiting] = False
+                rounds.holders[0, move.first_block : move.end_block, device - 1] = True
             found = self._planned(rounds, device, at_s, detect_s, plan_s)
         present = self._state.present.copy()
         present[0, n, device - 1] = False
@@ -133,29 +156,27 @@ class RecoveryPlanner:
         plan_s: float | None,
     ) -> RecoveryScript:
         """Return the recovery, which becomes the present state of the planner."""
-        here = self._row, self._at[1]
-        failed = unscathed(self._costs.allocation, self._parameters.costs.blocks)
-        plan, _ = rounds.left_over(failed)
-        plan, after = rounds.fitting(failed, plan)
-        detect = float(failed.detect_s[here]) if detect_s is None else detect_s
-        planning = float(failed.plan_s[here]) if plan_s is None else plan_s
-        dropped = bool(failed.dropped[here])
-        move = 0.0 if dropped else float(failed.move_s[here])
+        terms, (_, blocks, devices) = self._prices.terms, rounds.holders.shape
+        sent = np.empty((1, most_messages(blocks, devices), MESSAGE_COLUMNS), dtype=np.int64)
+        found = rounds.continued(sent)
+        detect = terms.detection_s if detect_s is None else detect_s
+        planning = terms.planning_s if plan_s is None else plan_s
+        dropped = not found.goes_on[0]
+        move = 0.0 if dropped else float(found.move_s[0])
         resume = at_s + detect + planning + move
-        lost = set(np.flatnonzero(failed.reset[here]).tolist())
+        lost = set() if dropped else set(np.flatnonzero(found.reset[0]).tolist())
         # Nobody has the moments of blocks that an earlier recovery had to reset.
         self._reset |= lost
         reset = tuple(sorted(self._reset)) if lost else ()
-        credited = int(failed.credited[here])
+        credited = 0 if dropped else int(found.credited[0])
         moves: tuple[Move, ...] = ()
         if dropped:
             # A loss does not shorten the round: nobody knows before its end that no update will come.
             script = _given_up(self._script, max(resume, self._script.delay_s))
         else:
             left = len(self._arrived) if reset else self._script.local_steps - credited
-            nothing = np.zeros_like(after.relay)
-            own = on_host(self._costs.allocation[rounds.rows].whole_steps(self._parameters.costs.local_steps))
-            steps = own.copy()
+            after, nothing = found.after, np.zeros_like(found.after.relay)
+            steps = after.allocation.whole_steps(self._parameters.costs.local_steps).copy()
             steps[self._at] = left
             after = replace(
                 after,
@@ -164,9 +185,7 @@ class RecoveryPlanner:
                 barrier=nothing,
             )
             script = self._left(after, left, resume)
-            messages, seconds = rounds.transfers[self._at].messages, rounds.seconds_per_bit[self._at]
-            one_by_one = self._failures.prices.terms.kind == "heavy"
-            moves = _moves(messages, seconds, rounds.rest_s(*self._at), one_by_one=one_by_one)
+            moves = self._moves_of(rounds, sent[0, : found.sent[0]])
             self._costs, self._row = after, 0
         self._script, self._begin_s = script, resume
         self._moves, self._moves_begin_s = moves, at_s + detect + planning
@@ -192,6 +211,19 @@ class RecoveryPlanner:
             after, self._state, self._parameters, self._at, arrived=arrived, local_steps=left
         )
         return replace(script, delay_s=resume_s + script.delay_s)
+
+    def _moves_of(self, rounds: PlansLeft, sent: IntArray) -> tuple[Move, ...]:
+        """Return messages as moves, under the interference and the powers of the plan before the failure."""
+        bits = self._prices.block_bits.of_parts
+        messages = [
+            Message(source, target, block, BLOCK_PARTS[part], bits[part] if source != target else 0.0)
+            for source, target, block, part in sent.tolist()
+        ]
+        disturbance = self._costs.interference[rounds.rows]
+        power = rounds.plan.node_power
+        seconds = np.asarray(seconds_per_bit(self._parameters, rounds.state, power, disturbance))[self._at]
+        one_by_one = self._prices.terms.kind == "heavy"
+        return _moves(messages, seconds, float(rounds.rest_s[0]), one_by_one=one_by_one)
 
     def _unfinished(self, device: int, at_s: float) -> list[Move]:
         """Moves of the last recovery that still wait for a device.

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from script_support import a_world, even_plan, replayed_round, scheduled
 
-from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
+from collapipe_env.execution.recovery_planning import Message, RecoveryPlanner, _moves
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import RecoveryScript
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.recovery import Message, RecoveryTerms, bits_of_block
+from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
 
 ROOMY = {"devices.profiles.0.memory_bytes": [4.0e9]}
