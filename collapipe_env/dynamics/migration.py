@@ -119,7 +119,7 @@ def migration_terms(
     """The phase that moves moments before the local steps; ``None`` where no earlier plan is carried.
 
     Notes hold the fate of every block's ``moments`` (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
-    :mod:`collapipe_env.physics.moves`.
+    :mod:`collapipe_env.physics.moves`, and where moments travel their energy ``moving_j`` (..., N, K+1) [J].
 
     Args:
         costs: The round without it.
@@ -135,7 +135,7 @@ def migration_terms(
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
-    return Terms({"migration": times.duration}, energy=joules, notes=notes)
+    return Terms({"migration": times.duration}, energy=joules, notes={**notes, "moving_j": joules})
 
 
 def change_of_plan(parameters: Parameters, state: SystemState, allocation: Allocation) -> Handover | None:

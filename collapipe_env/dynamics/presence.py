@@ -168,12 +168,13 @@ class Presence(Process):
                 xp.where(ended, new, old)
                 for new, old in zip(found, (present, left, graceful, since), strict=True)
             )
-        elif ended.any():
+        elif len(at := np.flatnonzero(ended)):
             # Numbers are only worked out for devices whose stay or absence ends.
-            each = np.reshape(u, (*ended.shape, NUMBERS))[ended]
-            found = self._after_end(each, left[ended], present[ended], factor[ended])
+            u = np.reshape(u, (-1, NUMBERS))[at]
+            found = self._after_end(u, *(np.ravel(array)[at] for array in (left, present, factor)))
             present, graceful = present.copy(), graceful.copy()
-            present[ended], left[ended], graceful[ended], since[ended] = found
+            for array, new in zip((present, left, graceful, since), found, strict=True):
+                np.put(array, at, new)
         present = present & self._there.like(u, xp.bool)
         return self._carried(present, at_least(left, SHORTEST_S), graceful, since, factor)
 

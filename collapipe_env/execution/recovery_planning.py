@@ -27,7 +27,7 @@ from collapipe_env.physics.recovery import (
     most_messages,
 )
 from collapipe_env.simulator.general_costs import seconds_per_bit
-from collapipe_env.simulator.plans_left import PlansLeft, StepPrices
+from collapipe_env.simulator.plans_left import PlansLeft, RecoveryPrices
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters
@@ -82,9 +82,9 @@ class RecoveryPlanner:
                 f"cluster {script.cluster} sits this round out: it has no recovery to plan; "
                 "ask for one of a cluster that plays"
             )
-        self._parameters, self._prices = parameters, StepPrices(parameters, terms)
+        self._parameters, self._prices = parameters, RecoveryPrices(parameters, terms)
         self._state = record.state[row : row + 1].map(on_host)
-        self._costs, self._row = record.costs, row
+        self._costs = record.costs.map(on_host)[row : row + 1]
         self._arrived = script.arrived
         self._script, self._at = script, (0, script.cluster)
         # Seconds from the start of the round to the start of the present script.
@@ -127,15 +127,14 @@ class RecoveryPlanner:
         """
         self._check(device, at_s, completed, detect_s=detect_s, plan_s=plan_s)
         self._gone.add(device)
-        n, rows = self._at[1], np.array([self._row])
-        plan = self._costs.allocation
+        n = self._at[1]
         found: RecoveryScript | None = None
         unfinished = self._unfinished(device, at_s)
-        if unfinished or on_host(plan.device_blocks)[self._row, n, device - 1] > 0:
+        if unfinished or self._costs.allocation.device_blocks[0, n, device - 1] > 0:
             at = np.zeros(1, dtype=np.int64), np.array([n])
             who, when = np.array([device - 1]), np.array([at_s - self._begin_s])
             done = None if completed is None else np.array([completed])
-            rounds = PlansLeft(self._prices, self._state, self._costs, rows, at, who, when, done)
+            rounds = PlansLeft(self._prices, self._state, self._costs, at, who, when, done)
             for move in unfinished:
                 # Only the sender has the blocks; no device is to get those that the CU waited for.
                 waiting = slice(None) if move.target == 0 else move.target - 1
@@ -175,7 +174,7 @@ class RecoveryPlanner:
             script = _given_up(self._script, max(resume, self._script.delay_s))
         else:
             left = len(self._arrived) if reset else self._script.local_steps - credited
-            after, nothing = found.after, np.zeros_like(found.after.relay)
+            after, nothing = found.after[:1], np.zeros_like(self._costs.relay)
             steps = after.allocation.whole_steps(self._parameters.costs.local_steps).copy()
             steps[self._at] = left
             after = replace(
@@ -186,7 +185,7 @@ class RecoveryPlanner:
             )
             script = self._left(after, left, resume)
             moves = self._moves_of(rounds, sent[0, : found.sent[0]])
-            self._costs, self._row = after, 0
+            self._costs = after
         self._script, self._begin_s = script, resume
         self._moves, self._moves_begin_s = moves, at_s + detect + planning
         return RecoveryScript(
@@ -219,9 +218,8 @@ class RecoveryPlanner:
             Message(source, target, block, BLOCK_PARTS[part], bits[part] if source != target else 0.0)
             for source, target, block, part in sent.tolist()
         ]
-        disturbance = self._costs.interference[rounds.rows]
-        power = rounds.plan.node_power
-        seconds = np.asarray(seconds_per_bit(self._parameters, rounds.state, power, disturbance))[self._at]
+        power, disturbance = self._costs.allocation.node_power, self._costs.interference
+        seconds = np.asarray(seconds_per_bit(self._parameters, self._state, power, disturbance))[self._at]
         one_by_one = self._prices.terms.kind == "heavy"
         return _moves(messages, seconds, float(rounds.rest_s[0]), one_by_one=one_by_one)
 

@@ -8,7 +8,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics import energy
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.simulator.failed_records import Replayed, unscathed
-from collapipe_env.simulator.plans_left import PlansLeft, StepPrices
+from collapipe_env.simulator.plans_left import PlansLeft, RecoveryPrices
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -17,11 +17,11 @@ class Failures:
     """Prices rounds in which devices fail.
 
     Attributes:
-        prices: Scalars, terms of recovery, and prices of single local steps.
+        prices: Scalars, terms of recovery, and prices of the plans that are left.
     """
 
     def __init__(self, parameters: Parameters, terms: RecoveryTerms) -> None:
-        self.prices = StepPrices(parameters, terms)
+        self.prices = RecoveryPrices(parameters, terms)
 
     def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
         """Changes that failures make to rounds; ``None`` where no failure matters.
@@ -41,14 +41,11 @@ class Failures:
         row, n, device = (places[order] for places in hits)
         _, first = np.unique(row * costs.plays.shape[1] + n, return_index=True)
         row, n, device = row[first], n[first], device[first]
-        at_s, (rows, r) = failing_s[row, n, device], np.unique(row, return_inverse=True)
-        terms, left = (
-            self.prices.terms,
-            PlansLeft(self.prices, state[rows], costs, rows, (r, n), device, at_s),
-        )
+        place, at_s, terms = (row, n), failing_s[row, n, device], self.prices.terms
+        left = PlansLeft(self.prices, state, costs, place, device, at_s)
         found = left.continued()
-        place, on, after = (row, n), found.goes_on, found.after
-        going, rest = (r[on], n[on]), (row[on], n[on])
+        on, after = found.goes_on, found.after
+        going, rest = (found.place[0][on], n[on]), (row[on], n[on])
         failed = unscathed(costs.allocation, self.prices.parameters.costs.blocks)
         failed.device[place], failed.at_s[place], failed.tried_steps[place] = device, at_s, left.tried
         failed.detect_s[place], failed.plan_s[place] = terms.detection_s, terms.planning_s
@@ -69,8 +66,8 @@ class Failures:
             known[on] + (failed.move_s + failed.replay_s + failed.collect_s)[rest] + after.upload[going]
         )
         delay[place] = ends - costs.cluster_delay[place]
-        radio, spent = self.prices.parameters.radio_power, -left.spared()
-        cu = energy.radio_power(left.plan.cu_power[left.at], radio.d2d_circuit_w, radio.efficiency)
+        radio, spent = self.prices.parameters.radio_power, -found.spared
+        cu = energy.radio_power(costs.allocation.cu_power[place], radio.d2d_circuit_w, radio.efficiency)
         spent[:, 0] += np.where(on, 0.0, cu * costs.relay[place])
         spent[on] += found.joules[on] + after.energy[going]
         joules[place] = spent

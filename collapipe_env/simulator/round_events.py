@@ -119,9 +119,7 @@ def moments_after(moments: Array | None, interruption: Interruption) -> Array | 
     """
     if interruption.failed is None or not interruption.failed.reset.any():
         return moments
-    reset = interruption.failed.reset
-    before = np.full(reset.shape, STAY) if moments is None else np.asarray(moments)
-    return np.where(reset, LOST, before)
+    return np.where(interruption.failed.reset, LOST, STAY if moments is None else np.asarray(moments))
 
 
 def as_left(costs: RoundCosts, interruption: Interruption, backend: Backend) -> RoundCosts:
