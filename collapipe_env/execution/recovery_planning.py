@@ -27,7 +27,7 @@ from collapipe_env.physics.recovery import (
     most_messages,
 )
 from collapipe_env.simulator.general_costs import seconds_per_bit
-from collapipe_env.simulator.plans_left import PlansLeft, RecoveryPrices
+from collapipe_env.simulator.plans_left import PlansLeft, Recovery
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters
@@ -82,7 +82,7 @@ class RecoveryPlanner:
                 f"cluster {script.cluster} sits this round out: it has no recovery to plan; "
                 "ask for one of a cluster that plays"
             )
-        self._parameters, self._prices = parameters, RecoveryPrices(parameters, terms)
+        self._parameters, self._recovery = parameters, Recovery(parameters, terms)
         self._state = record.state[row : row + 1].map(on_host)
         self._costs = record.costs.map(on_host)[row : row + 1]
         self._arrived = script.arrived
@@ -134,7 +134,7 @@ class RecoveryPlanner:
             at = np.zeros(1, dtype=np.int64), np.array([n])
             who, when = np.array([device - 1]), np.array([at_s - self._begin_s])
             done = None if completed is None else np.array([completed])
-            rounds = PlansLeft(self._prices, self._state, self._costs, at, who, when, done)
+            rounds = PlansLeft(self._recovery, self._state, self._costs, at, who, when, done)
             for move in unfinished:
                 # Only the sender has the blocks; no device is to get those that the CU waited for.
                 waiting = slice(None) if move.target == 0 else move.target - 1
@@ -155,7 +155,7 @@ class RecoveryPlanner:
         plan_s: float | None,
     ) -> RecoveryScript:
         """Return the recovery, which becomes the present state of the planner."""
-        terms, (_, blocks, devices) = self._prices.terms, rounds.holders.shape
+        terms, (_, blocks, devices) = self._recovery.terms, rounds.holders.shape
         sent = np.empty((1, most_messages(blocks, devices), MESSAGE_COLUMNS), dtype=np.int64)
         found = rounds.continued(sent)
         detect = terms.detection_s if detect_s is None else detect_s
@@ -213,14 +213,14 @@ class RecoveryPlanner:
 
     def _moves_of(self, rounds: PlansLeft, sent: IntArray) -> tuple[Move, ...]:
         """Return messages as moves, under the interference and the powers of the plan before the failure."""
-        bits = self._prices.block_bits.of_parts
+        bits = self._recovery.block_bits.of_parts
         messages = [
             Message(source, target, block, BLOCK_PARTS[part], bits[part] if source != target else 0.0)
             for source, target, block, part in sent.tolist()
         ]
         power, disturbance = self._costs.allocation.node_power, self._costs.interference
         seconds = np.asarray(seconds_per_bit(self._parameters, self._state, power, disturbance))[self._at]
-        one_by_one = self._prices.terms.kind == "heavy"
+        one_by_one = self._recovery.terms.kind == "heavy"
         return _moves(messages, seconds, float(rounds.rest_s[0]), one_by_one=one_by_one)
 
     def _unfinished(self, device: int, at_s: float) -> list[Move]:

@@ -6,22 +6,14 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics import energy
-from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.simulator.failed_records import Replayed, unscathed
-from collapipe_env.simulator.plans_left import PlansLeft, RecoveryPrices
+from collapipe_env.simulator.plans_left import PlansLeft, Recovery
 from collapipe_env.simulator.round import RoundCosts
-from collapipe_env.simulator.state import Parameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 
-class Failures:
-    """Prices rounds in which devices fail.
-
-    Attributes:
-        prices: Scalars, terms of recovery, and prices of the plans that are left.
-    """
-
-    def __init__(self, parameters: Parameters, terms: RecoveryTerms) -> None:
-        self.prices = RecoveryPrices(parameters, terms)
+class Failures(Recovery):
+    """Prices rounds in which devices fail."""
 
     def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
         """Changes that failures make to rounds; ``None`` where no failure matters.
@@ -41,12 +33,12 @@ class Failures:
         row, n, device = (places[order] for places in hits)
         _, first = np.unique(row * costs.plays.shape[1] + n, return_index=True)
         row, n, device = row[first], n[first], device[first]
-        place, at_s, terms = (row, n), failing_s[row, n, device], self.prices.terms
-        left = PlansLeft(self.prices, state, costs, place, device, at_s)
+        place, at_s, terms = (row, n), failing_s[row, n, device], self.terms
+        left = PlansLeft(self, state, costs, place, device, at_s)
         found = left.continued()
         on, after = found.goes_on, found.after
         going, rest = (found.place[0][on], n[on]), (row[on], n[on])
-        failed = unscathed(costs.allocation, self.prices.parameters.costs.blocks)
+        failed = unscathed(costs.allocation, self.parameters.costs.blocks)
         failed.device[place], failed.at_s[place], failed.tried_steps[place] = device, at_s, left.tried
         failed.detect_s[place], failed.plan_s[place] = terms.detection_s, terms.planning_s
         failed.dropped[place] = ~on
@@ -66,7 +58,7 @@ class Failures:
             known[on] + (failed.move_s + failed.replay_s + failed.collect_s)[rest] + after.upload[going]
         )
         delay[place] = ends - costs.cluster_delay[place]
-        radio, spent = self.prices.parameters.radio_power, -found.spared
+        radio, spent = self.parameters.radio_power, -found.spared
         cu = energy.radio_power(costs.allocation.cu_power[place], radio.d2d_circuit_w, radio.efficiency)
         spent[:, 0] += np.where(on, 0.0, cu * costs.relay[place])
         spent[on] += found.joules[on] + after.energy[going]

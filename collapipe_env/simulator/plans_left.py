@@ -1,6 +1,6 @@
 """Plans for the rest of a round after a device fails: new holders of blocks, and transfers ([X]).
 
-Loops and formulas are those of :mod:`collapipe_env.kernels.remaining_plans`. Arrays have a leading axis of ``F``
+The loops are those of :mod:`collapipe_env.kernels.remaining_plans`. Arrays have a leading axis of ``F``
 clusters with a failure.
 """
 
@@ -28,7 +28,7 @@ _UNREAD: IntArray = np.empty((0, 0, MESSAGE_COLUMNS), dtype=np.int64)
 """Place of messages that nobody reads."""
 
 
-class RecoveryPrices:
+class Recovery:
     """Scalars of a scenario, terms on which its clusters recover, and what prices the plans that are left.
 
     Attributes:
@@ -94,7 +94,7 @@ class PlansLeft:
 
     def __init__(
         self,
-        owner: RecoveryPrices,
+        owner: Recovery,
         state: SystemState,
         costs: RoundCosts,
         at: tuple[IntArray, IntArray],
