@@ -158,7 +158,7 @@ class Presence(Process):
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Let stays and absences run for the seconds that passed; at most two end for each device."""
         xp = namespace(u)
-        seconds = xp.astype(delta_s, xp.float64)[:, None, None]
+        seconds = (delta_s if xp is np else xp.astype(delta_s, xp.float64))[:, None, None]
         present, graceful, factor = carried["present"], carried["graceful"], carried["factor"]
         left, since = carried["residual_s"] - seconds, carried["since_s"] + seconds
         ended = left <= 0.0
@@ -168,14 +168,15 @@ class Presence(Process):
                 xp.where(ended, new, old)
                 for new, old in zip(found, (present, left, graceful, since), strict=True)
             )
+            present = present & self._there.like(u, xp.bool)
         elif len(at := np.flatnonzero(ended)):
             # Numbers are only worked out for devices whose stay or absence ends.
             u = np.reshape(u, (-1, NUMBERS))[at]
             found = self._after_end(u, *(np.ravel(array)[at] for array in (left, present, factor)))
             present, graceful = present.copy(), graceful.copy()
             for array, new in zip((present, left, graceful, since), found, strict=True):
-                np.put(array, at, new)
-        present = present & self._there.like(u, xp.bool)
+                array.flat[at] = new
+            present &= self._there.values
         return self._carried(present, at_least(left, SHORTEST_S), graceful, since, factor)
 
     def _after_end(
