@@ -18,12 +18,10 @@ from collapipe_env import CollaPipeVectorEnv
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.recovery import (
-    MESSAGE_COLUMNS,
     BlockBits,
     RecoveryKind,
     RecoveryTerms,
     light_segments,
-    most_messages,
     moving_time,
     replay_messages,
     rescheduling_messages,
@@ -72,7 +70,7 @@ def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: floa
         host = -1
         if copies == "next stage":
             host = failed + 2 if failed + 1 < DEVICES else failed
-        messages = np.zeros((most_messages(blocks, DEVICES), MESSAGE_COLUMNS), dtype=np.int64)
+        messages = np.zeros((2 * blocks * (DEVICES + 1), 4), dtype=np.int64)
         if kind == "light":
             count = replay_messages(old, new, failed, host, False, messages)
         else:

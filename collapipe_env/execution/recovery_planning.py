@@ -11,21 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
-from collapipe_env.ground.arrays import FloatArray, IntArray, on_host
+from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.recovery import (
-    BLOCK_PARTS,
-    MESSAGE_COLUMNS,
-    BlockPart,
-    RecoveryTerms,
-    most_messages,
-)
+from collapipe_env.physics.recovery import BLOCK_PARTS, RecoveryTerms
 from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.plans_left import PlansLeft, Recovery
 from collapipe_env.simulator.record import RoundRecord
@@ -34,24 +27,6 @@ from collapipe_env.simulator.state import Parameters
 
 USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
 """Terms where a scenario names none: a light replay, heartbeats of 0.5 s, 4 misses."""
-
-
-class Message(NamedTuple):
-    """Message with a part of one block.
-
-    Attributes:
-        source: Node that sends, 0 for the CU.
-        target: Node that receives; the source itself where it uses a replica that it keeps.
-        block: Block, from 0.
-        part: Part of it.
-        bits: Size, 0 where source and target are one [bit].
-    """
-
-    source: int
-    target: int
-    block: int
-    part: BlockPart
-    bits: float
 
 
 class RecoveryPlanner:
@@ -155,9 +130,7 @@ class RecoveryPlanner:
         plan_s: float | None,
     ) -> RecoveryScript:
         """Return the recovery, which becomes the present state of the planner."""
-        terms, (_, blocks, devices) = self._recovery.terms, rounds.holders.shape
-        sent = np.empty((1, most_messages(blocks, devices), MESSAGE_COLUMNS), dtype=np.int64)
-        found = rounds.continued(sent)
+        terms, found = self._recovery.terms, rounds.continued()
         detect = terms.detection_s if detect_s is None else detect_s
         planning = terms.planning_s if plan_s is None else plan_s
         dropped = not found.goes_on[0]
@@ -184,7 +157,16 @@ class RecoveryPlanner:
                 barrier=nothing,
             )
             script = self._left(after, left, resume)
-            moves = self._moves_of(rounds, sent[0, : found.sent[0]])
+            # Under the interference and the powers of the plan before the failure.
+            power, disturbance = self._costs.allocation.node_power, self._costs.interference
+            seconds = np.asarray(seconds_per_bit(self._parameters, self._state, power, disturbance))[self._at]
+            moves = _moves(
+                found.messages[0, : found.sent[0]].tolist(),
+                self._recovery.block_bits.of_parts,
+                seconds,
+                float(rounds.rest_s[0]),
+                one_by_one=terms.kind == "heavy",
+            )
             self._costs = after
         self._script, self._begin_s = script, resume
         self._moves, self._moves_begin_s = moves, at_s + detect + planning
@@ -210,18 +192,6 @@ class RecoveryPlanner:
             after, self._state, self._parameters, self._at, arrived=arrived, local_steps=left
         )
         return replace(script, delay_s=resume_s + script.delay_s)
-
-    def _moves_of(self, rounds: PlansLeft, sent: IntArray) -> tuple[Move, ...]:
-        """Return messages as moves, under the interference and the powers of the plan before the failure."""
-        bits = self._recovery.block_bits.of_parts
-        messages = [
-            Message(source, target, block, BLOCK_PARTS[part], bits[part] if source != target else 0.0)
-            for source, target, block, part in sent.tolist()
-        ]
-        power, disturbance = self._costs.allocation.node_power, self._costs.interference
-        seconds = np.asarray(seconds_per_bit(self._parameters, self._state, power, disturbance))[self._at]
-        one_by_one = self._recovery.terms.kind == "heavy"
-        return _moves(messages, seconds, float(rounds.rest_s[0]), one_by_one=one_by_one)
 
     def _unfinished(self, device: int, at_s: float) -> list[Move]:
         """Moves of the last recovery that still wait for a device.
@@ -293,12 +263,18 @@ def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
 
 
 def _moves(
-    messages: Sequence[Message], seconds_per_bit: FloatArray, rest_s: float, *, one_by_one: bool
+    messages: Sequence[Sequence[int]],
+    bits_of: Sequence[float],
+    seconds_per_bit: FloatArray,
+    rest_s: float,
+    *,
+    one_by_one: bool,
 ) -> tuple[Move, ...]:
     """Return messages as moves of consecutive blocks, with their times.
 
     Args:
-        messages: The messages, in their order.
+        messages: The messages, in their order: sender, receiver, block and part.
+        bits_of: Bits of the parts of a block [bit].
         seconds_per_bit: Airtime of a bit from node to node (K+1, K+1) [s].
         rest_s: Start of the first message [s].
         one_by_one: Whether all follow each other; otherwise those of a pair do, and pairs go in parallel.
@@ -306,9 +282,9 @@ def _moves(
     moves: list[Move] = []
     last: dict[tuple[int, int], int] = {}
     ends: dict[object, float] = {}
-    for source, target, block, part, bits in messages:
-        pair = source, target
-        seconds = bits * float(seconds_per_bit[pair]) if bits > 0.0 else 0.0
+    for source, target, block, place in messages:
+        pair, part = (source, target), BLOCK_PARTS[place]
+        seconds = bits_of[place] * float(seconds_per_bit[pair]) if source != target else 0.0
         line: object = None if one_by_one else pair
         start = ends.get(line, rest_s)
         ends[line] = start + seconds

@@ -153,7 +153,6 @@ for _formula in (
     memory.fits,
     memory.samples_beside,
     queues.update_backlog,
-    recovery.most_messages,
     recovery.light_segments,
     recovery.fit_memory,
     recovery.remaining_holder,

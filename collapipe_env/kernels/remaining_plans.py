@@ -20,10 +20,9 @@ from collapipe_env.physics.radio import (
     usable_snr,
 )
 from collapipe_env.physics.recovery import (
-    MESSAGE_COLUMNS,
+    FROZEN,
     fit_memory,
     light_segments,
-    most_messages,
     moving_time,
     remaining_holder,
     replay_messages,
@@ -135,11 +134,7 @@ def remaining_splits(
 def _split(
     blocks: IntArray, fastness: FloatArray, least: IntArray, working: BoolArray, split: IntArray
 ) -> int:
-    """Divide all blocks among the working slots with a speed, and return 1; 0 where they lack memory.
-
-    Args:
-        split: Blocks of each slot (K,), written.
-    """
+    """Divide all blocks among the working slots (K,) with a speed, and return 1; 0 where they lack memory."""
     slots = np.flatnonzero(working & (fastness > 0.0))
     if len(slots) == 0:
         return 0
@@ -164,8 +159,7 @@ def transfers(
     power: FloatArray,
     gain: FloatArray,
     interference: FloatArray,
-    messages: IntArray,
-) -> tuple[IntArray, BoolArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, IntArray, BoolArray, FloatArray, FloatArray]:
     """Find what nodes send each other before the replay, and how long it takes.
 
     Args:
@@ -178,23 +172,23 @@ def transfers(
         power: Transmit powers of the nodes (F, K+1) [W].
         gain: Gains from node to node (F, K+1, K+1).
         interference: Interference in the cluster (F,) [W].
-        messages: All messages (F, most, 4), written; without an entry nobody reads them.
 
     Returns:
-        Number of messages (F,); blocks whose moments start again from zero (F, L); ``T_move`` (F,) [s];
-        seconds that each node sends and receives (F, 2, K+1).
+        Messages (F, most, 4) and their number (F,); blocks whose moments start again from zero (F, L);
+        ``T_move`` (F,) [s]; seconds that each node sends and receives (F, 2, K+1).
     """
     F, L, K = before.shape
     count, lost = np.zeros(F, dtype=np.int64), np.zeros((F, L), dtype=np.bool_)
     move_s, airtime = np.zeros(F), np.zeros((F, 2, K + 1))
-    own = np.empty((most_messages(L, K), MESSAGE_COLUMNS), dtype=np.int64)
+    # A block is sent at most twice over the CU and twice to each device.
+    messages = np.empty((F, 2 * L * (K + 1), 4), dtype=np.int64)
     seconds = np.empty((K + 1, K + 1))
     for f in range(F):
-        sent = messages[f] if len(messages) > 0 else own
+        sent = messages[f]
         if in_turn:
             count[f] = rescheduling_messages(before[f], after[f], device[f], host[f], sent)
         else:
-            count[f] = replay_messages(before[f], after[f], device[f], host[f], bits[3] > 0.0, sent)
+            count[f] = replay_messages(before[f], after[f], device[f], host[f], bits[FROZEN] > 0.0, sent)
         for block in range(L):
             alone = before[f, block, device[f]] and remaining_holder(before[f], device[f], block) < 0
             lost[f, block] = alone and host[f] < 0
@@ -214,4 +208,4 @@ def transfers(
                     airtime[f, 0, i] += seconds[i, j]
                     airtime[f, 1, j] += seconds[i, j]
         move_s[f] = moving_time(in_turn, seconds)
-    return count, lost, move_s, airtime
+    return messages, count, lost, move_s, airtime

@@ -159,14 +159,6 @@ BlockPart = Literal["state", "weights", "replica", "frozen"]
 and moments from a replica, weights that are not trained."""
 BLOCK_PARTS: tuple[BlockPart, ...] = get_args(BlockPart)
 STATE, WEIGHTS, REPLICA, FROZEN = range(len(BLOCK_PARTS))
-MESSAGE_COLUMNS = 4
-"""Columns of a message: the node that sends it, 0 for the CU, the node that receives it, which is the sender
-where it uses a replica that it keeps, the block, from 0, and the part of it."""
-
-
-def most_messages(blocks: int, devices: int) -> int:
-    """Most messages of a transfer."""
-    return 2 * blocks * (1 + devices)
 
 
 def remaining_holder(before: BoolArray, failed: int, block: int) -> int:
@@ -196,7 +188,8 @@ def replay_messages(
         after: Holders under the remaining plan (L, K), bool.
         host: Node that keeps the replicas of the device that failed, CU first; -1 for none.
         frozen: Whether blocks have weights that are not trained.
-        messages: Messages in their order (:func:`most_messages`, 4); written.
+        messages: Messages in their order (most, 4), written: the node that sends, 0 for the CU, the node that
+            receives, which is the sender where it uses a replica that it keeps, the block, and its part.
 
     Returns:
         Number of messages.

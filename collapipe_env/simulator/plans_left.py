@@ -16,16 +16,13 @@ from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray, loop_ar
 from collapipe_env.kernels.remaining_plans import held_blocks, remaining_splits, transfers
 from collapipe_env.physics import energy
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, SEQUENTIAL, Allocation
-from collapipe_env.physics.recovery import MESSAGE_COLUMNS, RecoveryTerms, bits_of_block, credited_steps
+from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block, credited_steps
 from collapipe_env.physics.replication import NO_REPLICATION, kept_bytes
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_records import NOBODY
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
-
-_UNREAD: IntArray = np.empty((0, 0, MESSAGE_COLUMNS), dtype=np.int64)
-"""Place of messages that nobody reads."""
 
 
 class Recovery:
@@ -58,7 +55,8 @@ class Continuation(NamedTuple):
         spared: Energy of what the old plan did not do: steps not tried, and all after them (F, K+1) [J].
         place: Places of the clusters in ``after``: two arrays (F,).
         after: Costs of their rounds under the new plans, with the local steps that are left.
-        sent: Number of messages of the transfer (F,).
+        messages: Messages of the transfer (F, most, 4), see :func:`~.recovery.replay_messages`.
+        sent: Number of them (F,).
     """
 
     goes_on: BoolArray
@@ -69,6 +67,7 @@ class Continuation(NamedTuple):
     spared: FloatArray
     place: tuple[IntArray, IntArray]
     after: RoundCosts
+    messages: IntArray
     sent: IntArray
 
 
@@ -118,17 +117,14 @@ class PlansLeft:
         hosts = costs.terms.notes.get("replica_hosts")
         self._hosts: BoolArray | None = None if hosts is None else hosts[at]
 
-    def continued(self, messages: IntArray = _UNREAD) -> Continuation:
+    def continued(self) -> Continuation:
         """Find the plans after the failures, what is sent, and what the rest of the rounds costs.
 
         A cluster gives its round up where its remaining devices lack memory for the encoder.
-
-        Args:
-            messages: Place of the messages (F, most, 4), written; without an entry they are not kept.
         """
         owner, at = self._owner, self._at
         stage, split, goes_on = self._splits()
-        sent, reset, move_s, airtime = transfers(
+        messages, sent, reset, move_s, airtime = transfers(
             owner.parameters.numbers,
             np.asarray(owner.block_bits.of_parts),
             owner.terms.kind == "heavy",
@@ -140,15 +136,16 @@ class PlansLeft:
             loop_array(self._state.d2d_gain[at], np.float64),
             # Interference of the old plan: idle devices may have to send later on, but not in this phase.
             loop_array(self._costs.interference[at], np.float64),
-            messages,
         )
         credited = np.where(reset.any(axis=-1), 0, self.done)
         place, after, fits, spared = self._priced(goes_on, stage, split, credited)
         radio, sending = owner.parameters.radio_power, after.allocation.node_power[place]
         drawn = energy.radio_power(sending, radio.d2d_circuit_w, radio.efficiency)
         joules = drawn * airtime[:, 0] + radio.receive_w * airtime[:, 1]
-        move_s += self.rest_s
-        return Continuation(goes_on & fits, credited, reset, move_s, joules, spared, place, after, sent)
+        times = self.rest_s + move_s
+        return Continuation(
+            goes_on & fits, credited, reset, times, joules, spared, place, after, messages, sent
+        )
 
     def _priced(
         self, goes_on: BoolArray, stage: IntArray, split: IntArray, credited: IntArray
@@ -156,12 +153,6 @@ class PlansLeft:
         """Price the new plans, with less in flight where memory asks for it, and what the old plans spare.
 
         One call prices both: the new plans (R, ...), and after them the old ones without a local step.
-
-        Args:
-            goes_on: Clusters that can go on (F,), bool.
-            stage: Slot of each device (F, K), -1 for none.
-            split: Blocks of each slot (F, K).
-            credited: Local steps that were done and count (F,).
 
         Returns:
             Places of the clusters among the costs, the costs (2R, ...), clusters that the memories fit (F,),

@@ -13,7 +13,6 @@ from collapipe_env.physics.recovery import (
     credited_steps,
     fit_memory,
     light_segments,
-    most_messages,
     moving_time,
     replay_messages,
     rescheduling_messages,
@@ -34,7 +33,7 @@ def holders(owners, devices):
 def bits_sent(before, after, failed, *, heavy=False):
     """Bits from node to node (K+1, K+1) without replicas."""
     blocks, devices = before.shape
-    messages = np.zeros((most_messages(blocks, devices), 4), dtype=int)
+    messages = np.zeros((2 * blocks * (devices + 1), 4), dtype=int)
     if heavy:
         count = rescheduling_messages(before, after, failed, -1, messages)
     else:
