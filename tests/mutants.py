@@ -128,11 +128,12 @@ surrogate.py: learners/test_surrogate.py learners/test_own_steps.py -k surrogate
     lost += 1.0 - survival[e, n] => lost += survival[e, n]
     made += active / players * step => made += step
 failed_rounds.py: simulator/test_replication.py -k credit
-    steps[r, n] - failed.credited[row, n] => steps[r, n]
+    (left.steps - found.credited)[on] => left.steps[on]
 failed_rounds.py: simulator/test_failed_rounds.py -k 'not real_learner and not picture'
-    collected = costs.cluster_delay - costs.upload => collected = costs.cluster_delay
-    power[r, n] * seconds.sum(axis=1) => power[r, n] * seconds.sum(axis=0)
-    np.where(costs.plays[..., None], at_work, np.inf) => at_work
+    (costs.cluster_delay - costs.upload)[..., None] => costs.cluster_delay[..., None]
+    (costs.allocation.device_blocks > 0) & costs.plays[..., None] => costs.allocation.device_blocks > 0
+plans_left.py: simulator/test_failed_rounds.py -k formulas
+    drawn * airtime[:, 0] => drawn * airtime[:, 1]
 """
 
 

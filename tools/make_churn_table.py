@@ -23,8 +23,8 @@ from collapipe_env.physics.recovery import (
     RecoveryTerms,
     light_segments,
     moving_time,
-    replay_transfer,
-    rescheduling_transfer,
+    replay_messages,
+    rescheduling_messages,
 )
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
@@ -55,8 +55,7 @@ def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: floa
     """
     group = COPIES[copies]
     terms = RecoveryTerms(kind, 0.5, 4)
-    transfer = replay_transfer if kind == "light" else rescheduling_transfer
-    seconds = np.full((DEVICES + 1,) * 2, 1e-6 / rate_mbit)
+    bits = BlockBits(0.0, 32.0 * parameters, 64.0 * parameters).of_parts
     stage = np.arange(DEVICES) // group
     before = light_segments(blocks, np.bincount(stage).astype(float))
     found = []
@@ -68,13 +67,19 @@ def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: floa
         after[alive] = light_segments(blocks, speeds[alive])
         old, new = (np.repeat(np.arange(len(s)), s)[:, None] == stage for s in (before, after))
         new[:, failed] = False
-        replicas = None
+        host = -1
         if copies == "next stage":
-            owner = old.argmax(axis=1)
-            replicas = np.where(owner + 1 < DEVICES, owner + 1, owner - 1) + 1
-        bits = BlockBits(0.0, 32.0 * parameters, 64.0 * parameters)
-        moved = transfer(old, new, failed, bits, replicas)
-        found.append(terms.detection_s + terms.planning_s + moving_time(kind, moved.bits, seconds))
+            host = failed + 2 if failed + 1 < DEVICES else failed
+        messages = np.zeros((2 * blocks * (DEVICES + 1), 4), dtype=np.int64)
+        if kind == "light":
+            count = replay_messages(old, new, failed, host, False, messages)
+        else:
+            count = rescheduling_messages(old, new, failed, host, messages)
+        seconds = np.zeros((DEVICES + 1, DEVICES + 1))
+        for source, target, _, part in messages[:count].tolist():
+            seconds[source, target] += bits[part] * 1e-6 / rate_mbit if source != target else 0.0
+        moved = moving_time(kind == "heavy", seconds)
+        found.append(terms.detection_s + terms.planning_s + moved)
     return float(np.mean(found))
 
 

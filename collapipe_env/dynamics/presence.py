@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
-from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
+from collapipe_env.ground.arrays import Array, Constant, at_least, namespace, where
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
@@ -126,7 +126,7 @@ class Presence(Process):
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start in the stationary law of each class."""
         xp, spec = namespace(u), self.spec
-        which, of_stay, noise = self._of_devices(u)
+        which, of_stay, noise = self._of_devices(u, (u.shape[0], *self._devices))
         classes = len(spec.hazard_factors)
         scaled = classes * which
         index = xp.clip(xp.astype(xp.floor(scaled), xp.int64), 0, classes - 1)
@@ -147,20 +147,47 @@ class Presence(Process):
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Let stays and absences run for the seconds that passed; at most two end for each device."""
         xp = namespace(u)
-        which, of_stay, noise = self._of_devices(u)
-        seconds = xp.astype(delta_s, xp.float64)[:, None, None]
-        present, factor = carried["present"], carried["factor"]
+        seconds = (delta_s if xp is np else xp.astype(delta_s, xp.float64))[:, None, None]
+        present, graceful, factor = carried["present"], carried["graceful"], carried["factor"]
+        left, since = carried["residual_s"] - seconds, carried["since_s"] + seconds
+        ended = left <= 0.0
+        if xp is not np:
+            found = self._after_end(u, left, present, factor)
+            present, left, graceful, since = (
+                xp.where(ended, new, old)
+                for new, old in zip(found, (present, left, graceful, since), strict=True)
+            )
+            present = present & self._there.like(u, xp.bool)
+        elif len(at := np.flatnonzero(ended)):
+            # Numbers are only worked out for devices whose stay or absence ends.
+            u = np.reshape(u, (-1, NUMBERS))[at]
+            found = self._after_end(u, *(np.ravel(array)[at] for array in (left, present, factor)))
+            present, graceful = present.copy(), graceful.copy()
+            for array, new in zip((present, left, graceful, since), found, strict=True):
+                array.flat[at] = new
+            present &= self._there.values
+        return self._carried(present, at_least(left, SHORTEST_S), graceful, since, factor)
+
+    def _after_end(
+        self, u: Array, left: Array, present: Array, factor: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Presence, remaining time [s], kind of end and time since the last change [s], after a stay's end.
+
+        Args:
+            u: Uniform numbers, ``NUMBERS`` for each device.
+            left: Time that was left after the round, at most 0 (...) [s].
+            present: Devices that were there (...).
+            factor: Hazard factors (...).
+        """
+        xp = namespace(u)
+        which, of_stay, noise = self._of_devices(u, left.shape)
         stay, absence = self._on.drawn(of_stay) / factor, self._off.drawn(noise)
         first, second = xp.where(present, absence, stay), xp.where(present, stay, absence)
-        left = carried["residual_s"] - seconds
-        once = left <= 0.0
-        twice = once & (left + first <= 0.0)
-        residual = xp.where(once, left + first, left) + xp.where(twice, second, xp.zeros_like(second))
-        present = (present ^ (once & ~twice)) & self._there.like(u, xp.bool)
-        graceful = xp.where(once, which < self.spec.graceful, carried["graceful"])
-        since = xp.where(once, -left, carried["since_s"] + seconds)
-        since = xp.where(twice, -(left + first), since)
-        return self._carried(present, at_least(residual, SHORTEST_S), graceful, since, factor)
+        once = left + first
+        twice = once <= 0.0
+        residual = once + xp.where(twice, second, xp.zeros_like(second))
+        since = xp.where(twice, -once, -left)
+        return present ^ ~twice, residual, which < self.spec.graceful, since
 
     def apply(self, system: System, carried: Carried) -> System:
         """Devices that are off are away."""
@@ -168,9 +195,8 @@ class Presence(Process):
 
     def failures(self, carried: Carried) -> Array:
         """Time after which each device fails without notice (R, N, K) [s]; infinite where it does not."""
-        xp = namespace(carried["residual_s"])
         silent = carried["present"] & ~carried["graceful"]
-        return xp.where(silent, carried["residual_s"], xp.full_like(carried["residual_s"], xp.inf))
+        return where(silent, carried["residual_s"], np.inf)
 
     def check(self, carried: Carried) -> None:
         """Refuse unknown classes, and announcements without a matching end."""
@@ -197,10 +223,13 @@ class Presence(Process):
     def _announced(self, carried: Carried) -> Array:
         return carried["present"] & carried["graceful"] & (carried["residual_s"] <= self._horizon_s)
 
-    def _of_devices(self, u: Array) -> tuple[Array, Array, Array]:
-        """Two uniform numbers and a normal one of each device (R, N, K)."""
+    def _of_devices(self, u: Array, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+        """Two uniform numbers and a normal one of each device, in arrays of a shape.
+
+        Args:
+            u: Uniform numbers, ``NUMBERS`` for each device.
+        """
         xp = namespace(u)
-        each = xp.reshape(u, (u.shape[0], *self._devices, NUMBERS))
-        pair = xp.reshape(each[..., 2:], (u.shape[0], -1))
-        noise = xp.reshape(normal(pair), (u.shape[0], *self._devices, 2))[..., 0]
-        return each[..., 0], each[..., 1], noise
+        each = xp.reshape(u, (-1, NUMBERS))
+        which, of_stay, noise = each[:, 0], each[:, 1], normal(each, 2, 1)[:, 0]
+        return xp.reshape(which, shape), xp.reshape(of_stay, shape), xp.reshape(noise, shape)

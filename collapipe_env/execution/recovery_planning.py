@@ -18,10 +18,9 @@ from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.recovery import Message, RecoveryTerms
-from collapipe_env.simulator.failed_records import NOBODY, unscathed
-from collapipe_env.simulator.failed_rounds import Failures
-from collapipe_env.simulator.plans_left import PlansLeft
+from collapipe_env.physics.recovery import BLOCK_PARTS, RecoveryTerms
+from collapipe_env.simulator.general_costs import seconds_per_bit
+from collapipe_env.simulator.plans_left import PlansLeft, Recovery
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters
@@ -58,9 +57,9 @@ class RecoveryPlanner:
                 f"cluster {script.cluster} sits this round out: it has no recovery to plan; "
                 "ask for one of a cluster that plays"
             )
-        self._parameters, self._failures = parameters, Failures(parameters, terms)
+        self._parameters, self._recovery = parameters, Recovery(parameters, terms)
         self._state = record.state[row : row + 1].map(on_host)
-        self._costs, self._row = record.costs, row
+        self._costs = record.costs.map(on_host)[row : row + 1]
         self._arrived = script.arrived
         self._script, self._at = script, (0, script.cluster)
         # Seconds from the start of the round to the start of the present script.
@@ -103,21 +102,19 @@ class RecoveryPlanner:
         """
         self._check(device, at_s, completed, detect_s=detect_s, plan_s=plan_s)
         self._gone.add(device)
-        n, rows = self._at[1], np.array([self._row])
-        plan = self._costs.allocation
+        n = self._at[1]
         found: RecoveryScript | None = None
         unfinished = self._unfinished(device, at_s)
-        if unfinished or on_host(plan.device_blocks)[self._row, n, device - 1] > 0:
-            shape = (1, plan.blocks.shape[-2])
-            who, when = np.full(shape, NOBODY), np.full(shape, np.inf)
-            who[self._at], when[self._at] = device - 1, at_s - self._begin_s
-            done = None if completed is None else np.full(shape, completed)
-            rounds = PlansLeft(self._failures.prices, self._state, self._costs, rows, who, when, done)
+        if unfinished or self._costs.allocation.device_blocks[0, n, device - 1] > 0:
+            at = np.zeros(1, dtype=np.int64), np.array([n])
+            who, when = np.array([device - 1]), np.array([at_s - self._begin_s])
+            done = None if completed is None else np.array([completed])
+            rounds = PlansLeft(self._recovery, self._state, self._costs, at, who, when, done)
             for move in unfinished:
                 # Only the sender has the blocks; no device is to get those that the CU waited for.
                 waiting = slice(None) if move.target == 0 else move.target - 1
-                rounds.holders[0, n, move.first_block : move.end_block, waiting] = False
-                rounds.holders[0, n, move.first_block : move.end_block, device - 1] = True
+                rounds.holders[0, move.first_block : move.end_block, waiting] = False
+                rounds.holders[0, move.first_block : move.end_block, device - 1] = True
             found = self._planned(rounds, device, at_s, detect_s, plan_s)
         present = self._state.present.copy()
         present[0, n, device - 1] = False
@@ -133,29 +130,25 @@ class RecoveryPlanner:
         plan_s: float | None,
     ) -> RecoveryScript:
         """Return the recovery, which becomes the present state of the planner."""
-        here = self._row, self._at[1]
-        failed = unscathed(self._costs.allocation, self._parameters.costs.blocks)
-        plan, _ = rounds.left_over(failed)
-        plan, after = rounds.fitting(failed, plan)
-        detect = float(failed.detect_s[here]) if detect_s is None else detect_s
-        planning = float(failed.plan_s[here]) if plan_s is None else plan_s
-        dropped = bool(failed.dropped[here])
-        move = 0.0 if dropped else float(failed.move_s[here])
+        terms, found = self._recovery.terms, rounds.continued()
+        detect = terms.detection_s if detect_s is None else detect_s
+        planning = terms.planning_s if plan_s is None else plan_s
+        dropped = not found.goes_on[0]
+        move = 0.0 if dropped else float(found.move_s[0])
         resume = at_s + detect + planning + move
-        lost = set(np.flatnonzero(failed.reset[here]).tolist())
+        lost = set() if dropped else set(np.flatnonzero(found.reset[0]).tolist())
         # Nobody has the moments of blocks that an earlier recovery had to reset.
         self._reset |= lost
         reset = tuple(sorted(self._reset)) if lost else ()
-        credited = int(failed.credited[here])
+        credited = 0 if dropped else int(found.credited[0])
         moves: tuple[Move, ...] = ()
         if dropped:
             # A loss does not shorten the round: nobody knows before its end that no update will come.
             script = _given_up(self._script, max(resume, self._script.delay_s))
         else:
             left = len(self._arrived) if reset else self._script.local_steps - credited
-            nothing = np.zeros_like(after.relay)
-            own = on_host(self._costs.allocation[rounds.rows].whole_steps(self._parameters.costs.local_steps))
-            steps = own.copy()
+            after, nothing = found.after[:1], np.zeros_like(self._costs.relay)
+            steps = after.allocation.whole_steps(self._parameters.costs.local_steps).copy()
             steps[self._at] = left
             after = replace(
                 after,
@@ -164,10 +157,17 @@ class RecoveryPlanner:
                 barrier=nothing,
             )
             script = self._left(after, left, resume)
-            messages, seconds = rounds.transfers[self._at].messages, rounds.seconds_per_bit[self._at]
-            one_by_one = self._failures.prices.terms.kind == "heavy"
-            moves = _moves(messages, seconds, rounds.rest_s(*self._at), one_by_one=one_by_one)
-            self._costs, self._row = after, 0
+            # Under the interference and the powers of the plan before the failure.
+            power, disturbance = self._costs.allocation.node_power, self._costs.interference
+            seconds = np.asarray(seconds_per_bit(self._parameters, self._state, power, disturbance))[self._at]
+            moves = _moves(
+                found.messages[0, : found.sent[0]].tolist(),
+                self._recovery.block_bits.of_parts,
+                seconds,
+                float(rounds.rest_s[0]),
+                one_by_one=terms.kind == "heavy",
+            )
+            self._costs = after
         self._script, self._begin_s = script, resume
         self._moves, self._moves_begin_s = moves, at_s + detect + planning
         return RecoveryScript(
@@ -263,12 +263,18 @@ def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
 
 
 def _moves(
-    messages: Sequence[Message], seconds_per_bit: FloatArray, rest_s: float, *, one_by_one: bool
+    messages: Sequence[Sequence[int]],
+    bits_of: Sequence[float],
+    seconds_per_bit: FloatArray,
+    rest_s: float,
+    *,
+    one_by_one: bool,
 ) -> tuple[Move, ...]:
     """Return messages as moves of consecutive blocks, with their times.
 
     Args:
-        messages: The messages, in their order.
+        messages: The messages, in their order: sender, receiver, block and part.
+        bits_of: Bits of the parts of a block [bit].
         seconds_per_bit: Airtime of a bit from node to node (K+1, K+1) [s].
         rest_s: Start of the first message [s].
         one_by_one: Whether all follow each other; otherwise those of a pair do, and pairs go in parallel.
@@ -276,9 +282,9 @@ def _moves(
     moves: list[Move] = []
     last: dict[tuple[int, int], int] = {}
     ends: dict[object, float] = {}
-    for source, target, block, part, bits in messages:
-        pair = source, target
-        seconds = bits * float(seconds_per_bit[pair]) if bits > 0.0 else 0.0
+    for source, target, block, place in messages:
+        pair, part = (source, target), BLOCK_PARTS[place]
+        seconds = bits_of[place] * float(seconds_per_bit[pair]) if source != target else 0.0
         line: object = None if one_by_one else pair
         start = ends.get(line, rest_s)
         ends[line] = start + seconds

@@ -14,7 +14,18 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env.ground import arrays
-from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio, thermal
+from collapipe_env.physics import (
+    delay,
+    energy,
+    loss_curve,
+    memory,
+    motion,
+    overheads,
+    queues,
+    radio,
+    recovery,
+    thermal,
+)
 
 
 def _is_number(value: Any) -> bool:
@@ -147,6 +158,13 @@ for _formula in (
     memory.fits,
     memory.samples_beside,
     queues.update_backlog,
+    recovery.light_segments,
+    recovery.fit_memory,
+    recovery.remaining_holder,
+    recovery.add_message,
+    recovery.replay_messages,
+    recovery.rescheduling_messages,
+    recovery.moving_time,
     loss_curve.imbalance_of,
     loss_curve.step_progress,
     loss_curve.terms_of_steps,

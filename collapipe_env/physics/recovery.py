@@ -12,11 +12,11 @@ is the time of the failure, ``done`` the local steps that are credited, and a pr
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, IntArray
 from collapipe_env.physics.workload import WorkloadCosts
 
 RecoveryKind = Literal["light", "heavy", "drop-round"]
@@ -51,16 +51,17 @@ class RecoveryTerms(NamedTuple):
         return PLANNING_S[self.kind]
 
 
-def credited_steps(failed_s: float, begun_s: float, step_s: float, steps: int) -> int:
+def credited_steps(failed_s: Array, begun_s: Array, step_s: Array, steps: Array) -> IntArray:
     """Local steps that were complete when a device failed, ``clip(floor((t_f - t_0) / T_step), 0, H)``.
 
     Args:
-        failed_s: ``t_f`` since the round began [s].
-        begun_s: ``t_0`` at which the first local step began [s].
-        step_s: ``T_step`` > 0 [s].
-        steps: ``H``.
+        failed_s: ``t_f`` since the round began (F,) [s].
+        begun_s: ``t_0`` at which the first local step began (F,) [s].
+        step_s: ``T_step`` > 0 (F,) [s].
+        steps: ``H`` (F,).
     """
-    return max(0, min(steps, math.floor((failed_s - begun_s) / step_s)))
+    done: IntArray = np.clip(np.floor((failed_s - begun_s) / step_s), 0, steps).astype(np.int64)
+    return done
 
 
 def light_segments(blocks: int, speeds: FloatArray) -> IntArray:
@@ -75,35 +76,47 @@ def light_segments(blocks: int, speeds: FloatArray) -> IntArray:
     Returns:
         Blocks of each stage (P,), summing to ``L``; 0 for a stage that is not needed.
     """
-    share = np.cumsum(speeds) / np.sum(speeds)
-    ends = np.ceil(blocks * share - TOLERANCE).astype(np.int64)
-    ends[-1] = blocks
-    segments = np.minimum(ends, blocks)
-    segments[1:] -= segments[:-1].copy()
+    segments = np.zeros(len(speeds), dtype=np.int64)
+    total = reached = 0.0
+    for speed in speeds:
+        total += speed
+    begin = 0
+    for p, speed in enumerate(speeds):
+        reached += speed
+        end = min(blocks, math.ceil(blocks * (reached / total) - TOLERANCE))
+        segments[p], begin = end - begin, end
     return segments
 
 
-def within_memory(segments: IntArray, caps: IntArray) -> IntArray | None:
-    """Segments that fit: the fullest stage gives a block to the nearest one with room, until all fit.
+def fit_memory(segments: IntArray, caps: IntArray) -> bool:
+    """Let the fullest stage give a block to the nearest one with room, until all fit.
 
     Args:
-        segments: Blocks of each stage (P,).
+        segments: Blocks of each stage (P,); changed in place.
         caps: Blocks that each can hold (P,).
 
     Returns:
-        Blocks of each stage (P,) with the same sum; ``None`` where the stages cannot hold them.
+        False where the stages cannot hold them: then nothing has changed.
     """
-    if caps.sum() < segments.sum():
-        return None
-    held = segments.copy()
-    places = np.arange(len(held))
-    while (held > caps).any():
-        fullest = int(np.argmax(held - caps))
-        room = places[held < caps]
-        nearest = room[np.argmin(np.abs(room - fullest))]
-        held[fullest] -= 1
-        held[nearest] += 1
-    return held
+    free = 0
+    for p in range(len(caps)):
+        free += caps[p] - segments[p]
+    if free < 0:
+        return False
+    while True:
+        fullest = 0
+        for p in range(len(caps)):
+            if segments[p] - caps[p] > segments[fullest] - caps[fullest]:
+                fullest = p
+        if segments[fullest] <= caps[fullest]:
+            return True
+        nearest = -1
+        for p in range(len(caps)):
+            closer = nearest < 0 or abs(p - fullest) < abs(nearest - fullest)
+            if segments[p] < caps[p] and closer:
+                nearest = p
+        segments[fullest] -= 1
+        segments[nearest] += 1
 
 
 class BlockBits(NamedTuple):
@@ -125,9 +138,9 @@ class BlockBits(NamedTuple):
         return self.frozen + self.trained
 
     @property
-    def replica(self) -> float:
-        """Trained weights and moments, which replicas hold [bit]."""
-        return self.trained + self.moments
+    def of_parts(self) -> tuple[float, ...]:
+        """Bits of the ``BLOCK_PARTS``, in their order; replicas hold trained weights and moments [bit]."""
+        return self.weights + self.moments, self.weights, self.trained + self.moments, self.frozen
 
 
 def bits_of_block(costs: WorkloadCosts) -> BlockBits:
@@ -144,46 +157,26 @@ def bits_of_block(costs: WorkloadCosts) -> BlockBits:
 BlockPart = Literal["state", "weights", "replica", "frozen"]
 """Parts of a block that travel: weights and moments, the weights at the start of the round, trained weights
 and moments from a replica, weights that are not trained."""
+BLOCK_PARTS: tuple[BlockPart, ...] = get_args(BlockPart)
+STATE, WEIGHTS, REPLICA, FROZEN = range(len(BLOCK_PARTS))
 
 
-class Message(NamedTuple):
-    """Message with a part of one block.
+def remaining_holder(before: BoolArray, failed: int, block: int) -> int:
+    """First other device that holds a block; -1 for none.
 
-    Attributes:
-        source: Node that sends, 0 for the CU.
-        target: Node that receives; the source itself where it uses a replica that it keeps.
-        block: Block, from 0.
-        part: Part of it.
-        bits: Size, 0 where source and target are one [bit].
+    Args:
+        before: Holders of each block (L, K), bool: devices.
     """
-
-    source: int
-    target: int
-    block: int
-    part: BlockPart
-    bits: float
+    for device in range(before.shape[1]):
+        if before[block, device] and device != failed:
+            return device
+    return -1
 
 
-class Transfer(NamedTuple):
-    """Transfer of blocks before the replay.
-
-    Attributes:
-        bits: From node to node (K+1, K+1), CU first [bit].
-        kept: Whether all blocks are preserved as they were when the device failed, moments included.
-        reset: Blocks whose moments start again from zero (L,), bool.
-        messages: Messages of the transfer, in order.
-    """
-
-    bits: FloatArray
-    kept: bool
-    reset: BoolArray
-    messages: tuple[Message, ...]
-
-
-def replay_transfer(
-    before: BoolArray, after: BoolArray, failed: int, bits_of: BlockBits, replicas: IntArray | None = None
-) -> Transfer:
-    """Transfer with which the remaining plan can continue, message by message.
+def replay_messages(
+    before: BoolArray, after: BoolArray, failed: int, host: int, frozen: bool, messages: IntArray
+) -> int:
+    """Messages with which the remaining plan can continue.
 
     A block that another device of its stage also holds comes from the first of these, with weights and
     moments. A block that no device holds any more comes from the host of its replica, and its frozen weights
@@ -193,78 +186,70 @@ def replay_transfer(
     Args:
         before: Holders of each block (L, K), bool: devices.
         after: Holders under the remaining plan (L, K), bool.
-        replicas: Node that keeps a replica of each block (L,), CU first, -1 for none; ``None`` for none at
-            all.
+        host: Node that keeps the replicas of the device that failed, CU first; -1 for none.
+        frozen: Whether blocks have weights that are not trained.
+        messages: Messages in their order (most, 4), written: the node that sends, 0 for the CU, the node that
+            receives, which is the sender where it uses a replica that it keeps, the block, and its part.
+
+    Returns:
+        Number of messages.
     """
-    left, held, lost, hosts = _what_is_left(before, failed, replicas)
-    sent: list[Message] = []
-    for block, device in np.argwhere(after & ~left).tolist():
-        node = device + 1
-        if held[block]:
-            holder = int(np.argmax(left[block])) + 1
-            sent.append(Message(holder, node, block, "state", bits_of.weights + bits_of.moments))
-        elif lost[block]:
-            sent.append(Message(0, node, block, "weights", bits_of.weights))
-        else:
-            if bits_of.frozen > 0.0:
-                sent.append(Message(0, node, block, "frozen", bits_of.frozen))
-            host = int(hosts[block])
-            sent.append(Message(host, node, block, "replica", bits_of.replica if host != node else 0.0))
-    return _transfer(sent, before.shape[1] + 1, lost)
+    count = 0
+    for block in range(before.shape[0]):
+        holder = remaining_holder(before, failed, block)
+        for device in range(before.shape[1]):
+            if not after[block, device] or (before[block, device] and device != failed):
+                continue
+            if holder >= 0:
+                count = add_message(messages, count, holder + 1, device + 1, block, STATE)
+            elif host < 0:
+                count = add_message(messages, count, 0, device + 1, block, WEIGHTS)
+            else:
+                if frozen:
+                    count = add_message(messages, count, 0, device + 1, block, FROZEN)
+                count = add_message(messages, count, host, device + 1, block, REPLICA)
+    return count
 
 
-def rescheduling_transfer(
-    before: BoolArray, after: BoolArray, failed: int, bits_of: BlockBits, replicas: IntArray | None = None
-) -> Transfer:
-    """Transfer over the CU, which collects the remaining blocks and replicas and sends out all blocks.
+def rescheduling_messages(
+    before: BoolArray, after: BoolArray, failed: int, host: int, messages: IntArray
+) -> int:
+    """Messages over the CU, which collects the remaining blocks and replicas and sends out all blocks.
 
-    Arguments and result as for :func:`replay_transfer`.
+    Arguments and result as for :func:`replay_messages`.
     """
-    left, held, lost, hosts = _what_is_left(before, failed, replicas)
-    both = bits_of.weights + bits_of.moments
-    sent = [
-        Message(int(np.argmax(left[block])) + 1, 0, block, "state", both)
-        for block in np.flatnonzero(held).tolist()
-    ]
-    sent += [
-        Message(int(hosts[block]), 0, block, "replica", bits_of.replica)
-        for block in np.flatnonzero(~held & (hosts > 0)).tolist()
-    ]
-    for block, device in np.argwhere(after).tolist():
-        if lost[block]:
-            sent.append(Message(0, device + 1, block, "weights", bits_of.weights))
-        else:
-            sent.append(Message(0, device + 1, block, "state", both))
-    return _transfer(sent, before.shape[1] + 1, lost)
+    count = 0
+    for block in range(before.shape[0]):
+        holder = remaining_holder(before, failed, block)
+        if holder >= 0:
+            count = add_message(messages, count, holder + 1, 0, block, STATE)
+    for block in range(before.shape[0]):
+        if host > 0 and before[block, failed] and remaining_holder(before, failed, block) < 0:
+            count = add_message(messages, count, host, 0, block, REPLICA)
+    for block in range(before.shape[0]):
+        lost = host < 0 and before[block, failed] and remaining_holder(before, failed, block) < 0
+        for device in range(before.shape[1]):
+            if after[block, device]:
+                count = add_message(messages, count, 0, device + 1, block, WEIGHTS if lost else STATE)
+    return count
 
 
-def _transfer(sent: list[Message], nodes: int, lost: BoolArray) -> Transfer:
-    """Return the transfer of some messages."""
-    bits = np.zeros((nodes, nodes))
-    for message in sent:
-        bits[message.source, message.target] += message.bits
-    return Transfer(bits, not lost.any(), lost, tuple(sent))
+def add_message(messages: IntArray, count: int, source: int, target: int, block: int, part: int) -> int:
+    """The number of messages with one more."""
+    messages[count, 0], messages[count, 1] = source, target
+    messages[count, 2], messages[count, 3] = block, part
+    return count + 1
 
 
-def _what_is_left(
-    before: BoolArray, failed: int, replicas: IntArray | None
-) -> tuple[BoolArray, BoolArray, BoolArray, IntArray]:
-    """Remaining holders (L, K), blocks with one (L,), lost blocks (L,), hosts of replicas (L,)."""
-    left = before.copy()
-    left[:, failed] = False
-    held: BoolArray = np.asarray(left.any(axis=1))
-    hosts = np.full(len(before), -1) if replicas is None else replicas
-    lost: BoolArray = np.asarray(before.any(axis=1)) & ~held & (hosts < 0)
-    return left, held, lost, hosts
-
-
-def moving_time(kind: RecoveryKind, bits: FloatArray, seconds_per_bit: FloatArray) -> float:
+def moving_time(in_turn: bool, seconds: FloatArray) -> float:
     """``T_move`` [s]: the longest pair if all pairs send at once, or the sum if the CU serves them in turn.
 
     Args:
-        kind: ``light`` or ``heavy``.
-        bits: From node to node (K+1, K+1) [bit].
-        seconds_per_bit: Airtime of a bit (K+1, K+1) [s]; read where something is sent.
+        in_turn: Whether the CU serves the pairs in turn, as when all is planned again (``heavy``).
+        seconds: Airtime from node to node (K+1, K+1) [s].
     """
-    times = np.where(bits > 0.0, bits * np.where(bits > 0.0, seconds_per_bit, 0.0), 0.0)
-    return float(times.sum() if kind == "heavy" else times.max(initial=0.0))
+    together = longest = 0.0
+    for one in seconds.flat:
+        together += one
+        longest = max(longest, one)
+    return together if in_turn else longest

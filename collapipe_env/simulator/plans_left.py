@@ -1,46 +1,36 @@
 """Plans for the rest of a round after a device fails: new holders of blocks, and transfers ([X]).
 
-Failures are rare, so clusters with a failure are handled one by one on the host. The formulas are those of
-:mod:`collapipe_env.physics.recovery`.
+The loops are those of :mod:`collapipe_env.kernels.remaining_plans`. Arrays have a leading axis of ``F``
+clusters with a failure.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation, Groups
-from collapipe_env.physics.moves import block_holders
-from collapipe_env.physics.recovery import (
-    RecoveryTerms,
-    Transfer,
-    bits_of_block,
-    credited_steps,
-    light_segments,
-    moving_time,
-    replay_transfer,
-    rescheduling_transfer,
-    within_memory,
-)
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray, loop_array
+from collapipe_env.kernels.remaining_plans import held_blocks, remaining_splits, transfers
+from collapipe_env.physics import energy
+from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, SEQUENTIAL, Allocation
+from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block, credited_steps
 from collapipe_env.physics.replication import NO_REPLICATION, kept_bytes
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.failed_records import NOBODY, FailedRounds
-from collapipe_env.simulator.general_costs import seconds_per_bit
+from collapipe_env.simulator.failed_records import NOBODY
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
 
 
-class StepPrices:
-    """Scalars of a scenario, terms on which its clusters recover, and what prices single local steps.
+class Recovery:
+    """Scalars of a scenario, terms on which its clusters recover, and what prices the plans that are left.
 
     Attributes:
         block_bits: Bits of a block's parts.
-        planned: The scenario in which nothing moves before the local steps.
-        left: The same without replicas.
+        left: The scenario in which nothing moves before the local steps, and no replicas after them.
     """
 
     def __init__(self, parameters: Parameters, terms: RecoveryTerms) -> None:
@@ -49,308 +39,248 @@ class StepPrices:
         # The moves of a change of plan inside a round are priced by themselves; nothing moves before it. The
         # server works as planned.
         server = parameters.server._replace(budget_j=math.inf)
-        self.planned = replace(parameters, migration=None, server=server)
         # The new plan sends no replicas in this round: a second failure counts only in the next.
-        self.left = replace(self.planned, replication=NO_REPLICATION)
+        self.left = replace(parameters, migration=None, server=server, replication=NO_REPLICATION)
 
 
-def taking(steps: int, plan: Allocation) -> Allocation:
-    """A plan in which all clusters take some local steps."""
-    return replace(plan, local_steps=np.full(plan.micro_batches.shape, steps))
+class Continuation(NamedTuple):
+    """Plans with which clusters continue after failures.
+
+    Attributes:
+        goes_on: Clusters that continue (F,), bool. The others give their round up: their numbers count not.
+        credited: Local steps that were done and count (F,).
+        reset: Blocks whose moments start again from zero (F, L), bool.
+        move_s: ``T_move``, with the rest of what was sent before the first local step (F,) [s].
+        joules: Energy of the transfer (F, K+1) [J].
+        spared: Energy of what the old plan did not do: steps not tried, and all after them (F, K+1) [J].
+        place: Places of the clusters in ``after``: two arrays (F,).
+        after: Costs of their rounds under the new plans, with the local steps that are left.
+        messages: Messages of the transfer (F, most, 4), see :func:`~.recovery.replay_messages`.
+        sent: Number of them (F,).
+    """
+
+    goes_on: BoolArray
+    credited: IntArray
+    reset: BoolArray
+    move_s: FloatArray
+    joules: FloatArray
+    spared: FloatArray
+    place: tuple[IntArray, IntArray]
+    after: RoundCosts
+    messages: IntArray
+    sent: IntArray
 
 
 class PlansLeft:
-    """Rows in which some cluster has a failure, and the plans with which they continue.
+    """Clusters with a failure, and the plans with which they continue.
 
     Attributes:
-        rows: Places of the rows in the batch (R,).
-        where: Rows and clusters with a failure.
-        plan: Plans of the rows before the failure (R, ...).
-        state: Systems of the rows, as these plans run them (R, ...).
-        steps: Local steps of each cluster (R, N).
-        holders: Devices that hold each block before the failure (R, N, L, K), bool.
-        transfers: Transfers by row and cluster, filled in by :meth:`left_over`.
-        seconds_per_bit: Airtime of a bit from node to node (R, N, K+1, K+1) [s].
+        steps: Local steps of the cluster (F,).
+        tried: Local steps that the old plan worked on until the failure, a partial one included (F,).
+        done: Those that were complete (F,), int.
+        rest_s: Time that a migration or a relay of new weights still takes at the failure (F,) [s].
+        holders: Devices that hold each block before the failure (F, L, K), bool.
 
     Args:
-        state: Systems of the rows before the rounds (R, ...).
-        costs: Costs of the whole batch without failures.
-        rows: Places of the rows in the batch (R,).
-        device: Device that fails in each cluster (R, N), -1 for none.
-        at: Time of the failure (R, N) [s].
-        done: Local steps that were complete by then (R, N), int, where they were counted; ``None`` derives
+        state: Systems before the rounds (E, ...).
+        costs: Costs of the rounds without failures (E, ...).
+        at: Places of the clusters: two arrays (F,), the first in order.
+        device: Device that fails (F,).
+        at_s: Time of the failure (F,) [s].
+        done: Local steps that were complete by then (F,), int, where they were counted; ``None`` derives
             them from the times.
     """
 
     def __init__(
         self,
-        owner: StepPrices,
+        owner: Recovery,
         state: SystemState,
         costs: RoundCosts,
-        rows: IntArray,
+        at: tuple[IntArray, IntArray],
         device: IntArray,
-        at: FloatArray,
+        at_s: FloatArray,
         done: IntArray | None = None,
     ) -> None:
-        self._owner, self.rows = owner, rows
-        self._device, self._at, self._done = device, at, done
-        self.transfers: dict[tuple[int, int], Transfer] = {}
-        self.plan = costs.allocation[rows]
-        self.state = running_state(state, self.plan)
-        own = owner.parameters.costs
-        self.steps = self.plan.whole_steps(own.local_steps)
-        self.holders: BoolArray = np.asarray(block_holders(self.plan, own.blocks))[..., 1:]
-        before, _, _ = costs.phases
-        self._begun_s = np.asarray(sum(before.values()))[rows]
-        self._step_s = (costs.local_step + sum(costs.terms.step.values()) + costs.barrier)[rows]
-        held = np.asarray(self.plan.device_blocks, dtype=np.float64)
-        nobody = np.zeros((*costs.memory.shape, held.shape[-1] + 1), dtype=np.bool_)
-        self._hosts: BoolArray = np.asarray(costs.terms.notes.get("replica_hosts", nobody)[rows])
-        # The plan after a failure keeps no replicas in this round, so they take no memory.
-        replicas = kept_bytes(self._hosts, owner.parameters.replication.block_bytes * held)
-        self._needs: FloatArray = costs.memory[rows] - replicas
-        # Interference of the old plan: idle devices may have to send later on, but not in this phase.
-        self.seconds_per_bit = np.asarray(
-            seconds_per_bit(owner.parameters, self.state, self.plan.node_power, costs.interference[rows])
+        self._owner, self._costs, self._plan = owner, costs, costs.allocation
+        self._state = running_state(state, self._plan)
+        self._at, self._device = at, device
+        self.steps = self._plan.whole_steps(owner.parameters.costs.local_steps)[at]
+        begun_s = np.asarray(costs.relay + sum(costs.terms.once.values()))[at]
+        step_s = (costs.local_step + sum(costs.terms.step.values()) + costs.barrier)[at]
+        self.tried = np.clip((at_s - begun_s) / step_s, 0.0, self.steps)
+        self.done = credited_steps(at_s, begun_s, step_s, self.steps) if done is None else done
+        self.rest_s = np.maximum(begun_s - at_s, 0.0)
+        self._blocks = loop_array(self._plan.blocks[at], np.int64)
+        slots = np.broadcast_to(np.arange(self._blocks.shape[-1]), self._blocks.shape)
+        self._stage = loop_array(slots if self._plan.stage is None else self._plan.stage[at], np.int64)
+        self.holders = held_blocks(self._blocks, self._stage, owner.parameters.costs.blocks)
+        hosts = costs.terms.notes.get("replica_hosts")
+        self._hosts: BoolArray | None = None if hosts is None else hosts[at]
+
+    def continued(self) -> Continuation:
+        """Find the plans after the failures, what is sent, and what the rest of the rounds costs.
+
+        A cluster gives its round up where its remaining devices lack memory for the encoder.
+        """
+        owner, at = self._owner, self._at
+        stage, split, goes_on = self._splits()
+        messages, sent, reset, move_s, airtime = transfers(
+            owner.parameters.numbers,
+            np.asarray(owner.block_bits.of_parts),
+            owner.terms.kind == "heavy",
+            self._device,
+            self._host(),
+            self.holders,
+            held_blocks(split, stage, self.holders.shape[1]),
+            loop_array(self._plan.node_power[at], np.float64),
+            loop_array(self._state.d2d_gain[at], np.float64),
+            # Interference of the old plan: idle devices may have to send later on, but not in this phase.
+            loop_array(self._costs.interference[at], np.float64),
         )
-        self.where = tuple(zip(*(index.tolist() for index in np.nonzero(device != NOBODY)), strict=True))
+        credited = np.where(reset.any(axis=-1), 0, self.done)
+        place, after, fits, spared = self._priced(goes_on, stage, split, credited)
+        radio, sending = owner.parameters.radio_power, after.allocation.node_power[place]
+        drawn = energy.radio_power(sending, radio.d2d_circuit_w, radio.efficiency)
+        joules = drawn * airtime[:, 0] + radio.receive_w * airtime[:, 1]
+        times = self.rest_s + move_s
+        return Continuation(
+            goes_on & fits, credited, reset, times, joules, spared, place, after, messages, sent
+        )
 
-    def left_over(self, failed: FailedRounds) -> tuple[Allocation, dict[tuple[int, int], FloatArray]]:
-        """Find the plans after the failures, and the transfers.
+    def _priced(
+        self, goes_on: BoolArray, stage: IntArray, split: IntArray, credited: IntArray
+    ) -> tuple[tuple[IntArray, IntArray], RoundCosts, BoolArray, FloatArray]:
+        """Price the new plans, with less in flight where memory asks for it, and what the old plans spare.
 
-        Args:
-            failed: Failures; these rows are filled in.
+        One call prices both: the new plans (R, ...), and after them the old ones without a local step.
 
         Returns:
-            The plans (R, ...), and seconds that each pair of nodes sends (K+1, K+1) by row and cluster.
+            Places of the clusters among the costs, the costs (2R, ...), clusters that the memories fit (F,),
+            and the spared energy (F, K+1) [J].
         """
-        owner, sent = self._owner, {}
-        blocks, stage = self.plan.blocks.copy(), failed.stage[self.rows]
-        share, power = self.plan.groups.sample_share.copy(), self.plan.device_power.copy()
-        for r, n in self.where:
-            row, device = self.rows[r], int(self._device[r, n])
-            failed.device[row, n], failed.at_s[row, n] = device, self._at[r, n]
-            failed.detect_s[row, n] = owner.terms.detection_s
-            failed.plan_s[row, n] = owner.terms.planning_s
-            done = self._completed(r, n)
-            tried = (self._at[r, n] - self._begun_s[r, n]) / self._step_s[r, n]
-            failed.tried_steps[row, n] = min(max(tried, 0.0), self.steps[r, n])
-            mine = self._with_idle(r, n, stage[r, n], device)
-            segments = None
-            if owner.terms.kind != "drop-round" and self._can_go_on(r, n):
-                segments = self._segments(r, n, mine)
-            if segments is None:
-                failed.dropped[row, n] = True
-                continue
-            held = np.where(mine >= 0, segments[np.maximum(mine, 0)], 0)
-            mine = np.where((stage[r, n] < 0) & (held == 0), NOBODY, mine)
-            joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
-            power[r, n, joined] = owner.parameters.power_max_w
-            before = self.holders[r, n]
-            blocks[r, n], stage[r, n] = segments, mine
-            share[r, n] = _dealt(share[r, n], mine)
-            after = _holders(segments, mine, before.shape[0])
-            moves = replay_transfer if owner.terms.kind == "light" else rescheduling_transfer
-            replicas = self._replicas(r, n, done)
-            transfer = moves(before, after, device, owner.block_bits, replicas)
-            self.transfers[r, n] = transfer
-            seconds = transfer.bits * np.where(transfer.bits > 0.0, self.seconds_per_bit[r, n], 0.0)
-            sent[r, n] = seconds
-            failed.credited[row, n] = done if transfer.kept else 0
-            failed.reset[row, n] = transfer.reset
-            longest = moving_time(owner.terms.kind, transfer.bits, self.seconds_per_bit[r, n])
-            failed.move_s[row, n] = self.rest_s(r, n) + longest
-        failed.blocks[self.rows], failed.stage[self.rows] = blocks, stage
-        return _changed(self.plan, blocks, power, Groups(stage, share)), sent
+        owner, at = self._owner, self._at
+        rows, r = np.unique(at[0], return_inverse=True)
+        R, place, twice = len(rows), (r, at[1]), np.concatenate((rows, rows))
+        on = r[goes_on], at[1][goes_on]
+        state, plan = self._state[twice], self._with(self._plan[twice], on, stage[goes_on], split[goes_on])
+        steps = plan.whole_steps(owner.parameters.costs.local_steps).copy()
+        steps[on] -= credited[goes_on]
+        steps[R:] = 0
+        plan = replace(plan, local_steps=steps)
+        if plan.is_scheduled:
+            schedule = plan.schedules.schedule.copy()
+            schedule[R:] = GPIPE  # without a local step no schedule matters
+            plan = replace(plan, schedule=schedule)
+        for attempt in range(2):
+            costs = round_costs(owner.left, state, plan)
+            over = (costs.memory[place] > state.memory_bytes[place] * (1.0 + 1e-9)).any(axis=-1) & goes_on
+            if attempt == 1 or not plan.is_scheduled or not over.any():
+                break
+            caps = plan.schedules.caps.copy()
+            caps[place] = np.where(over[:, None], np.minimum(caps[place], 1), caps[place])
+            plan = replace(plan, caps=caps)
+        around = np.asarray(costs.energy[R:][place])
+        of_steps = self._costs.energy[at] - around
+        if "moving_j" in self._costs.terms.notes:
+            of_steps -= self._costs.terms.notes["moving_j"][at]
+        untried = 1.0 - self.tried / np.maximum(self.steps, 1)
+        return place, costs, ~over, around + untried[:, None] * of_steps
 
-    def rest_s(self, r: int, n: int) -> float:
-        """Time that a migration or a relay of new weights still takes at the failure [s]."""
-        return max(0.0, float(self._begun_s[r, n] - self._at[r, n]))
-
-    def _completed(self, r: int, n: int) -> int:
-        """Local steps that were complete at the failure."""
-        if self._done is not None:
-            return int(self._done[r, n])
-        return credited_steps(self._at[r, n], self._begun_s[r, n], self._step_s[r, n], self.steps[r, n])
-
-    def _replicas(self, r: int, n: int, done: int) -> IntArray:
-        """Node that keeps a replica of each block of the device that failed (L,), -1 for none.
+    def _host(self) -> IntArray:
+        """Node that keeps the replicas of the device that failed (F,), CU first; -1 for none.
 
         No replica arrives before the first local step is complete.
         """
-        before = self.holders[r, n]
-        found = np.full(before.shape[0], NOBODY)
-        if done == 0:
-            return found
-        device = int(self._device[r, n])
-        hosts = np.flatnonzero(self._hosts[r, n, device])
-        if len(hosts):
-            found[before[:, device]] = hosts[0]
-        return found
+        if self._hosts is None:
+            return np.full(len(self._device), NOBODY)
+        of_failed = self._hosts[np.arange(len(self._device)), self._device]
+        return np.where(of_failed.any(axis=-1) & (self.done > 0), of_failed.argmax(axis=-1), NOBODY)
 
-    def fitting(self, failed: FailedRounds, plan: Allocation) -> tuple[Allocation, RoundCosts]:
-        """Plans that fit the memories: less in flight where that helps, otherwise the old plans.
+    def _splits(self) -> tuple[IntArray, IntArray, BoolArray]:
+        """Slots of the devices and blocks of the slots after the failures (F, K), and who can go on (F,)."""
+        plan, (r, n), (F, K) = self._plan, self._at, self._blocks.shape
+        stage, splits = self._stage.copy(), np.zeros((F, K, K), dtype=np.int64)
+        found = remaining_splits(
+            self._blocks,
+            stage,
+            self._device,
+            self._state.present[self._at],
+            loop_array(self._state.speed[self._at], np.float64),
+            self._room(),
+            self._owner.terms.kind == "heavy",
+            splits,
+        )
+        if self._owner.terms.kind == "drop-round":
+            found[:] = 0
+        if plan.is_scheduled:
+            found[np.isin(plan.schedules.schedule[self._at], (ASYNC, INTERLEAVED))] = 0
+        if plan.is_split:
+            found[plan.server.server_mode[r] == SEQUENTIAL] = 0
+        best = np.zeros(F, dtype=np.int64)
+        if (found > 1).any():
+            # The shortest local step, as it is played.
+            f, option = np.nonzero(np.arange(K) < found[:, None])
+            each, at = r[f], (np.arange(len(f)), n[f])
+            tried = self._with(plan[each], at, stage[f], splits[f, option])
+            steps = np.full((F, K), np.inf)
+            steps[f, option] = round_costs(self._owner.left, self._state[each], tried).local_step[at]
+            best = steps.argmin(axis=-1)
+        return stage, splits[np.arange(F), best], found > 0
 
-        Args:
-            failed: Failures; clusters whose plan does not fit drop their round.
-            plan: Plans after the failures.
-
-        Returns:
-            The plans (R, ...), and their costs with one local step, not read for dropped rounds.
-        """
-        for attempt in range(2):
-            one = round_costs(self._owner.left, self.state, taking(1, plan))
-            over = (one.memory > self.state.memory_bytes * (1.0 + 1e-9)).any(axis=-1) & (
-                self._device != NOBODY
-            )
-            over &= ~failed.dropped[self.rows]
-            if not over.any():
-                return plan, one
-            if attempt == 0 and plan.is_scheduled:
-                caps = plan.schedules.caps
-                plan = replace(plan, caps=np.where(over[..., None], np.minimum(caps, 1), caps))
-        old, each = self.plan, over[..., None]
-        kept = replace(plan, blocks=np.where(each, old.blocks, plan.blocks))
-        if old.is_grouped:
-            pairs = zip(old.groups, plan.groups, strict=True)
-            groups = Groups(*(np.where(each, before, after) for before, after in pairs))
-            kept = replace(kept, **groups._asdict())
-        r, n = np.nonzero(over)
-        at = self.rows[r], n
-        failed.dropped[at], failed.credited[at] = True, 0
-        failed.move_s[at], failed.reset[at] = 0.0, False
-        failed.blocks[at] = old.blocks[r, n]
-        if old.is_grouped:
-            failed.stage[at] = old.groups.stage[r, n]
-        return kept, one
-
-    def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
-        """Slots of the remaining devices (K,); idle ones take free slots if every stage is one device.
-
-        Args:
-            stage: Slots before (K,), -1 for none.
-        """
-        mine: IntArray = stage.copy()
-        mine[device] = NOBODY
-        # Plain lists: NumPy's sets take many times as long for a handful of numbers.
-        slots = mine.tolist()
-        taken = {slot for slot in slots if slot >= 0}
-        if len(taken) == sum(slot >= 0 for slot in slots):
-            free = iter([slot for slot in range(len(slots)) if slot not in taken])
-            present = self.state.present[r, n].tolist()
-            for k, slot in enumerate(slots):
-                if slot < 0 and present[k] and k != device:
-                    mine[k] = next(free)
-        return mine
-
-    def _can_go_on(self, r: int, n: int) -> bool:
-        """Whether a replay can continue with the cluster's plan."""
-        goes_on = self.plan.schedules.schedule[r, n] not in (ASYNC, INTERLEAVED)
-        return bool(goes_on and self.plan.server.server_mode[r] != SEQUENTIAL)
-
-    def _segments(self, r: int, n: int, stage: IntArray) -> IntArray | None:
-        """Blocks of each stage slot after the failure (K,); ``None`` where the remaining devices lack memory.
-
-        Args:
-            stage: Slot of each device (K,), -1 for those in none.
-        """
-        old = self.plan.blocks[r, n]
-        members = stage[:, None] == np.arange(len(old))
-        speeds = (members * self.state.speed[r, n][:, None]).sum(axis=0)
-        caps = self._caps(r, n, members)
-        usable = (speeds > 0.0) & (caps > 0)
-        alone = bool((members.sum(axis=0) <= 1).all())
-        if self._owner.terms.kind == "heavy" and alone:
-            return self._replanned(r, n, stage, speeds, caps, usable)
-        # Devices without blocks help out where the others lack memory.
-        for working in (usable & (old > 0), usable) if alone else (usable & (old > 0),):
-            if (segments := _split(int(old.sum()), speeds, caps, working)) is not None:
-                return segments
-        return None
-
-    def _replanned(
-        self, r: int, n: int, stage: IntArray, speeds: FloatArray, caps: IntArray, usable: BoolArray
-    ) -> IntArray | None:
-        """Split with the shortest local step among those over the fastest 1 to K devices."""
-        total, order = int(self.plan.blocks[r, n].sum()), np.argsort(-np.where(usable, speeds, 0.0))
-        found = []
-        for count in range(1, int(usable.sum()) + 1):
-            working = np.zeros_like(usable)
-            working[order[:count]] = True
-            if (segments := _split(total, speeds, caps, working)) is not None:
-                found.append(segments)
-        if not found:
-            return None
-        plans = self.plan[np.full(len(found), r)]
-        blocks, power = plans.blocks.copy(), plans.device_power.copy()
-        blocks[:, n] = found
-        # As when the plan is played, devices that join send at full power.
-        held = np.where(stage >= 0, blocks[:, n, np.maximum(stage, 0)], 0)
-        joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
-        power[:, n] = np.where(joined, self._owner.parameters.power_max_w, power[:, n])
-        slots, share = (each.copy() for each in plans.groups)
-        slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
-        plans = _changed(plans, blocks, power, Groups(slots, share))
-        costs = round_costs(self._owner.left, self.state[np.full(len(found), r)], taking(1, plans))
-        return found[int(costs.local_step[:, n].argmin())]
-
-    def _caps(self, r: int, n: int, members: BoolArray) -> IntArray:
-        """Blocks that each stage slot can hold (K,), int: as many as its tightest member can."""
-        state, plan = self.state, self.plan
-        caps = np.where(state.present[r, n], state.memory_cap[r, n], 0)
+    def _room(self) -> IntArray:
+        """Blocks that each device can hold (F, K), 0 for a device that is away."""
+        state, plan = self._state, self._plan
+        room = np.where(state.present[self._at], state.memory_cap[self._at], 0)
         if plan.is_scheduled or plan.is_grouped or plan.given("recompute") is not None:
             # Memory grows with the blocks, whatever a device's share and its micro-batches in flight.
-            needs = self._needs[r, n]
-            held = plan.device_blocks[r, n]
-            each = np.divide(needs, held, out=np.zeros_like(needs), where=held > 0)
-            room = np.divide(state.memory_bytes[r, n], each, out=np.zeros_like(each), where=each > 0.0)
-            caps = np.where(held > 0, np.floor(room + 1e-9), caps).astype(np.int64)
-        tightest = np.where(members, caps[:, None], np.iinfo(np.int64).max).min(axis=0)
-        return np.where(members.any(axis=0), tightest, 0)
+            held = np.asarray(plan.device_blocks[self._at], dtype=np.float64)
+            needs = self._costs.memory[self._at]
+            if self._hosts is not None:
+                # The plan after a failure keeps no replicas in this round, so they take no memory.
+                needs = needs - kept_bytes(self._hosts, self._owner.parameters.replication.block_bytes * held)
+            each = np.divide(needs, held, out=np.zeros_like(held), where=held > 0)
+            offered = state.memory_bytes[self._at]
+            blocks = np.divide(offered, each, out=np.zeros_like(each), where=each > 0.0)
+            room = np.where(held > 0, np.floor(blocks + 1e-9), room)
+        return loop_array(room, np.int64)
 
+    def _with(
+        self, plan: Allocation, at: tuple[IntArray, IntArray], stage: IntArray, split: IntArray
+    ) -> Allocation:
+        """A plan with other blocks of slots, and slots of devices, in some clusters.
 
-def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -> IntArray | None:
-    """Blocks of all slots (K,), divided among the working ones; ``None`` where they lack memory."""
-    if not working.any():
-        return None
-    found = within_memory(light_segments(total, speeds[working]), caps[working])
-    if found is None:
-        return None
-    segments = np.zeros(len(speeds), dtype=np.int64)
-    segments[working] = found
-    return segments
+        Devices that join send at full power, and their stages get the largest cap on micro-batches in flight
+        of the other stages.
 
-
-def _changed(plan: Allocation, blocks: IntArray, power: FloatArray, groups: Groups) -> Allocation:
-    """A plan with other segments, powers and, if it has any, groups.
-
-    Joining stages get the largest cap on micro-batches in flight of the other stages.
-    """
-    changed = replace(plan, blocks=blocks, device_power=power)
-    if plan.is_grouped:
-        changed = replace(changed, **groups._asdict())
-    if plan.is_scheduled:
-        caps = plan.schedules.caps
-        most = np.maximum(caps.max(axis=-1, keepdims=True), 1)
-        changed = replace(changed, caps=np.where((blocks > 0) & (caps == 0), most, caps))
-    return changed
+        Args:
+            plan: The plan (R, ...).
+            at: Places of the clusters: two arrays (F,).
+            stage: Slot of each device (F, K), -1 for none.
+            split: Blocks of each slot (F, K).
+        """
+        blocks, power = plan.blocks.copy(), plan.device_power.copy()
+        held = np.where(stage >= 0, np.take_along_axis(split, np.maximum(stage, 0), axis=-1), 0)
+        joined = (plan.device_blocks[at] == 0) & (held > 0)
+        blocks[at] = split
+        power[at] = np.where(joined, self._owner.parameters.power_max_w, power[at])
+        changed = replace(plan, blocks=blocks, device_power=power)
+        if plan.is_grouped:
+            slots, share = (each.copy() for each in plan.groups)
+            slots[at] = np.where((slots[at] < 0) & (held == 0), NOBODY, stage)
+            share[at] = _dealt(share[at], slots[at])
+            changed = replace(changed, stage=slots, sample_share=share)
+        if plan.is_scheduled:
+            caps = plan.schedules.caps
+            most = np.maximum(caps.max(axis=-1, keepdims=True), 1)
+            changed = replace(changed, caps=np.where((blocks > 0) & (caps == 0), most, caps))
+        return changed
 
 
 def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:
-    """Shares of samples (K,), with the shares of lost devices dealt to the rest of their stage."""
-    same = stage[:, None] == stage
+    """Shares of samples (F, K), with the shares of lost devices dealt to the rest of their stage."""
+    same = (stage[:, :, None] == stage[:, None, :]) & (stage >= 0)[:, None, :]
     # A device that joins had no share.
     mine = np.where(same.sum(axis=-1) == 1, 1.0, share) * (stage >= 0)
-    whole = (same * mine).sum(axis=-1)
-    dealt: FloatArray = np.divide(mine, whole, out=np.zeros_like(mine), where=(stage >= 0) & (whole > 0.0))
+    whole = (same * mine[:, None, :]).sum(axis=-1)
+    dealt: FloatArray = np.divide(mine, whole, out=np.zeros_like(mine), where=whole > 0.0)
     return dealt
-
-
-def _holders(blocks: IntArray, stage: IntArray, total: int) -> BoolArray:
-    """Holders of every block (L, K), bool, under the blocks of the slots and the slots of the devices."""
-    ends = np.cumsum(blocks)
-    index = np.arange(total)[:, None]
-    held = (ends - blocks <= index) & (index < ends)
-    mine = held[:, np.where(stage < 0, 0, stage)]
-    holders: BoolArray = mine & (stage >= 0)
-    return holders

@@ -58,7 +58,7 @@ class RoundEvents:
             return together
         host, array = self._backend.host, self._backend.array
         failing = self._failing(costs)
-        if not (failing < np.inf).any():
+        if failing is None:
             return together
         if self._backend is not NUMPY:
             state, costs = state.map(host), mapped(costs, host)
@@ -76,18 +76,23 @@ class RoundEvents:
             found.failed,
         )
 
-    def _failing(self, costs: RoundCosts) -> FloatArray:
-        """Times at which devices fail (E, N, K) [s] from the start of the round; infinite for never."""
-        host = self._backend.host
-        delay = host(costs.cluster_delay)[..., None]
-        first: FloatArray = np.full(delay.shape, np.inf)
+    def _failing(self, costs: RoundCosts) -> FloatArray | None:
+        """Times at which devices fail (E, N, K) [s] from the start of the round; infinite for never.
+
+        Returns:
+            ``None`` where no device fails in the clock of a process.
+        """
+        first: FloatArray | None = None
         for seconds, horizon_s in self._system.failures():
-            at = host(seconds)
+            at = self._backend.host(seconds)
+            inside = at < np.inf if horizon_s is None else at <= horizon_s
+            if not inside.any():
+                continue
             if horizon_s is not None:
                 # In the clock of the process the round lasts horizon_s, whatever its delay.
-                inside = at <= horizon_s
+                delay = self._backend.host(costs.cluster_delay)[..., None]
                 at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
-            first = np.minimum(first, at)
+            first = at if first is None else np.minimum(first, at)
         return first
 
 
@@ -114,9 +119,7 @@ def moments_after(moments: Array | None, interruption: Interruption) -> Array | 
     """
     if interruption.failed is None or not interruption.failed.reset.any():
         return moments
-    reset = interruption.failed.reset
-    before = np.full(reset.shape, STAY) if moments is None else np.asarray(moments)
-    return np.where(reset, LOST, before)
+    return np.where(interruption.failed.reset, LOST, STAY if moments is None else np.asarray(moments))
 
 
 def as_left(costs: RoundCosts, interruption: Interruption, backend: Backend) -> RoundCosts:

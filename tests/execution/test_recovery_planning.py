@@ -13,7 +13,7 @@ from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import RecoveryScript
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.recovery import Message, RecoveryTerms, bits_of_block
+from collapipe_env.physics.recovery import STATE, WEIGHTS, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
 
 ROOMY = {"devices.profiles.0.memory_bytes": [4.0e9]}
@@ -209,15 +209,15 @@ def test_steps_that_are_left_are_the_last_ones_and_all_after_a_loss_of_blocks():
 def test_blocks_that_follow_each_other_between_two_nodes_are_one_move(one_by_one):
     seconds = np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 4.0], [5.0, 6.0, 0.0]])
     messages = [
-        *(Message(0, 1, block, "state", 2.0) for block in (0, 1, 2)),
-        Message(0, 1, 4, "state", 2.0),  # block 3 is missing
-        Message(0, 1, 5, "weights", 2.0),  # another part
-        Message(0, 1, 5, "weights", 2.0),  # the same block again
-        Message(0, 1, 2, "weights", 2.0),  # an earlier one
-        Message(2, 1, 3, "weights", 2.0),  # another sender
-        Message(0, 1, 3, "weights", 2.0),  # follows the last one of its pair, but not the last one of all
+        *((0, 1, block, STATE) for block in (0, 1, 2)),
+        (0, 1, 4, STATE),  # block 3 is missing
+        (0, 1, 5, WEIGHTS),  # another part
+        (0, 1, 5, WEIGHTS),  # the same block again
+        (0, 1, 2, WEIGHTS),  # an earlier one
+        (2, 1, 3, WEIGHTS),  # another sender
+        (0, 1, 3, WEIGHTS),  # follows the last one of its pair, but not the last one of all
     ]
-    found = _moves(messages, seconds, 10.0, one_by_one=one_by_one)
+    found = _moves(messages, [2.0] * 4, seconds, 10.0, one_by_one=one_by_one)
     wanted = [(0, 1, 0, 3), (0, 1, 4, 5), (0, 1, 5, 6), (0, 1, 5, 6), (0, 1, 2, 3 if one_by_one else 4)]
     wanted += [(2, 1, 3, 4), *([(0, 1, 3, 4)] if one_by_one else [])]
     assert [(one.source, one.target, one.first_block, one.end_block) for one in found] == wanted

@@ -1,7 +1,6 @@
 """Formulas of a recovery: boundaries, memory, what moves and for how long."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from collapipe_env.physics.recovery import (
     BlockBits,
     RecoveryTerms,
     credited_steps,
+    fit_memory,
     light_segments,
     moving_time,
-    replay_transfer,
-    rescheduling_transfer,
-    within_memory,
+    replay_messages,
+    rescheduling_messages,
 )
 
 WEIGHTS, MOMENTS = 32.0 * 789_760, 64.0 * 789_760
@@ -31,6 +30,20 @@ def holders(owners, devices):
     return np.array(owners)[:, None] == np.arange(devices)
 
 
+def bits_sent(before, after, failed, *, heavy=False):
+    """Bits from node to node (K+1, K+1) without replicas."""
+    blocks, devices = before.shape
+    messages = np.zeros((2 * blocks * (devices + 1), 4), dtype=int)
+    if heavy:
+        count = rescheduling_messages(before, after, failed, -1, messages)
+    else:
+        count = replay_messages(before, after, failed, -1, False, messages)
+    bits = np.zeros((devices + 1, devices + 1))
+    for source, target, _, part in messages[:count]:
+        bits[source, target] += BITS.of_parts[part]
+    return bits
+
+
 def test_detection_takes_the_misses():
     assert RecoveryTerms("light", 0.5, 4).detection_s == 2.0
     assert RecoveryTerms("light", 0.5, 4).planning_s == 0.1
@@ -42,13 +55,13 @@ def test_three_lost_blocks_over_100_mbit():
     """Three blocks with moments take 2.27 s at once; nine up and twelve down take 15.9 s over the CU."""
     bits = np.zeros((5, 5))
     bits[1, 2] = 3 * (WEIGHTS + MOMENTS)
-    light = moving_time("light", bits, np.full((5, 5), LINK))
+    light = moving_time(False, LINK * bits)
     assert light == pytest.approx(2.27, abs=0.005)
     assert 3.0 + 0.1 + light == pytest.approx(5.37, abs=0.005)
     bits = np.zeros((5, 5))
     bits[1:4, 0] = 3 * (WEIGHTS + MOMENTS)
     bits[0, 1:4] = 4 * (WEIGHTS + MOMENTS)
-    heavy = moving_time("heavy", bits, np.full((5, 5), LINK))
+    heavy = moving_time(True, LINK * bits)
     assert 3.0 + 2.0 + heavy == pytest.approx(20.9, abs=0.05)
 
 
@@ -83,9 +96,11 @@ def test_memory_is_repaired_with_as_few_blocks_moved_as_any_way(data):
     stages = data.draw(st.integers(1, 4))
     segments = np.array(data.draw(st.lists(st.integers(0, 6), min_size=stages, max_size=stages)))
     caps = np.array(data.draw(st.lists(st.integers(0, 6), min_size=stages, max_size=stages)))
-    found = within_memory(segments, caps)
-    if caps.sum() < segments.sum():
-        assert found is None
+    found = segments.copy()
+    fits = fit_memory(found, caps)
+    assert fits == (caps.sum() >= segments.sum())
+    if not fits:
+        np.testing.assert_array_equal(found, segments)
         return
     assert found.sum() == segments.sum()
     assert (found <= caps).all()
@@ -96,41 +111,31 @@ def test_memory_is_repaired_with_as_few_blocks_moved_as_any_way(data):
 
 def test_a_replay_moves_blocks_between_survivors_and_fetches_the_lost_ones_from_the_cu():
     before = holders([0, 0, 1, 1, 2, 2], 3)
-    after = holders([0, 0, 0, 2, 2, 2], 3)
-    moved = replay_transfer(before, after, 1, BITS)
     expected = np.zeros((4, 4))
     expected[0, 1] = expected[0, 3] = WEIGHTS
-    np.testing.assert_array_equal(moved.bits, expected)
-    assert not moved.kept
-    np.testing.assert_array_equal(moved.reset, [False, False, True, True, False, False])
+    np.testing.assert_array_equal(bits_sent(before, holders([0, 0, 0, 2, 2, 2], 3), 1), expected)
     # The first device fails: its blocks come from the CU to the second, whose second block goes on.
-    moved = replay_transfer(before, holders([1, 1, 1, 2, 2, 2], 3), 0, BITS)
-    assert moved.bits[0, 2] == 2 * WEIGHTS
-    assert moved.bits[2, 3] == WEIGHTS + MOMENTS
-    assert moved.bits.sum() == 3 * WEIGHTS + MOMENTS
+    bits = bits_sent(before, holders([1, 1, 1, 2, 2, 2], 3), 0)
+    assert bits[0, 2] == 2 * WEIGHTS
+    assert bits[2, 3] == WEIGHTS + MOMENTS
+    assert bits.sum() == 3 * WEIGHTS + MOMENTS
 
 
 def test_a_stage_of_several_devices_loses_nothing():
     before = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=bool)
-    after = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
-    moved = replay_transfer(before, after, 0, BITS)
-    assert moved.kept
-    assert not moved.reset.any()
-    assert moved.bits[2, 3] == WEIGHTS + MOMENTS
-    assert moved.bits.sum() == WEIGHTS + MOMENTS
+    bits = bits_sent(before, np.array([[0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool), 0)
+    assert bits[2, 3] == WEIGHTS + MOMENTS
+    assert bits.sum() == WEIGHTS + MOMENTS
     # Nothing to move at all: the other device of the stage has all of its blocks.
-    assert replay_transfer(before, before & [False, True, True], 0, BITS).bits.sum() == 0.0
+    assert bits_sent(before, before & [False, True, True], 0).sum() == 0.0
 
 
 def test_planning_anew_collects_what_is_left_and_hands_out_everything():
     before, after = holders([0, 0, 1, 1, 2, 2], 3), holders([0, 0, 0, 2, 2, 2], 3)
-    moved = rescheduling_transfer(before, after, 1, BITS)
+    bits = bits_sent(before, after, 1, heavy=True)
     both = WEIGHTS + MOMENTS
-    assert moved.bits[1, 0] == 2 * both
-    assert moved.bits[3, 0] == 2 * both
-    assert moved.bits[0, 1] == 2 * both + WEIGHTS
-    assert moved.bits[0, 3] == 2 * both + WEIGHTS
-    assert moving_time("heavy", moved.bits, np.full((4, 4), LINK)) == pytest.approx(
-        (8 * both + 2 * WEIGHTS) * LINK
-    )
-    assert math.isfinite(moving_time("heavy", moved.bits, np.where(np.eye(4) > 0, np.inf, LINK)))
+    assert bits[1, 0] == 2 * both
+    assert bits[3, 0] == 2 * both
+    assert bits[0, 1] == 2 * both + WEIGHTS
+    assert bits[0, 3] == 2 * both + WEIGHTS
+    assert moving_time(True, LINK * bits) == pytest.approx((8 * both + 2 * WEIGHTS) * LINK)
