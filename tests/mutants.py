@@ -35,7 +35,9 @@ codec.py: test_codec.py
     self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
     if wide else at => if wide else at + 1
     unit[..., :K], memory_cap) => unit[..., 1 : K + 1], memory_cap)
-sitting_out.py: test_codec.py
+memory_choices.py: test_codec.py
+    (1.0 - count * floor) * share => (1.0 - floor) * share
+sitting_out.py: dynamics/test_presence.py -k sit_out
     (1.0 - count * floor) * part => (1.0 - floor) * part
 decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
