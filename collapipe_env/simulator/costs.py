@@ -17,7 +17,7 @@ from collapipe_env.ground.arrays import Array, FloatArray, loop_array
 from collapipe_env.ground.records import declarations, made
 from collapipe_env.ground.registry import Registry
 from collapipe_env.kernels.plain_round import plain_round
-from collapipe_env.kernels.round_rows import PlainPlan, System, places_of
+from collapipe_env.kernels.round_rows import OPENED, PlainPlan, System, places_of
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
@@ -123,8 +123,10 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
         return None
     E, N, K = blocks.shape
     chosen, system = _PLAN.of(plan, E, N, K), _SYSTEM.of(state, E, N, K)
+    if chosen is None or system is None:
+        return None
     opened = _opened(parameters, state, plan)
-    if chosen is None or system is None or (opened.size and opened.shape[1:] != (E, N)):
+    if opened.size and opened.shape[1:] != (E, N):
         return None
     places, length = places_of(E, N, K)
     block = np.empty(length)
@@ -149,10 +151,13 @@ def _opened(parameters: Parameters, state: SystemState, plan: Allocation) -> Flo
     """Rows of :data:`~collapipe_env.kernels.round_rows.OPENED` of a plan (rows, E, N)."""
     if plan.recompute is plan.local_steps is plan.participates is None:
         return _CLOSED
-    other: Array = np.zeros(plan.micro_batches.shape)
+    other: Array = 0.0
     if plan.recompute is not None:
         own = parameters.costs.training_memory.recompute
         other = (plan.recompute >= 0) & ((plan.recompute > 0) != own)
     steps = plan.whole_steps(parameters.costs.local_steps)
-    absent = np.where(plan.plays, -1.0, absent_delay(parameters, state, plan))
-    return loop_array(np.stack((other, steps, absent)), np.float64)
+    plays = plan.plays
+    absent = -1.0 if plays.all() else np.where(plays, -1.0, absent_delay(parameters, state, plan))
+    opened = np.empty((len(OPENED), *plays.shape))
+    opened[OPENED.other_setting], opened[OPENED.local_steps], opened[OPENED.counted] = other, steps, absent
+    return opened

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
+
 from collapipe_env.ground.arrays import Array, FloatArray, at_least, namespace
 from collapipe_env.ground.records import Declared, Record, declarations, made
 from collapipe_env.physics import queues
@@ -224,9 +226,10 @@ def with_terms(
         longer = longer + steps * (ends + barrier - costs.barrier)
     # Clusters that sit out do nothing that could cost more.
     xp, plays = namespace(costs.delay), costs.plays
-    zeros, none = xp.zeros_like(costs.cluster_delay), xp.zeros_like(costs.energy)
-    longer = xp.where(plays, zeros + longer, zeros)
-    energy = xp.where(plays[..., None], none + energy, none)
+    if type(plays) is not np.ndarray or not plays.all():
+        zeros, none = xp.zeros_like(costs.cluster_delay), xp.zeros_like(costs.energy)
+        longer = xp.where(plays, zeros + longer, zeros)
+        energy = xp.where(plays[..., None], none + energy, none)
     cluster_delay = costs.cluster_delay + longer
     # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
     energy = at_least(costs.energy + energy, 0.0)
