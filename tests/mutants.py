@@ -106,10 +106,10 @@ thermal.py: dynamics/test_heat.py
 presence.py: dynamics/test_every_process.py -k 'damaged and presence'
     (carried["announced"] != self._announced(carried)).any() => False
 presence.py: dynamics/test_presence.py -k 'not schedul'
-    once & (left + first <= 0.0) => once & (left + first <= -1e9)
+    twice = once <= 0.0 => twice = once <= -1e9
     rest < spec.graceful * share => rest < spec.graceful
     carried["present"] & ~carried["graceful"] => carried["present"]
-    xp.where(once, -left, carried => xp.where(once, left, carried
+    xp.where(twice, -once, -left) => xp.where(twice, -once, left)
 mdp.py: envs/test_participation_queues.py -k stand_still
     sums["total_delay"] / played => sums["total_delay"]
 mdp.py: dynamics/test_tenants.py dynamics/test_open_area.py -k summaries
