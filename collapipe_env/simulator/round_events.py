@@ -130,4 +130,4 @@ def as_left(costs: RoundCosts, interruption: Interruption, backend: Backend) -> 
     changed = {"blocks": failed.blocks}
     if plan.stage is not None:
         changed["stage"] = failed.stage
-    return replace(costs, allocation=replace(plan, **{k: backend.array(v) for k, v in changed.items()}))
+    return costs.changed(allocation=replace(plan, **{k: backend.array(v) for k, v in changed.items()}))
