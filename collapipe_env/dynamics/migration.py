@@ -9,7 +9,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, loop_array, namespace, where
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
-from collapipe_env.kernels.migration import held_rows, migration_rows
+from collapipe_env.kernels.moments_on_air import held_rows, migration_rows
 from collapipe_env.physics import energy, radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.moves import Handover, PhaseTimes, block_holders, handover, moving_times

@@ -25,13 +25,13 @@ class LearnTerms(NamedTuple):
     """Numbers of the surrogate's rounds.
 
     Attributes:
-        base: Constants of a local step at ``H = 0``.
+        step: Constants of a local step at ``H = 0``.
         plan: Constants of the terms that plans decide.
         curve: Constants of the loss curve.
         batch_size: Samples ``B`` of a cluster's mini-batch.
     """
 
-    base: StepTerms
+    step: StepTerms
     plan: PlanTerms
     curve: CurveTerms
     batch_size: float
@@ -76,7 +76,7 @@ def learn_rows(
                 lost += 1.0 - survival[e, n]
         made = 0.0
         if players > 0.0:
-            terms = terms_of_steps(c.base, c.plan, players, squares_of_steps / players)
+            terms = terms_of_steps(c.step, c.plan, players, squares_of_steps / players)
             for h in range(H):
                 samples = squares = active = 0.0
                 for n in range(N):

@@ -89,7 +89,7 @@ class SurrogateLearner:
         self._batch_size = batch_size
         self._step_factor = step_factor
         c = constants
-        self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.shape, c.head_share, c.head_speed)
+        self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.exponent, c.head_share, c.head_speed)
         self._backend = backend
         self._own_steps = own_steps
         self._progress = backend.array(np.zeros(num_envs))

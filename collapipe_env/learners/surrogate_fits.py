@@ -45,7 +45,7 @@ class SurrogateConstants:
     Attributes:
         initial_loss: ``F_0`` [nat], above ``floor_loss``.
         floor_loss: ``F*`` [nat], at least 0: the limit of the curve if training continues for ever.
-        shape: Exponent of the curve, above 0: 1 is geometric decay, above 1 the curve is an S.
+        exponent: Exponent of the curve, above 0: 1 is geometric decay, above 1 the curve is an S.
         head_share: Share ``w`` of the fall to the floor that the head makes alone, in [0, 1].
         head_speed: Speed ``v`` of the head relative to progress, at least 0.
         rate: Progress of a local step without any error, above 0.
@@ -64,7 +64,7 @@ class SurrogateConstants:
 
     initial_loss: NotNegative
     floor_loss: NotNegative
-    shape: Positive
+    exponent: Positive
     head_share: Annotated[NotNegative, Field(le=1.0)]
     head_speed: NotNegative
     rate: Positive

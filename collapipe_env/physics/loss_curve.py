@@ -127,14 +127,14 @@ class CurveTerms(NamedTuple):
     Attributes:
         initial_loss: ``F_0`` [nat].
         floor_loss: ``F*`` [nat].
-        shape: Exponent of the encoder's part.
+        exponent: Exponent of the encoder's part.
         head_share: ``w``, the head's quick part of the gain.
         head_speed: ``v``, the speed of that part relative to the encoder's.
     """
 
     initial_loss: float
     floor_loss: float
-    shape: float
+    exponent: float
     head_share: float
     head_speed: float
 
@@ -142,9 +142,9 @@ class CurveTerms(NamedTuple):
 def loss_at(constants: Any, progress_made: Array) -> Array:
     """Loss after an amount of progress, in nats.
 
-    ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is the
-    encoder's part. With ``shape`` above 1 it is an S with a slow start, a steep middle and a slow end, like
-    the curves of Transformers trained from scratch. With ``shape`` 1 it is the geometric decay that the
+    ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^exponent))`` with progress ``p``. The second term is the
+    encoder's part. With ``exponent`` above 1 it is an S with a slow start, steep middle and slow end, like
+    the curves of Transformers trained from scratch. With ``exponent`` 1 it is the geometric decay that the
     descent step behind the bound gives under the Polyak-Lojasiewicz condition. The first term is the share
     ``w`` that the head gains ``v`` times as fast, by learning the frequency of each output. [X]
 
@@ -154,5 +154,5 @@ def loss_at(constants: Any, progress_made: Array) -> Array:
     """
     w = constants.head_share
     gap = constants.initial_loss - constants.floor_loss
-    left = (1.0 - w) * exp(-(progress_made**constants.shape))
+    left = (1.0 - w) * exp(-(progress_made**constants.exponent))
     return constants.floor_loss + gap * (left + w * exp(-constants.head_speed * progress_made))

@@ -15,7 +15,7 @@ from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 CONSTANTS = SurrogateConstants(
     initial_loss=0.7,
     floor_loss=0.3,
-    shape=2.5,
+    exponent=2.5,
     head_share=0.1,
     head_speed=8.0,
     rate=0.02,

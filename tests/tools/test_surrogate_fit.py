@@ -31,7 +31,7 @@ SMALL = load_scenario("small")
 TRUTH = SurrogateConstants(
     initial_loss=0.7,
     floor_loss=0.35,
-    shape=2.2,
+    exponent=2.2,
     head_share=0.1,
     head_speed=9.0,
     rate=0.06,
@@ -60,7 +60,7 @@ def test_fit_recovers_known_constants():
     held_out = agreement(found, [true_run(condition, seed=5) for condition in HELD_OUT])
     assert held_out.rmse < 1e-3
     assert held_out.r2 > 0.999
-    for name in ("floor_loss", "shape", "rate", "noise", "head_share"):
+    for name in ("floor_loss", "exponent", "rate", "noise", "head_share"):
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
 
 

@@ -38,7 +38,7 @@ def assert_same_round(one, two):
 
 
 def tensors_of(part):
-    return {name: value for name, value in vars(part).items() if isinstance(value, torch.Tensor)}
+    return {name: value for name, value in part.__getstate__().items() if isinstance(value, torch.Tensor)}
 
 
 def out_of_step(**kwargs):

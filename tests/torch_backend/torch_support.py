@@ -138,7 +138,7 @@ def trajectory(env, actions, **reset):
 
 def arrays_of(state):
     """Arrays of a state by name, those that processes show included."""
-    for name, value in vars(state).items():
+    for name, value in state.__getstate__().items():
         if name == "processes":
             for process, carried in value.items():
                 yield from ((f"{process}/{key}", array) for key, array in carried.items())

@@ -19,7 +19,7 @@ from collapipe_env.physics.loss_curve import loss_at
 from fitting.conditions import Condition
 from fitting.real_runs import EVALUATE_EVERY, Run
 
-LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
+LOGARITHMIC = ("exponent", "head_speed", "rate", "noise")
 """Constants that must be above 0; they are searched on a logarithmic scale."""
 LINEAR = ("floor_loss", "head_share", "drift", "error", "participation", "sitting_out")
 HIGHEST = {"head_share": 1.0, "drift": 1e2, "error": 1e2, "participation": 1e5, "sitting_out": 1e2}
@@ -172,7 +172,7 @@ class _Search:
             SurrogateConstants(
                 initial_loss=self._initial,
                 floor_loss=max(self._initial - depth * gap, 0.0),
-                shape=shape,
+                exponent=shape,
                 head_share=share,
                 head_speed=10.0,
                 rate=pace / self._steps,
