@@ -111,13 +111,17 @@ def compared(scenario: str, size: int, options: Options) -> Iterator[Figure]:
     name = f"{scenario}, {size}: largest difference"
     yield Figure(name, difference(scenario, size, options.device), "", goal=DIFFERENCE)
     yardstick = vector(f"{scenario}, {size}: numpy", ID, size, scenario=scenario)
-    if options.compiled:
-        torch.compiler.reset()  # PyTorch keeps only eight compiled forms of a function
-    kinds = itertools.product(options.dtypes, (False, True) if options.compiled else (False,))
-    contestants = [torch_contestant(scenario, size, options.device, *kind) for kind in kinds]
-    timings = take_turns([yardstick, *contestants], options.slice_seconds, options.repeats)
-    for timing in timings.values():
-        yield ratio_figure(timing.name, timing, timings[yardstick.name], rate=True)
+    # PyTorch cannot compile for both types in one process, and keeps only eight compiled forms of a function.
+    together = [(dtype,) for dtype in options.dtypes] if options.compiled else [options.dtypes]
+    for dtypes in together:
+        if options.compiled:
+            torch.compiler.reset()
+        kinds = itertools.product(dtypes, (False, True) if options.compiled else (False,))
+        contestants = [torch_contestant(scenario, size, options.device, *kind) for kind in kinds]
+        timings = take_turns([yardstick, *contestants], options.slice_seconds, options.repeats)
+        for timing in timings.values():
+            if timing.name != yardstick.name or dtypes == together[0]:
+                yield ratio_figure(timing.name, timing, timings[yardstick.name], rate=True)
 
 
 def bytes_of_a_row(scenario: str) -> float:
