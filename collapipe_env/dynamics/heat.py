@@ -73,9 +73,6 @@ class Heat(Process):
     A round heats a device with the energy of its busy phase and with its idle power all the time
     (:mod:`collapipe_env.physics.thermal`). At the end of the round the governor reads the temperature and
     caps the clock of the next round. Devices that are away cool down.
-
-    Args:
-        spec: Profile, governor, surroundings, and numbers that differ from the profile's.
     """
 
     name = "heat"
