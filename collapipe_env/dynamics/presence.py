@@ -218,11 +218,7 @@ class Presence(Process):
         return carried["present"] & carried["graceful"] & (carried["residual_s"] <= self._horizon_s)
 
     def _of_devices(self, u: Array, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
-        """Two uniform numbers and a normal one of each device, in arrays of a shape.
-
-        Args:
-            u: Uniform numbers, ``NUMBERS`` for each device.
-        """
+        """Two uniform numbers and a normal one of each device, from ``NUMBERS`` uniform ones, in a shape."""
         xp = namespace(u)
         each = xp.reshape(u, (-1, NUMBERS))
         which, of_stay, noise = each[:, 0], each[:, 1], normal(each, 2, 1)[:, 0]

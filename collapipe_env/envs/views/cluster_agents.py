@@ -234,8 +234,5 @@ def parallel_env(env_id: str = "CollaPipeSurrogate-v0", credit: Credit = "round"
         env_id: An id that the package registers.
         credit: As for :class:`ClusterAgents`.
         **kwargs: For ``gymnasium.make``, such as ``scenario`` and ``reward``.
-
-    Returns:
-        The :class:`ClusterAgents`.
     """
     return ClusterAgents(gym.make(env_id, **kwargs), credit)
