@@ -240,14 +240,6 @@ def test_made_by_id_it_is_the_native_one_and_says_its_mode(mode):
     assert env.closed
 
 
-def test_the_other_vectorization_modes_equal_the_native_one():
-    native_env, sync_env = (
-        gym.make_vec(ID, num_envs=2, vectorization_mode=mode) for mode in ("vector_entry_point", "sync")
-    )
-    assert type(sync_env) is SyncVectorEnv
-    assert_same_trajectory(native_env, sync_env, 3)
-
-
 NEXT, SAME, DISABLED = MODES
 WRAPPERS = {
     # Gymnasium's vector environment takes the mask away before the statistics look for it.
