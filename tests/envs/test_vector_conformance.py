@@ -290,24 +290,6 @@ def _without_clock(info: dict) -> dict:
     return info
 
 
-def test_statistics_start_anew_for_rows_reset_by_mask():
-    env = RecordEpisodeStatistics(native(shortened("small", 3), AutoresetMode.DISABLED))
-    env.reset(seed=0)
-    actions = make_actions(env, 7, lead=(ENVS,))
-    env.step(actions[0])
-    env.reset(options={"reset_mask": np.array([False, True, False])})
-    totals = np.zeros(ENVS)
-    for action in actions[1:3]:
-        _, reward, _, truncated, info = env.step(action)
-        totals += reward
-    np.testing.assert_array_equal(truncated, [True, False, True])
-    np.testing.assert_array_equal(info["episode"]["l"], [3, 0, 3])
-    env.reset(options={"reset_mask": truncated})
-    _, reward, _, truncated, info = env.step(actions[3])
-    np.testing.assert_array_equal(truncated, [False, True, False])
-    np.testing.assert_allclose(info["episode"]["r"][1], (totals + reward)[1])
-
-
 BUILDS = {
     "flat": (native, 300),
     "graph": (partial(native, observation="graph"), 60),
