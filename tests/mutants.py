@@ -43,7 +43,7 @@ decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
     free = 1.0 - N * limits.bandwidth_floor => free = 1.0 - limits.bandwidth_floor
     remainder[k] > best => remainder[k] >= best
-decode.py: envs/test_single_env.py -k bad_actions
+decode.py: envs/test_wrong_types.py -k show_no_batch
     not math.isfinite(actions[e, n, i]) => math.isnan(actions[e, n, i])
 general_costs.py: physics/test_reference_cases.py physics/test_round_costs.py physics/test_scheduled_rounds.py
     local_step = local_step + update => local_step = local_step - update
@@ -71,7 +71,7 @@ queues.py: physics/test_allowances.py envs/test_participation_queues.py
     backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
     (least - taken) => (taken - least)
     energy_ratio - (each - 1.0) => energy_ratio + (each - 1.0)
-world.py: envs/test_participation_queues.py -k 'stand_still or hold'
+world.py: envs/test_participation_queues.py -k stand_still
     found.within(costs.local_steps) => found
     found.only(costs.plays) => found
 world.py: dynamics/test_presence.py -k nobody_chose
@@ -120,9 +120,9 @@ observation.py: simulator/test_kernels.py -k observations
     if not present[e, k]: => if present[e, k]:
 features.py: golden/test_golden.py -k Small-Wild
     masked=False => masked=True
-features.py: envs/test_observation.py envs/test_physical_observation.py
+features.py: envs/test_physical_observation.py
     cut=methodcaller("diagonal", 1, -2, -1) => cut=itemgetter((..., 0, slice(1, None)))
-observation.py: envs/test_observation.py envs/test_physical_observation.py
+observation.py: envs/test_physical_observation.py
     values = xp.where(present, values, xp.nan) => values = values
 surrogate.py: learners/test_surrogate.py learners/test_own_steps.py -k surrogate
     xp.max(taken => xp.sum(taken

@@ -86,9 +86,6 @@ class ChannelKnowledge(Process):
 
     It carries ``error_db`` where gains are noisy, and ``past_1`` to ``past_d``, the gains of one to ``d``
     rounds ago, where they are delayed.
-
-    Args:
-        spec: Fields of the process.
     """
 
     name = "channel_knowledge"

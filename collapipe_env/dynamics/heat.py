@@ -73,9 +73,6 @@ class Heat(Process):
     A round heats a device with the energy of its busy phase and with its idle power all the time
     (:mod:`collapipe_env.physics.thermal`). At the end of the round the governor reads the temperature and
     caps the clock of the next round. Devices that are away cool down.
-
-    Args:
-        spec: Profile, governor, surroundings, and numbers that differ from the profile's.
     """
 
     name = "heat"
@@ -179,12 +176,7 @@ class Heat(Process):
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array | None, delta_s: Array) -> Carried:
         """Heat and cool the devices over the round, then move the governors and the surroundings.
 
-        Args:
-            carried: Arrays of the round just played.
-            state: The system before that round (R, ...).
-            costs: Costs of the round (R, ...).
-            u: Numbers of the next round (R, numbers); ``None`` for constant surroundings.
-            delta_s: Seconds that passed for the devices (R,).
+        The numbers ``u`` are ``None`` for constant surroundings.
         """
         plan, running = costs.allocation, running_state(state, costs.allocation)
         following = {**carried, "ambient": self._surroundings(carried, u, delta_s)}

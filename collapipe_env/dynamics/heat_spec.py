@@ -59,11 +59,7 @@ _LEAST_W = 1e-6
 
 @spec
 class HeatSpec:
-    """Fields of ``dynamics.processes.heat``; ``None`` takes the profile's value.
-
-    Raises:
-        ScenarioError: If one is out of range.
-    """
+    """Fields of ``dynamics.processes.heat``; ``None`` takes the profile's value."""
 
     profile: Literal["phone", "board", "board_cased"] = field(
         "phone", "preset of the following numbers: of a phone, a bare board or one in a case"

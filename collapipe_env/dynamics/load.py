@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.dynamics.level_chain import LevelChain
 from collapipe_env.ground.arrays import Array, Constant, namespace
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.process import Carried, CarriedArray, Process
@@ -16,9 +17,8 @@ from collapipe_env.simulator.system import System
 class Load(Process):
     """Share of its full speed that each device has ([X]): ``dynamics.load_levels`` in their order.
 
-    In each round a device keeps its level with ``dynamics.load_stay_probability``. Otherwise it moves to a
-    neighbouring level, either one with equal probability (at the ends, to the only one). The process is off
-    where the only level is 1.
+    The level of each device is a :class:`LevelChain` of its own with ``dynamics.load_stay_probability``. The
+    process is off where the only level is 1.
     """
 
     name = "load"
@@ -28,16 +28,9 @@ class Load(Process):
         super().__init__(scenario, spec)
         dynamics = scenario.dynamics
         self._shape = (scenario.clusters, scenario.max_devices)
-        levels = np.asarray(dynamics.load_levels, dtype=np.float64)
-        self._levels, self._last = Constant(levels), len(levels) - 1
-        self.carries = {"level": CarriedArray("N K", "levels", 0, self._last, "whole", seen="never")}
-        # At the only level it stays.
-        self._stay = dynamics.load_stay_probability if self._last else 1.0
-        # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
-        weights = np.full(len(levels), 2.0)
-        weights[[0, -1]] = 1.0
-        # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
-        self._edges = Constant(np.cumsum(weights / weights.sum())[:-1])
+        self._levels = Constant(np.asarray(dynamics.load_levels, dtype=np.float64))
+        self._chain = LevelChain(len(dynamics.load_levels), dynamics.load_stay_probability)
+        self.carries = {"level": CarriedArray("N K", "levels", 0, self._chain.last, "whole", seen="never")}
         self.numbers = math.prod(self._shape)
 
     @classmethod
@@ -45,21 +38,17 @@ class Load(Process):
         """On where devices can have less than their full speed."""
         return None if scenario.dynamics.load_levels == (1.0,) else cls(scenario)
 
-    def begin(self, system: System, u: Array) -> Carried:
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start in the stationary law."""
-        xp = namespace(system.speed)
-        level = xp.searchsorted(self._edges.like(u), xp.reshape(u, (-1,)), side="right")
-        return {"level": xp.reshape(xp.astype(level, xp.int64), (-1, *self._shape))}
+        return {"level": self._chain.begun(self._each(u))}
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Any) -> Carried:  # noqa: ARG002
         """One step of the chain, whatever time has passed."""
-        xp = namespace(u)
-        u = xp.reshape(u, (-1, *self._shape))
-        level = carried["level"]
-        # The part of the unit interval beyond `stay` is cut in half: down, up; at the ends there is one way.
-        up = (u >= self._stay + 0.5 * (1.0 - self._stay)) & (level < self._last) | (level == 0)
-        moves = xp.astype(u >= self._stay, xp.int64)
-        return {"level": level + moves * (2 * xp.astype(up, xp.int64) - 1)}
+        return {"level": self._chain.moved(carried["level"], self._each(u))}
+
+    def _each(self, u: Array) -> Array:
+        """The number of each device (R, N, K)."""
+        return namespace(u).reshape(u, (-1, *self._shape))
 
     def apply(self, system: System, carried: Carried) -> System:
         """Slow the devices down."""

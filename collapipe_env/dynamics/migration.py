@@ -106,10 +106,6 @@ def migration_terms(
 
     Notes hold the fate of every block's ``moments`` (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
     :mod:`collapipe_env.physics.moves`, and where moments travel their energy ``moving_j`` (..., N, K+1) [J].
-
-    Args:
-        costs: The round without it.
-        parameters: Scalars of the scenario, with migration.
     """
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None:
@@ -159,12 +155,7 @@ def change_of_plan(parameters: Parameters, state: SystemState, allocation: Alloc
 def phase_times(
     parameters: Parameters, state: SystemState, allocation: Allocation, change: Handover
 ) -> PhaseTimes:
-    """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere.
-
-    Args:
-        parameters: Scalars of the scenario, with migration.
-        change: Blocks that it hands over.
-    """
+    """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere."""
     rules, power = parameters.migration, allocation.node_power
     assert rules is not None
     sent = radio.mean_active_power(where(allocation.plays[..., None], power, 0.0), change.involved)

@@ -43,9 +43,6 @@ class MobilitySpec:
     Devices stand, then walk straight to a uniform point of the square, and so on.
 
     The deviation of the shadowing between two nodes is ``radio.d2d_shadowing_db``.
-
-    Raises:
-        ScenarioError: If one is out of range.
     """
 
     area: Literal["closed", "open"] = field(
@@ -90,9 +87,6 @@ class Mobility(Process):
     Where the area is open, a device farther from its CU than the corners of the cluster's square is away.
     Departures can be foreseen: ``leaves_s`` is the time until a device passes that circle on its present
     course. Where the encoder would not fit the remaining devices, the nearest of the devices outside stay.
-
-    Args:
-        spec: Fields of the process.
     """
 
     name = MOBILITY

@@ -41,9 +41,6 @@ class PresenceSpec:
     it fails inside a round. In every episode each device belongs to one class, all equally likely; the factor
     of its class multiplies its hazard and divides its stay. The default stay, 36 minutes, has the hazard at
     which 8 % of devices are lost in 3 minutes.
-
-    Raises:
-        ScenarioError: If one is out of range.
     """
 
     on_mean_s: float = real(2160.0, "mean time that a device of hazard factor 1 stays", "[1, 1e9] s")
@@ -89,9 +86,6 @@ class Presence(Process):
     from the next round on. A graceful end is announced and the device completes the round; otherwise the
     device fails inside the round, see :meth:`failures`. A cluster whose devices cannot hold the encoder sits
     out.
-
-    Args:
-        spec: Laws of stays and absences, and classes.
     """
 
     name = PRESENCE
@@ -224,11 +218,7 @@ class Presence(Process):
         return carried["present"] & carried["graceful"] & (carried["residual_s"] <= self._horizon_s)
 
     def _of_devices(self, u: Array, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
-        """Two uniform numbers and a normal one of each device, in arrays of a shape.
-
-        Args:
-            u: Uniform numbers, ``NUMBERS`` for each device.
-        """
+        """Two uniform numbers and a normal one of each device, from ``NUMBERS`` uniform ones, in a shape."""
         xp = namespace(u)
         each = xp.reshape(u, (-1, NUMBERS))
         which, of_stay, noise = each[:, 0], each[:, 1], normal(each, 2, 1)[:, 0]

@@ -23,10 +23,6 @@ def replica_terms(
     """Replicas that devices send after every local step, under the interference of the local step.
 
     Notes hold the hosts of the devices' replicas, ``replica_hosts`` (..., N, K, K+1), bool, CU first.
-
-    Args:
-        costs: The round without replicas.
-        parameters: Scalars of the scenario, with terms of replication.
     """
     terms = parameters.replication
     kind = kinds_of(parameters, allocation)
@@ -55,9 +51,6 @@ def kinds_of(parameters: Parameters, allocation: Allocation) -> Array:
 
     Clusters that would drop their round after a failure (under asynchronous and interleaved schedules, and
     with a sequential server) keep no replicas, nor do clusters that sit out.
-
-    Args:
-        parameters: Scalars of the scenario, with terms of replication.
     """
     terms = parameters.replication
     xp = namespace(allocation.micro_batches)

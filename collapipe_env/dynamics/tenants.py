@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, Constant, namespace
+from collapipe_env.dynamics.level_chain import LevelChain
+from collapipe_env.ground.arrays import Array, Constant
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
@@ -21,11 +22,7 @@ MOST_SHARE = 0.95
 
 @spec
 class TenantsSpec:
-    """Fields of ``dynamics.processes.tenants``.
-
-    Raises:
-        ScenarioError: If one is out of range.
-    """
+    """Fields of ``dynamics.processes.tenants``."""
 
     levels: tuple[float, ...] = field(
         (0.2, 0.6, 0.9), f"shares of the server that other tenants may use, ascending, 0 to {MOST_SHARE}"
@@ -46,16 +43,11 @@ class TenantsSpec:
 class Tenants(Process):
     """Share ``rho`` of the server that others use ([X]), the same for all clusters of an environment.
 
-    In each round it keeps its level with ``stay_probability``. Otherwise it moves to a neighbouring level,
-    either one with equal probability (at the ends, to the only one). Episodes begin in the stationary law,
-    which gives inner levels twice the weight of the ends: .2, .6 and .9 have the mean .575. Decisions do not
-    affect it.
+    Its level is a :class:`LevelChain` with ``stay_probability``. Episodes begin in the stationary law: .2, .6
+    and .9 have the mean .575. Decisions do not affect it.
 
     It is on where the scenario names it, and under ``server.terms: contended`` unless ``server.tenants`` is
     given.
-
-    Args:
-        spec: Levels and the probability.
     """
 
     name = TENANTS
@@ -64,23 +56,12 @@ class Tenants(Process):
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)
-        shares, stay = np.asarray(spec.levels, dtype=np.float64), spec.stay_probability
-        self._levels, self._last = Constant(shares), len(shares) - 1
-        # The part of the unit interval beyond `stay` is cut in half: down, up; at the ends there is one way.
-        self._moves = Constant(np.array([stay, stay + 0.5 * (1.0 - stay)]))
-        level = np.arange(len(shares))
-        down, up = abs(level - 1), self._last - abs(self._last - level - 1)
-        ways = (level, down, up) if self._last else (level, level, level)
-        self._following = Constant(np.stack(ways, axis=-1))
-        # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
-        weights = np.full(len(shares), 2.0)
-        weights[[0, -1]] = 1.0
-        # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
-        self._edges = Constant(np.cumsum(weights / weights.sum())[:-1])
+        self._levels = Constant(np.asarray(spec.levels, dtype=np.float64))
+        self._chain = LevelChain(len(spec.levels), spec.stay_probability)
         self.numbers = 1
         about = "share of the server that other tenants use"
         self.carries = {
-            "level": CarriedArray("", "levels", 0, self._last, "whole"),
+            "level": CarriedArray("", "levels", 0, self._chain.last, "whole"),
             "share": CarriedArray("", low=0.0, high=1.0, seen="always", shown=(0.0, 1.0), about=about),
         }
 
@@ -94,15 +75,11 @@ class Tenants(Process):
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start in the stationary law."""
-        xp = namespace(u)
-        level = xp.searchsorted(self._edges.like(u), xp.reshape(u, (-1,)), side="right")
-        return self._at(xp.astype(level, xp.int64), system.speed)
+        return self._at(self._chain.begun(u[:, 0]), system.speed)
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Any) -> Carried:  # noqa: ARG002
         """One step of the chain, whatever time has passed."""
-        xp, level = namespace(u), carried["level"]
-        move = xp.searchsorted(self._moves.like(u), u[:, 0], side="right")
-        return self._at(self._following.like(u, xp.int64)[level, move], carried["share"])
+        return self._at(self._chain.moved(carried["level"], u[:, 0]), carried["share"])
 
     def _at(self, level: Array, like: Array) -> Carried:
         """Levels with their shares, of the type of another array."""

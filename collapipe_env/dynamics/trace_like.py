@@ -80,10 +80,7 @@ def deviations_db(profile: Profile, count: int, seconds: int) -> FloatArray:
     ``x(t) = s sum_j sqrt(w_j) y_j(t)`` with ``y_j(t + 1) = a_j y_j(t) + sqrt(1 - a_j^2) n``, ``a_j =
     exp(-1 / t_j)``, in the stationary law: the exact law of two Ornstein-Uhlenbeck processes every second.
 
-    Args:
-        profile: The moments.
-        count: Number of traces, which does not change the first ones.
-        seconds: Seconds of each trace.
+    The number of traces does not change the first ones.
     """
     kinds = len(profile.weights)
     drawn = _normal(1, count, kinds * (seconds + seconds % 2)).reshape(count, kinds, -1)
@@ -101,12 +98,7 @@ def deviations_db(profile: Profile, count: int, seconds: int) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def made_traces(name: str, count: int = FEWEST) -> tuple[Trace, ...]:
-    """Make traces of a profile, which are always the same.
-
-    Args:
-        name: Name of the profile.
-        count: Number of traces, which does not change the first ones.
-    """
+    """Make traces of a profile, which are always the same; their number does not change the first ones."""
     profile = PROFILES[name]
     mean = profile.mean_db + profile.between_db * _normal(0, count, 2)[:, :1]
     values = np.clip(mean + deviations_db(profile, count, SECONDS), profile.lowest_db, profile.highest_db)

@@ -30,9 +30,6 @@ class Traces(Process):
     played backwards, which avoids jumps. Schedulers know the gain of the mean over the last second before
     ``tau``, and nothing about the round's gain.
 
-    Args:
-        spec: Source and mode of the traces.
-
     Raises:
         ScenarioError: A trace reaches a path gain above 1.
     """

@@ -151,11 +151,7 @@ def _other_files(source: str | tuple[str, ...], found: str, given: str) -> str:
 
 
 def bank_of(spec: TracesSpec, clusters: int) -> TraceBank:
-    """Traces that a scenario plays.
-
-    Args:
-        spec: Fields of the process.
-        clusters: Number of its clusters.
+    """Traces that a scenario of so many clusters plays.
 
     Raises:
         DataError: If files are missing or are not traces.

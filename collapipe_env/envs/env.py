@@ -44,18 +44,14 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.learner import Learner
 
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
-
-
 StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
 class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     """Pipeline-parallel federated training of a Transformer at the wireless edge, one round a step.
 
-    ``CollaPipe-v0`` (``learner="real"``) really trains, which costs about 0.2 s a round, and its reward does
-    not contain the loss. ``CollaPipeSurrogate-v0`` has the same rewards at about 0.1 ms a round.
-
-    With ``N`` clusters of up to ``K`` devices, ``L`` encoder blocks and a mini-batch of ``B`` samples:
+    The documentation's page on the environment explains what is only named here. With ``N`` clusters of up to
+    ``K`` devices, ``L`` encoder blocks and a mini-batch of ``B`` samples:
 
     **Action**, ``Box(-1, 1, (N (2K + 3),), float32)``. For each cluster in turn: ``K`` segment scores,
     ``K`` device powers, the CU power, the micro-batch choice and the bandwidth score, decoded by
@@ -65,8 +61,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     ===============  =================================================================================
     segments         weights ``(a + 1) / 2``; ``L`` blocks apportioned by largest remainder under each
                      device's memory cap; a device at -1 gets none
-    device powers    geometric between ``power_min_w`` and ``power_max_w``
-    CU power         same as device powers
+    powers           geometric between ``power_min_w`` and ``power_max_w``
     micro-batches    nearest of the allowed divisors of ``B``
     bandwidth        a small floor for every cluster, the rest in proportion to ``(a + 1) / 2``
     ===============  =================================================================================
@@ -74,30 +69,19 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     Each further decision that the scenario opens adds entries to each cluster's part
     (:mod:`collapipe_env.decisions`).
 
-    **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds.
-    :attr:`observation_layout` names its blocks, and ``observation_layout.physical(observation)`` undoes the
-    scaling. Per device (N, K): energy backlog, compute speed, memory cap in blocks, gain of the hop to it,
-    gain to the CU, presence. Per cluster (N,): uplink gain and CU backlog. Then the round and the smoothed
-    loss. Features that only some scenarios have come last: ``device_clock``, and those of processes, such as
-    ``migration_blocks``.
-
-    With ``observation="graph"`` it is a ``Dict`` of ``Box``: ``cu`` (N, ...), ``device`` (N, K, ...), ``hop``
-    (N, K+1, K+1, ...), ``present`` (N, K) and ``context`` (...), in physical quantities that do not depend on
-    the scenario's sizes or scales (:mod:`collapipe_env.envs.graph_observation`).
+    **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds, and more features in
+    some scenarios; :attr:`observation_layout` names them all. With ``observation="graph"`` a ``Dict`` of
+    ``Box``: ``cu`` (N, ...), ``device`` (N, K, ...), ``hop`` (N, K+1, K+1, ...), ``between`` (N, N, ...),
+    ``present`` (N, K) and ``context`` (...) (:mod:`collapipe_env.envs.graph_observation`).
 
     **Transition**. The allocation fixes the delay ``T``, the energies ``E`` and the loss of micro-batches.
-    The learner trains one round: H local steps of the cut pipeline in every cluster, aggregation, server
-    update. The virtual queues move, ``z <- max(z + E / Ebar - 1, 0)``. Fading, loads and the next round's
-    channels are drawn, and the scenario's other processes move. Layout and shadowing are drawn once per
-    episode or fixed by the scenario. Delay and energy include the scenario's prices of passes, messages and
-    updates and, under ``migration``, the price of a change of plan.
+    The learner trains one round. The virtual queues move, ``z <- max(z + E / Ebar - 1, 0)``, and so do the
+    scenario's processes, such as fading. Layout and shadowing are drawn once per episode or fixed by the
+    scenario.
 
-    **Reward** (``reward=``): ``"lyapunov"`` (default, except that ``"time_to_target"`` is the default where
-    the scenario opens participation or local steps), the exact drift plus penalty
-    ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``; ``"drift_plus_penalty"``, its denser
-    per-round form; ``"delay"``, ``-T / T_ref`` with the energy excess in ``info["cost"]``;
-    ``"time_to_target"``; a registered name; or a callable ``reward(before, costs, after)`` of the states
-    before and after the round and its costs (:mod:`collapipe_env.envs.rewards`).
+    **Reward** (:mod:`collapipe_env.envs.rewards`): ``"lyapunov"``, the default unless the scenario opens
+    participation or local steps; ``"time_to_target"``, then the default; ``"drift_plus_penalty"``;
+    ``"delay"``; a registered name; or a callable ``reward(before, costs, after)``.
 
     **End**. ``truncated`` after the scenario's number of rounds, ``terminated`` when the smoothed loss
     reaches the target (if the scenario sets one).
@@ -106,16 +90,10 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     ``cost`` (sum over nodes of the energy above the round's budget, in budgets), ``backlog`` (sum of
     ``z``), ``loss`` [nat], ``metric`` (not with the surrogate). At ``reset``, before any round, the first
     three are 0. Plans with groups of devices, which only :meth:`step_allocation` can play, add
-    ``left_out``, the number of present devices that take no part. The full
-    :class:`~collapipe_env.simulator.record.RoundRecord` is in :attr:`last_round`; :meth:`summary` returns the
-    episode's totals.
+    ``left_out``, the number of present devices that take no part.
 
-    **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
-
-    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` returns the result of a step without taking
-    it. :meth:`get_state` and :meth:`set_state` read and write the whole state, as NumPy arrays and plain
-    values. :meth:`save_state` and :meth:`load_state` keep it in a file. ``copy.deepcopy`` and ``pickle``
-    also work. In each case the copy continues bit for bit as the original would.
+    **Randomness** comes from ``np_random`` alone, through one seed for each component and episode. After
+    :meth:`set_state`, ``copy.deepcopy`` and ``pickle`` the copy continues bit for bit as the original would.
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
@@ -123,7 +101,6 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         reward: Name or callable; by default the one that suits the scenario.
         render_mode: ``None`` or ``"rgb_array"``.
         observation: ``"flat"`` or ``"graph"``.
-        **unknown: Refused, with the nearest valid name.
 
     Raises:
         ScenarioError: For an unknown or misspelt argument or scenario field.
@@ -287,9 +264,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             gym.logger.warn("render() needs render_mode='rgb_array', given to gymnasium.make")
             return None
         history = {"loss_history": self._losses, "delay_history": self._delays}
-        picture: npt.NDArray[np.uint8] = self._pictures([not self._delays], [self.scenario.name], **history)[
-            0
-        ]
+        (picture,) = self._pictures([not self._delays], [self.scenario.name], **history)
         return picture
 
 

@@ -67,7 +67,6 @@ class GraphObserver:
     """Builds graph observations of states on any array library.
 
     Attributes:
-        parameters: Parameters of the scenario.
         context: Features of the system (len(CONTEXT.features),).
     """
 
@@ -132,11 +131,7 @@ class GraphObserver:
 
 
 class GraphObservations:
-    """Graph observations as environments hand them out: dictionaries of float32 arrays.
-
-    Attributes:
-        layout: Names, shapes and bounds of the features.
-    """
+    """Graph observations as environments hand them out: dictionaries of float32 arrays."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._additions = graph_additions(scenario)

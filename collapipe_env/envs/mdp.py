@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.envs.default_reward import default_reward, with_target
-from collapipe_env.envs.observation_kinds import Observation
-from collapipe_env.envs.observers import make_observer
+from collapipe_env.envs.graph_observation import GraphObservations
+from collapipe_env.envs.observation import FlatObserver
+from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.own_reward import OwnReward
-from collapipe_env.envs.rewards import Reward, make_reward
+from collapipe_env.envs.rewards import ClusterReward, Reward, make_reward
 from collapipe_env.feasibility import warn_if_infeasible
 from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace
 from collapipe_env.ground.backends import NUMPY, Backend
-from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
 from collapipe_env.ground.state_trees import Tree, require_alike, require_within
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.physics.allocation import Allocation, own_arrays
@@ -28,6 +30,11 @@ from collapipe_env.simulator.learner import Learner
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.world import World
+
+NOT_BY_CLUSTER = (
+    "the reward cannot be split by cluster: use one of the package's own, and no common head with several "
+    "local steps"
+)
 
 
 @dataclass(frozen=True)
@@ -55,10 +62,14 @@ class BatchMDP:
     Args:
         learner: ``"real"``, ``"surrogate"`` or a learner built for ``num_envs``.
         max_rounds: Shortens the episode; ``None`` for the scenario's own length.
+        observation: ``"flat"`` or ``"graph"``.
 
     Attributes:
         ended_summaries: Summaries of each row's last episode that ended, as from :meth:`summaries`; empty
             before the first ends.
+
+    Raises:
+        ScenarioError: If there is no such kind of observation, learner or reward.
 
     Warns:
         EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met, however plans are.
@@ -74,6 +85,9 @@ class BatchMDP:
         backend: Backend = NUMPY,
         observation: str = "flat",
     ) -> None:
+        if observation not in OBSERVATIONS:
+            hint = nearest_name(observation, OBSERVATIONS)
+            raise ScenarioError(f"observation = {shown(observation)} is not known: {hint}")
         if reward is None:
             reward = default_reward(scenario)
         self.scenario = scenario = with_target(scenario, reward)
@@ -84,7 +98,7 @@ class BatchMDP:
         self.reward = make_reward(reward, scenario, self.reference_delay)
         self.codec = action_codec(scenario)
         self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
-        self.observer = make_observer(observation, scenario)
+        self.observer = (GraphObservations if observation == "graph" else FlatObserver)(scenario)
         on_numpy = backend is NUMPY
         self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
         self._decode = backend.fuse(self.codec.decode_finite)
@@ -148,20 +162,6 @@ class BatchMDP:
                 self.codec.check_action(actions)
             allocation = self._decode(actions, seen.memory_cap, seen.memory_bytes)
         return self.play(allocation, check=False)
-
-    def check_shape(self, actions: Array) -> None:
-        """Refuse actions that are not one for each environment.
-
-        Raises:
-            AllocationError: If the shape is not (E, N (2K + 3)).
-        """
-        shape = tuple(actions.shape)
-        self.codec.check_action_shape(shape)
-        if shape[:-1] != (self.num_envs,):
-            raise AllocationError(
-                f"actions have shape {shape}, expected {(self.num_envs, self.codec.action_size)}: "
-                "one action for each environment"
-            )
 
     def play(self, allocation: Allocation, *, check: bool = True) -> BatchStep:
         """Play allocations (E, ...); checks and copies those that come from outside.
@@ -246,6 +246,28 @@ class BatchMDP:
     def _saved_sums(self) -> Tree:
         sums = {**self._sums, "time_to_target": self._time_to_target}
         return {name: self.backend.host(values) for name, values in sums.items()}
+
+    def cluster_reward(self) -> ClusterReward | None:
+        """Return the reward, if it can be split by cluster.
+
+        ``None`` with a user's own reward, and where clusters wait for each other in every local step
+        (``workload.head`` is ``common``).
+        """
+        reward, waits = self.reward, self.world.parameters.barrier
+        return reward if isinstance(reward, ClusterReward) and not waits else None
+
+    def cluster_rewards(self) -> npt.NDArray[np.float32]:
+        """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
+
+        Raises:
+            ScenarioError: Before the first round, or if the reward cannot be split by cluster.
+        """
+        reward, record = self.cluster_reward(), self.world.last_round
+        if reward is None:
+            raise ScenarioError(NOT_BY_CLUSTER)
+        if record is None:
+            raise ScenarioError("no round was played yet: call step() first")
+        return np.asarray(reward.by_cluster(record), dtype=np.float32)
 
     @property
     def may_fail_to_begin(self) -> bool:

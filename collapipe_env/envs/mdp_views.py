@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
+from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.mdp import BatchMDP
-from collapipe_env.envs.observers import Layout
+from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.ground.arrays import Array
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import reach_of, walking_side
+
+Pictures = tuple[npt.NDArray[np.uint8], ...]
 
 
 class MDPViews:
@@ -46,10 +51,9 @@ class MDPViews:
         return self._mdp.codec
 
     @property
-    def observation_layout(self) -> Layout:
+    def observation_layout(self) -> ObservationLayout | GraphLayout:
         """Names, places, shapes and units of the observation's features."""
-        layout: Layout = self._mdp.observer.layout
-        return layout
+        return self._mdp.observer.layout
 
     @property
     def reference_delay(self) -> float:
@@ -87,7 +91,7 @@ class MDPViews:
         """
         return self._mdp.world.system.path_gains
 
-    def _pictures(self, fresh: Sequence[bool], titles: Sequence[str], **history: Any) -> tuple[Any, ...]:
+    def _pictures(self, fresh: Sequence[bool], titles: Sequence[str], **history: Any) -> Pictures:
         """Pictures (H, W, 3), uint8, of all rows' last rounds; of the even split where a row is fresh."""
         # Imported late: Matplotlib is an extra, and slow to import.
         from collapipe_env.rendering import draw_round

@@ -138,12 +138,6 @@ class FlatObserver:
 
     Features of absent devices are 0, including their presence; arrays of processes show what they carry.
 
-    Args:
-        scenario: The scenario, which sets the features and their scales.
-
-    Attributes:
-        layout: Names, places and scales of the features.
-
     Raises:
         ScenarioError: If two features have one name.
     """

@@ -26,11 +26,8 @@ class OwnReward:
 
     It sees read-only views of NumPy arrays and copies of tensors, so it cannot change the round.
 
-    Attributes:
-        function: The callable ``reward(before, costs, after)``.
-
     Raises:
-        ScenarioError: If it cannot be called in this way.
+        ScenarioError: If it cannot be called as ``reward(before, costs, after)``.
     """
 
     function: Callable[..., Array]

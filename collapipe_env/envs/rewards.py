@@ -18,20 +18,6 @@ from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
-__all__ = [
-    "REWARDS",
-    "ClusterReward",
-    "DelayReward",
-    "DriftPlusPenaltyReward",
-    "LyapunovReward",
-    "OwnReward",
-    "Reward",
-    "make_reward",
-    "node_present",
-    "register_reward",
-    "target_reached",
-]
-
 Given = TypeVar("Given")
 
 
@@ -288,9 +274,6 @@ def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> 
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
         reward: A function or object ``reward(before, costs, after)``; or a class, which is called with the
             scenario and returns such an object; or ``"package.module:Name"`` of either.
-
-    Returns:
-        The reward, or a decorator if none was given.
 
     Raises:
         ScenarioError: If the name is taken or malformed, or the reward cannot be called.

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
-from collapipe_env.envs.cluster_credit import cluster_reward, rewards_by_cluster
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.mdp import row_of
 from collapipe_env.envs.observation_kinds import Observation
@@ -22,12 +21,7 @@ from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids,
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import BoolArray
-from collapipe_env.ground.errors import (
-    ScenarioError,
-    UnknownArgumentError,
-    nearest_name,
-    shown,
-)
+from collapipe_env.ground.errors import ScenarioError, UnknownArgumentError, nearest_name, shown
 from collapipe_env.physics.allocation import Allocation
 
 InfoStyle = Literal["sparse", "full"]
@@ -57,9 +51,8 @@ class CollaPipeVecEnv(VecEnv):
     writes it. In either style :attr:`last_info` holds the figures of the last step, as arrays.
 
     **Rows.** ``get_attr``, ``set_attr`` and ``env_method`` answer as single environments do
-    (:class:`~collapipe_env.envs.rows.EnvironmentRow`). Rows can be read and reset, one by one; they step
-    together. ``render_mode`` is the only attribute of the environment that may be set, for all rows at
-    once. An attribute that the environment does not have is stored for each row.
+    (:class:`~collapipe_env.envs.rows.EnvironmentRow`). ``render_mode`` is the only attribute of the
+    environment that may be set, for all rows at once.
 
     Args:
         env: A vector environment with ``autoreset_mode="SameStep"``.
@@ -181,12 +174,8 @@ class CollaPipeVecEnv(VecEnv):
 
     @property
     def rewards_clusters(self) -> bool:
-        """Whether the reward can be split by cluster, which :meth:`cluster_rewards` needs.
-
-        False with a user's own reward, and where clusters wait for each other in every local step
-        (``workload.head`` is ``common``).
-        """
-        return cluster_reward(self.env._mdp) is not None
+        """Whether the reward can be split by cluster; see :meth:`BatchMDP.cluster_reward`."""
+        return self.env._mdp.cluster_reward() is not None
 
     def cluster_rewards(self) -> npt.NDArray[np.float32]:
         """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
@@ -196,7 +185,7 @@ class CollaPipeVecEnv(VecEnv):
         Raises:
             ScenarioError: Before the first round, or if :attr:`rewards_clusters` is False.
         """
-        return rewards_by_cluster(self.env._mdp)
+        return self.env._mdp.cluster_rewards()
 
     def close(self) -> None:
         """Close the environment; doing so twice is harmless."""

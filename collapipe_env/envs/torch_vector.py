@@ -23,34 +23,26 @@ from collapipe_env.physics.allocation import Allocation
 
 
 class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
-    """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` as tensors on one device.
+    """:class:`~collapipe_env.envs.vector.CollaPipeVectorEnv` as tensors on one device.
 
     Observations, rewards, ends and infos are tensors on the device; observations and rewards are ``float32``
-    whatever ``dtype`` is. Actions may be tensors or NumPy arrays. Infos have the names of
-    :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, with their masks. Under ``SameStep``,
-    ``final_obs`` is one tensor (E, D), or with ``observation="graph"`` a dictionary of such tensors; only the
-    rows marked in ``_final_obs`` are valid. Spaces and random numbers are those of the NumPy environment: row
-    ``i`` with seed ``s + i`` plays the same episode, apart from rounding. States are read and set in the same
-    way and consist of NumPy arrays. Returned tensors are never written to again.
+    whatever ``dtype`` is. Actions may be tensors or NumPy arrays. Under ``SameStep``, ``final_obs`` is one
+    tensor (E, D), or with ``observation="graph"`` a dictionary of such tensors; only the rows marked in
+    ``_final_obs`` are valid. Row ``i`` with seed ``s + i`` plays the episode of the NumPy environment, apart
+    from rounding. States consist of NumPy arrays. Returned tensors are never written to again.
 
     With ``check_actions=False``, no ``dynamics.target_loss`` and a fixed layout, a step does not wait for the
-    device. The host knows when episodes end. Where all rows end together, which is the common case, only the
-    seeds of the new episodes are copied to the device. A target loss costs one copy of E booleans per step.
-    Layouts that change with every episode are drawn on the host.
+    device, as the host knows when episodes end.
 
-    The arguments are those of the NumPy environment, and:
+    The arguments are those of the NumPy environment, without real training and pictures, and:
 
     Args:
-        learner: ``"surrogate"``; real training is for the other environments.
-        reward: A reward's name, or a callable that computes with tensors.
-        render_mode: ``None``; pictures are for the other environments.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...
         dtype: ``"float64"`` or ``"float32"``.
         check_actions: Refuse actions that are not finite, which waits for the device in every step. Without
             the check NaN makes the rewards of its row NaN, and infinity counts as the nearest bound.
         compiled: Compile the parts of a round with ``torch.compile``. This needs a C++ compiler on a CPU,
             adds seconds to a minute to the first step, and makes the other steps a good deal faster.
-        **unknown: Refused, with the nearest valid name.
 
     Raises:
         ScenarioError: For an unknown or misspelt argument or scenario field, a learner other than the

@@ -33,14 +33,9 @@ from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.ground.arrays import BoolArray, namespace
 from collapipe_env.ground.backends import NUMPY, Backend
-from collapipe_env.ground.errors import ScenarioError, StateError, shown
+from collapipe_env.ground.errors import AllocationError, ScenarioError, StateError, shown
 from collapipe_env.ground.real_numbers import real_numbers
-from collapipe_env.ground.state_trees import (
-    Tree,
-    generator_of,
-    generator_tree,
-    require_alike,
-)
+from collapipe_env.ground.state_trees import Tree, generator_of, generator_tree, require_alike
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Learner
@@ -49,28 +44,20 @@ StepResult = tuple[Observation, Any, Any, Any, dict[str, Any]]
 """Observations, rewards, terminated, truncated in the backend's arrays (E, ...), and infos."""
 
 
-class CollaPipeVectorEnv(
-    MDPViews,
-    Snapshots[StepResult],
-    VectorEnv[Any, Any, Any],
-):
+class CollaPipeVectorEnv(MDPViews, Snapshots[StepResult], VectorEnv[Any, Any, Any]):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` in one batch.
 
     Row ``i`` with seed ``s + i`` is bit-identical to a single environment with that seed. Returned arrays
     are never written to again. :attr:`rounds`, :meth:`simulate`, :meth:`get_state` and the other members of
     the single environment work here on all rows at once.
 
+    The other arguments are those of the single environment, the same for all rows.
+
     Args:
         num_envs: Number of environments, >= 1.
-        scenario: As for the single environment; the same for all rows.
-        learner: As for the single environment.
-        reward: As for the single environment.
-        render_mode: ``None`` or ``"rgb_array"``.
         autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
         max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
             length.
-        observation: ``"flat"`` or ``"graph"``; arrays have a leading axis for the rows.
-        **unknown: Refused, with the nearest valid name.
 
     Raises:
         ScenarioError: For an unknown or misspelt argument or scenario field.
@@ -159,7 +146,13 @@ class CollaPipeVectorEnv(
             ScenarioError: Before the first reset, or with autoreset disabled for rows that are done.
         """
         actions = self._read(actions)
-        self._mdp.check_shape(actions)
+        shape = tuple(actions.shape)
+        self.codec.check_action_shape(shape)
+        if shape != self.action_space.shape:
+            raise AllocationError(
+                f"actions have shape {shape}, expected {self.action_space.shape}: one action for each "
+                "environment"
+            )
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
             # Rows that are about to be reset ignore their action, whatever it holds.
             actions = self._mdp.backend.rows(self._done).fill(actions, 0.0)

@@ -46,9 +46,6 @@ def register_learner(name: str, factory: Any = None, *, replace: bool = False) -
             returns a :class:`~collapipe_env.simulator.learner.Learner`; or a class with such a method
             ``from_scenario``; or ``"package.module:Name"`` of one.
 
-    Returns:
-        The factory, or a decorator if none was given.
-
     Raises:
         ScenarioError: If the name is taken or malformed, or the factory cannot be called.
     """

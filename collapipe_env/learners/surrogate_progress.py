@@ -31,11 +31,6 @@ class SurrogateOutcome:
         return int(self.surviving_samples.shape[1])
 
     @property
-    def local_steps(self) -> int:
-        """``H``."""
-        return int(self.surviving_samples.shape[2])
-
-    @property
     def imbalance(self) -> Array:
         """Imbalance of the clusters' parts in each local step (E, H), in [0, N - 1].
 

@@ -7,7 +7,8 @@ import pytest
 from state_ways_support import assert_same
 
 from collapipe_env.baselines.oracle import Oracle
-from collapipe_env.envs.observers import make_observer
+from collapipe_env.envs.graph_observation import GraphObservations
+from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import declared_sight
 from collapipe_env.evaluation.episode import play_episode
@@ -79,8 +80,7 @@ def test_the_seen_state_holds_nothing_of_the_hidden_part(visibility, more):
     assert type(first) is EstimatedState
     assert (env.truth.uplink_gain != first.uplink_gain).all()
     assert_same(vars(first), vars(second))
-    for kind in ("flat", "graph"):
-        observer = make_observer(kind, scenario)
+    for observer in (FlatObserver(scenario), GraphObservations(scenario)):
         assert_same(observer.build(first), observer.build(second))
 
 
@@ -94,7 +94,8 @@ def test_every_scheduler_decides_alike_whatever_the_hidden_part(name, hiding):
         scheduler = make_scheduler(name, scenario)
         assert not declared_sight.sees_truth(scheduler)
         scheduler.reset(0)
-        observer = make_observer(getattr(scheduler, "observation", "flat"), scenario)
+        graph = getattr(scheduler, "observation", "flat") == "graph"
+        observer = (GraphObservations if graph else FlatObserver)(scenario)
         decision = scheduler.act(observer.build(state), state)
         decisions.append(decision if isinstance(decision, np.ndarray) else vars(decision))
     assert_same(*decisions)

@@ -76,26 +76,10 @@ def test_fading_law(diversity, rho):
         assert found == pytest.approx(rho ** (2 * lag), abs=0.03)
 
 
-@pytest.mark.parametrize("levels", [(0.5, 1.0), (0.25, 0.5, 0.75, 1.0)])
-@pytest.mark.parametrize("stay", [0.0, 0.7, 1.0])
-def test_load_chain_is_stationary_and_moves_to_neighbours(levels, stay):
-    rows = 400
-    path = load_path(rows, levels, stay, 12)
-    n = len(levels)
-    index = np.searchsorted(levels, path - 1e-9)
-    np.testing.assert_allclose(np.array(levels)[index], path, rtol=1e-12)
-    # Ends have one neighbour, inner levels two: these are visited twice as often.
-    law = np.array([1.0, *[2.0] * (n - 2), 1.0])
-    law /= law.sum()
-    for round_ in (0, 1, 5, 11):
-        share = np.bincount(index[round_].ravel(), minlength=n) / index[round_].size
-        np.testing.assert_allclose(share, law, atol=0.04)
-    step = np.diff(index, axis=0)
-    assert set(np.unique(step)) <= {-1, 0, 1}
-    assert (step == 0).mean() == pytest.approx(stay, abs=0.02)
-    inner = (index[:-1] > 0) & (index[:-1] < n - 1) & (step != 0)
-    if inner.any():
-        assert (step[inner] == 1).mean() == pytest.approx(0.5, abs=0.03)
+def test_each_device_keeps_its_level_as_often_as_the_scenario_says():
+    path = load_path(400, (0.25, 0.5, 1.0), 0.7, 6)
+    assert len(np.unique(path)) == 3
+    np.testing.assert_allclose((np.diff(path, axis=0) == 0.0).mean(axis=(0, 1)), 0.7, atol=0.05)
 
 
 def test_constant_load():

@@ -1,6 +1,5 @@
 """The layout of graph observations: names, quantities, tables, and the way back to physical units."""
 
-import math
 import re
 from pathlib import Path
 
@@ -17,49 +16,24 @@ from collapipe_env.envs.graph_layout import GraphLayout
 DOCS = Path(__file__).parents[2] / "docs" / "environment.md"
 
 
-def test_physical_gives_the_quantities_of_the_state():
+def test_physical_undoes_the_form_of_every_feature():
     env = make_env("priced")
     env.reset(seed=1)
     layout = env.observation_layout
     observation = [env.step(action)[0] for action in make_actions(env, 3, seed=1)][-1]
     physical, s = layout.physical(observation), env.state
-    assert {part: list(found) for part, found in physical.items() if part != "context"} == {
-        "cu": [f.name.removeprefix("log_") for f in layout["cu"].features],
-        "device": [f.name.removeprefix("log_") for f in layout["device"].features],
-        "hop": ["hop_s", "hop_snr"],
-        "between": ["interference"],
-        "present": ["present"],
-    }
-    reference = env._mdp.world.parameters
-    noise = reference.noise_density * reference.d2d_bandwidth_hz
-    power = math.sqrt(reference.power_min_w * reference.power_max_w)
-    heard = physical["between"]["interference"] * noise
-    np.testing.assert_allclose(heard, power * s.cross_gain[0], rtol=1e-5)
-    device, cu, context = physical["device"], physical["cu"], physical["context"]
-    np.testing.assert_allclose(device["backlog"], s.backlog[0, :, 1:], rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(cu["backlog"], s.backlog[0, :, 0], rtol=1e-6, atol=1e-9)
-    np.testing.assert_array_equal(device["capacity"], np.minimum(s.memory_cap[0], env.scenario.blocks))
-    np.testing.assert_array_equal(device["previous_blocks"], s.processes["migration"]["blocks"][0])
+    for name, part in layout.items():
+        assert list(physical[name]) == ([feature.quantity for feature in part.features] or [name])
+        for i, feature in enumerate(part.features):
+            found = physical[name][feature.quantity]
+            assert (found.dtype == np.bool_) == feature.form.flag
+            shown, there = feature.form.of(1.0 * found), ~np.isnan(found)
+            close = {"rtol": 1e-6, "atol": 1e-6, "err_msg": feature.name}
+            np.testing.assert_allclose(shown[there], observation[name][..., i][there], **close)
+    np.testing.assert_allclose(physical["device"]["backlog"], s.backlog[0, :, 1:], rtol=1e-6, atol=1e-9)
     flops = 3 * 3 * env.scenario.workload.batch_size * env._mdp.world.parameters.costs.block_forward_flops
-    np.testing.assert_allclose(device["block_s"], flops / s.speed[0], rtol=1e-6)
-    np.testing.assert_allclose(device["launch_s"], 3 * 3 * 0.004e9 / s.clock[0], rtol=1e-5)
-    assert context["clusters"] == pytest.approx(2.0)
-    assert context["power_max"] == pytest.approx(env.scenario.devices.power_max_w, rel=1e-6)
-    assert context["latency_s"] == pytest.approx(3 * 0.003, rel=1e-6)
-    assert context["snr_cap"] == pytest.approx(100.0, rel=1e-5)
-    assert {name: bool(context[name]) for name in ("through_cu", "repeat", "drop", "common_head")} == {
-        "through_cu": True, "repeat": True, "drop": False, "common_head": True,
-    }  # fmt: skip
-    assert context["repeat"].dtype == np.bool_
-    noise = decibel(env.scenario.radio.noise_dbm_per_hz) / 1000.0 * env.scenario.radio.d2d_bandwidth_hz
-    snr = 0.02 * s.d2d_gain[0] / noise
-    apart = ~np.eye(snr.shape[-1], dtype=bool)
-    np.testing.assert_allclose(physical["hop"]["hop_snr"][:, apart], snr[:, apart], rtol=1e-5)
-    assert np.isnan(physical["hop"]["hop_snr"][:, ~apart]).all()
-
-
-def decibel(value):
-    return 10.0 ** (value / 10.0)
+    np.testing.assert_allclose(physical["device"]["block_s"], flops / s.speed[0], rtol=1e-6)
+    assert physical["context"]["latency_s"] == pytest.approx(3 * 0.003, rel=1e-6)
 
 
 def test_constants_that_were_added_are_taken_away_again():

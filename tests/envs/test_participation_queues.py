@@ -8,7 +8,6 @@ import pytest
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.ground.errors import StateError
 from collapipe_env.rendering.page import filled
 from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.scenario import load_scenario
@@ -134,33 +133,6 @@ def test_clusters_are_paid_for_their_own_absence(form):
                 capped += y > cap and after != y
             assert found[n] == pytest.approx(-(V * max(delays[n] - rest, 0.0) + drift) / (V * T_ref))
     assert (capped > 0) == (form != "lyapunov")
-
-
-def test_states_hold_participation_and_go_on():
-    env, other = (CollaPipeVectorEnv(2, SECOND, "surrogate") for _ in range(2))
-    env.reset(seed=1)
-    given = list(plans(env))
-    for plan in given[:3]:
-        env.step_allocation(plan)
-    state = env.get_state()
-    other.set_state(state)
-    np.testing.assert_array_equal(other.last_round.absence, env.last_round.absence)
-    np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
-    for plan in given[3:]:
-        one, two = env.step_allocation(plan), other.step_allocation(plan)
-        np.testing.assert_array_equal(one[0], two[0])
-        np.testing.assert_array_equal(one[1], two[1])
-    for name, values in env._mdp.summaries(np.ones(2, dtype=bool)).items():
-        np.testing.assert_array_equal(values, other._mdp.summaries(np.ones(2, dtype=bool))[name])
-    state["mdp"]["simulator"]["system"]["absence"] = -np.ones((2, N))
-    with pytest.raises(StateError, match="absence"):
-        other.set_state(state)
-    undone = env.get_state()
-    env.simulate(given[0])
-    for path in ("absence", "backlog"):
-        np.testing.assert_array_equal(
-            undone["mdp"]["simulator"]["system"][path], env.get_state()["mdp"]["simulator"]["system"][path]
-        )
 
 
 @pytest.mark.parametrize("observation", ["flat", "graph"])

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from env_support import VARIANTS, make_actions, make_env
+from unpriced_support import NO_OVERHEADS
 
 from collapipe_env.decisions.schedule import flight_capacity
 from collapipe_env.envs import features
+from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -91,6 +93,50 @@ def test_physical_keeps_leading_axes_and_tensors():
         np.testing.assert_array_equal(batch[name][1, 2], values)
         assert isinstance(tensors[name], torch.Tensor)
         np.testing.assert_array_equal(tensors[name].numpy(), values)
+
+
+PROFILES = [
+    {"name": "phone", "switched_capacitance": 1e-27},
+    {"name": "board", "flops_per_cycle": 64, "clock_max_hz": 4e9, "active_power_w": 6.0},
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"devices": {"profiles": PROFILES}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {**NO_OVERHEADS, "block_s": 0.003}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {**NO_OVERHEADS, "update_s": 0.005}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {**NO_OVERHEADS, "message_s": 0.001}}, False),
+        ({"overheads": {"block_s": 0.003}}, False),  # the speed tells the clock
+    ],
+)
+def test_clocks_are_shown_where_launches_depend_on_them_and_speeds_do_not_tell(changes, shown):
+    loads = {"load_levels": [0.5, 1.0], "load_stay_probability": 0.5}
+    scenario = {"base": "small", "budgets": {"device_energy_j": 60}, "dynamics": loads, **changes}
+    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario).unwrapped
+    observation, _ = env.reset(seed=5)
+    assert ("device_clock" in env.observation_layout) == shown
+    if shown:
+        for _ in range(4):
+            found = env.observation_layout.physical(observation)["device_clock"]
+            np.testing.assert_allclose(found, env.state.clock[0], rtol=1e-6)
+            observation = env.step(env.action_space.sample())[0]
+
+
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
+def test_features_stay_within_bounds_in_deep_fades():
+    scenario = {
+        "base": "small",
+        "radio": {"diversity": 1, "d2e_shadowing_db": 30.0, "d2d_shadowing_db": 30.0},
+        "budgets": {"device_energy_j": 0.01, "cu_energy_j": 1e-4},
+    }
+    env = CollaPipeEnv(scenario, "surrogate")
+    for seed in range(20):
+        assert env.observation_space.contains(env.reset(seed=seed)[0])
+        observation = env.step(np.ones(env.action_space.shape, np.float32))[0]
+        assert env.observation_space.contains(observation)
+    assert env.observation_layout.unpack(observation)["device_backlog"].max() == 1.0
 
 
 # Features that are added

@@ -13,7 +13,6 @@ from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import (
-    DummyVecEnv,
     SubprocVecEnv,
     VecCheckNan,
     VecFrameStack,
@@ -200,16 +199,6 @@ def test_two_scenarios_are_one_clear_error(first):
     with pytest.raises(ScenarioError, match="no scenario: give an id"):
         make_sb3_vec_env(num_envs=2)
     assert make_sb3_vec_env(scenario=NAME, num_envs=2).num_envs == 2
-
-
-def test_plain_make_vec_env_works():
-    env = make_vec_env(NAME, n_envs=2, seed=3)
-    assert isinstance(env, DummyVecEnv)
-    native = make_sb3_vec_env(NAME, 2, seed=3)
-    np.testing.assert_array_equal(env.reset(), native.reset())
-    for actions in make_actions(native.env, 3, lead=(2,)):
-        assert_same_step(native.step(actions), env.step(actions))
-    env.close()
 
 
 @pytest.mark.slow

@@ -240,14 +240,6 @@ def test_made_by_id_it_is_the_native_one_and_says_its_mode(mode):
     assert env.closed
 
 
-def test_the_other_vectorization_modes_equal_the_native_one():
-    native_env, sync_env = (
-        gym.make_vec(ID, num_envs=2, vectorization_mode=mode) for mode in ("vector_entry_point", "sync")
-    )
-    assert type(sync_env) is SyncVectorEnv
-    assert_same_trajectory(native_env, sync_env, 3)
-
-
 NEXT, SAME, DISABLED = MODES
 WRAPPERS = {
     # Gymnasium's vector environment takes the mask away before the statistics look for it.
@@ -296,24 +288,6 @@ def _without_clock(info: dict) -> dict:
     if "episode" in info:
         info = {**info, "episode": {k: v for k, v in info["episode"].items() if k != "t"}}
     return info
-
-
-def test_statistics_start_anew_for_rows_reset_by_mask():
-    env = RecordEpisodeStatistics(native(shortened("small", 3), AutoresetMode.DISABLED))
-    env.reset(seed=0)
-    actions = make_actions(env, 7, lead=(ENVS,))
-    env.step(actions[0])
-    env.reset(options={"reset_mask": np.array([False, True, False])})
-    totals = np.zeros(ENVS)
-    for action in actions[1:3]:
-        _, reward, _, truncated, info = env.step(action)
-        totals += reward
-    np.testing.assert_array_equal(truncated, [True, False, True])
-    np.testing.assert_array_equal(info["episode"]["l"], [3, 0, 3])
-    env.reset(options={"reset_mask": truncated})
-    _, reward, _, truncated, info = env.step(actions[3])
-    np.testing.assert_array_equal(truncated, [False, True, False])
-    np.testing.assert_allclose(info["episode"]["r"][1], (totals + reward)[1])
 
 
 BUILDS = {

@@ -8,23 +8,12 @@ import pytest
 
 import collapipe_env
 from collapipe_env.dynamics.trace_like import made_traces
-from collapipe_env.envs.registration import environment_ids
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import fixed_layout, load_scenario
-from collapipe_env.scenario.names import TIER_SIZES, TRACED, is_tier, scenario_names
+from collapipe_env.scenario.names import TIER_SIZES, TRACED
 from collapipe_env.schedulers import also_playing
-
-
-def test_each_has_ids_of_its_own():
-    assert TRACED == ("small-trace-like", "medium-trace-like", "large-trace-like")
-    assert set(TRACED) <= set(scenario_names())
-    for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
-        for size, name in zip(TIER_SIZES, TRACED, strict=True):
-            found = dict(environment_ids())[f"{prefix}-{size.capitalize()}-TraceLike-v0"]
-            assert found == {"scenario": name, "learner": learner}
-            assert not is_tier(name)
 
 
 @pytest.mark.parametrize(("size", "name"), list(zip(TIER_SIZES, TRACED, strict=True)))

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.envs.cluster_columns import cluster_columns, cluster_layout
-from collapipe_env.envs.cluster_credit import require_cluster_reward, rewards_by_cluster
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.mdp import NOT_BY_CLUSTER
 from collapipe_env.envs.views.cost_apart import CostApart
 from collapipe_env.envs.views.objectives import MultiObjectiveEnv
 from collapipe_env.envs.wrappers import flat_layout, unwrapped
@@ -102,8 +102,8 @@ class ClusterAgents(ParallelEnv):
             raise ScenarioError(
                 f"credit = {credit!r} is not known: {nearest_name(str(credit), get_args(Credit))}"
             )
-        if credit == "clusters":
-            require_cluster_reward(inner._mdp)
+        if credit == "clusters" and inner._mdp.cluster_reward() is None:
+            raise ScenarioError(NOT_BY_CLUSTER)
         self.env, self._inner, self._credit = env, inner, credit
         self.metadata = {**inner.metadata, "name": "collapipe_clusters_v0", "is_parallelizable": True}
         self.render_mode = inner.render_mode
@@ -183,7 +183,7 @@ class ClusterAgents(ParallelEnv):
         self._seen, reward, terminated, truncated, info = self.env.step(self._joint(actions))
         agents = self.agents
         if self._credit == "clusters":
-            rewards = [float(own) for own in rewards_by_cluster(self._inner._mdp)[0]]
+            rewards = [float(own) for own in self._inner._mdp.cluster_rewards()[0]]
         else:
             rewards = [float(reward)] * len(agents)
         if terminated or truncated:
@@ -234,8 +234,5 @@ def parallel_env(env_id: str = "CollaPipeSurrogate-v0", credit: Credit = "round"
         env_id: An id that the package registers.
         credit: As for :class:`ClusterAgents`.
         **kwargs: For ``gymnasium.make``, such as ``scenario`` and ``reward``.
-
-    Returns:
-        The :class:`ClusterAgents`.
     """
     return ClusterAgents(gym.make(env_id, **kwargs), credit)

@@ -51,9 +51,7 @@ class MultiObjectiveEnv(CollaPipeEnv):
     ``gymnasium.make("CollaPipeMO-v0")`` and ``"CollaPipeMOSurrogate-v0"`` make it, and so does
     ``mo_gymnasium.make``. Only the reward differs from the single environment.
 
-    Args:
-        scenario: As for the single environment.
-        **kwargs: As for the single environment; :meth:`summary` adds up its ``reward``.
+    The arguments are those of the single environment; :meth:`summary` adds up its ``reward``.
 
     Attributes:
         reward_space: Space of the rewards (3,), where MO-Gymnasium looks for it.
@@ -76,11 +74,8 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
     ``gymnasium.make_vec("CollaPipeMOSurrogate-v0", num_envs=64)`` makes it. Row ``i`` is bit-identical to a
     :class:`MultiObjectiveEnv` with its seed.
 
-    Args:
-        num_envs: Number of environments, >= 1.
-        scenario: As for the vector environment.
-        backend: ``"numpy"``; there is no other for vector rewards.
-        **kwargs: As for the vector environment.
+    The arguments are those of the vector environment; ``backend`` is ``"numpy"``, as no other has vector
+    rewards.
 
     Attributes:
         reward_space: Space of the rewards (3,) of one row, as MO-Gymnasium's vector environments have it.
@@ -91,11 +86,7 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
     """
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        scenario: ScenarioLike = "medium",
-        backend: str = "numpy",
-        **kwargs: Any,
+        self, num_envs: int = 1, scenario: ScenarioLike = "medium", backend: str = "numpy", **kwargs: Any
     ) -> None:
         if backend != "numpy":
             raise ScenarioError(
