@@ -42,9 +42,9 @@ sitting_out.py: dynamics/test_presence.py -k sit_out
 decode.py: test_codec.py test_apportionment.py
     (len(choices) - 1) + 0.5) => (len(choices) - 1))
     free = 1.0 - N * limits.bandwidth_floor => free = 1.0 - limits.bandwidth_floor
-    remainder[k] > best => remainder[k] >= best
+    remainder[j] > mine => remainder[j] >= mine
 decode.py: envs/test_wrong_types.py -k show_no_batch
-    not math.isfinite(actions[e, n, i]) => math.isnan(actions[e, n, i])
+    abs(actions[e, n, i]) < math.inf => actions[e, n, i] == actions[e, n, i]
 general_costs.py: physics/test_reference_cases.py physics/test_round_costs.py physics/test_scheduled_rounds.py
     local_step = local_step + update => local_step = local_step - update
     cu_airtime + relay, hops + relay => cu_airtime, hops + relay
@@ -97,7 +97,7 @@ moving_system.py: dynamics/test_time_base.py
 moving_system.py: dynamics/test_open_area.py -k late
     moved if process.after == EVERY_OTHER else system => system
 heat.py: dynamics/test_every_process.py -k 'damaged and heat'
-    (np.abs(carried[name] - expected[name]) > slack).any() => False
+    (np.abs(carried[name] - expected[name]) > SLACK).any() => False
 heat.py: dynamics/test_heat.py
     carried["share"] * system.full_speed => carried["share"] * system.speed
 thermal.py: dynamics/test_heat.py
