@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from operator import attrgetter, is_
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
-from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of
+from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of, tree_of
 from collapipe_env.ground.state_trees import Tree, require_within
 from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.allocation import Allocation
@@ -44,10 +45,8 @@ class MovingSystem:
     """Seeds, layouts and processes of ``E`` environments. Arrays are replaced and never written to.
 
     Args:
-        scenario: The scenario of all rows.
         costs: Priced workload, for the memory that a block needs.
         num_envs: ``E``.
-        backend: Backend of the arrays.
 
     Attributes:
         processes: Active processes, in the order in which they act.
@@ -286,13 +285,7 @@ class MovingSystem:
             one = process.interrupt(self.carried[process.name], plan, costs, u)
             if process.name in self.checked:
                 one = own_result(process, "interrupt", one, Interruption, state)
-            if together is not None:
-                one = Interruption(
-                    together.cluster_delay + one.cluster_delay,
-                    together.energy + one.energy,
-                    together.trained & one.trained,
-                )
-            together = one
+            together = one.after(together)
         return together
 
     def failures(self) -> list[tuple[Array, float | None]]:
@@ -324,14 +317,9 @@ class MovingSystem:
         """Seeds, layouts and carried arrays, on the host; see :mod:`collapipe_env.ground.state_trees`."""
         host = self._backend.host
         return {
-            "seeds": {name: host(values).view(np.uint64) for name, values in self._seeds.items()},
-            "layout": {
-                name: host(values) for name, values in self._base._asdict().items() if values is not None
-            },
-            "processes": {
-                name: {key: host(values) for key, values in carried.items()}
-                for name, carried in self.carried.items()
-            },
+            "seeds": mapped(self._seeds, lambda words: host(words).view(np.uint64)),
+            "layout": tree_of(mapped(self._base, host)),
+            "processes": mapped(self.carried, host),
         }
 
     def set_state(self, tree: Tree) -> None:
@@ -349,12 +337,8 @@ class MovingSystem:
                     require_within(carried[key], declared.low, declared.high, f"{place}/{key}")
             process.check(carried)
         array = self._backend.array
-        self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
-        self._base = mapped(layout, array)
-        self.carried = {
-            name: {key: array(values, keep=True) for key, values in carried.items()}
-            for name, carried in tree["processes"].items()
-        }
+        self._seeds, self._base = mapped(tree["seeds"], array), mapped(layout, array)
+        self.carried = mapped(tree["processes"], partial(array, keep=True))
         self._rest(self._base)
 
 

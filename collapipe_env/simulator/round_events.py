@@ -56,25 +56,16 @@ class RoundEvents:
         together = self._system.interruption(state, costs.allocation, costs)
         if self._failures is None:
             return together
-        host, array = self._backend.host, self._backend.array
         failing = self._failing(costs)
         if failing is None:
             return together
         if self._backend is not NUMPY:
+            host = self._backend.host
             state, costs = state.map(host), mapped(costs, host)
         found = self._failures.replayed(state, costs, failing)
         if found is None:
             return together
-        trained = ~found.failed.dropped
-        delay, joules = array(found.cluster_delay), array(found.energy)
-        if together is None:
-            return Interruption(delay, joules, array(trained), found.failed)
-        return Interruption(
-            together.cluster_delay + delay,
-            together.energy + joules,
-            together.trained & array(trained),
-            found.failed,
-        )
+        return on_backend(found, self._backend).after(together)
 
     def _failing(self, costs: RoundCosts) -> FloatArray | None:
         """Times at which devices fail (E, N, K) [s] from the start of the round; infinite for never.
@@ -94,6 +85,11 @@ class RoundEvents:
                 at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
             first = at if first is None else np.minimum(first, at)
         return first
+
+
+def on_backend(found: Interruption, backend: Backend) -> Interruption:
+    """Copy events from the host, but for the records of failures, which stay there."""
+    return mapped(found._replace(failed=None), backend.array)._replace(failed=found.failed)
 
 
 def _sound(name: str, terms: object) -> RecoveryTerms:

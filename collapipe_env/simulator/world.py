@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -39,7 +38,7 @@ from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, server_round
 from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
-from collapipe_env.simulator.round_events import as_left, events_of, moments_after
+from collapipe_env.simulator.round_events import as_left, events_of, moments_after, on_backend
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.world_states import WorldStates
 
@@ -174,7 +173,7 @@ class World(WorldStates):
             self._check(state, allocation)
         costs = self._price(state, allocation)
         if check:
-            self._check_costs(costs)
+            check_costs(self.backend.host(costs.delay), self.backend.host(costs.energy_ratio))
         arrived = self._arrived(state, costs)
         left, moments, interruption = costs, costs.terms.notes.get("moments"), None
         if self._events is not None:
@@ -305,9 +304,7 @@ class World(WorldStates):
             state = saved.state.map(partial(array, keep=True))
             costs, interruption = round_costs(self.parameters, state, plan.map(array)), saved.interruption
             if interruption is not None:
-                # Records of failures stay on the host.
-                on_device = mapped(interruption._replace(failed=None), array)
-                interruption = on_device._replace(failed=interruption.failed)
+                interruption = on_backend(interruption, self.backend)
                 costs = self._interrupted(costs, state, interruption)
             given = Arrivals(saved.counts, plan.micro_batches, saved.pick, self._most)
             if self.backend is not NUMPY:
@@ -330,12 +327,6 @@ class World(WorldStates):
             )
         host = self.backend.host
         check_allocation(self.parameters, state.map(host), allocation.map(host))
-
-    def _check_costs(self, costs: RoundCosts) -> None:
-        if self.backend is not NUMPY:
-            host = self.backend.host
-            costs = replace(costs, delay=host(costs.delay), energy_ratio=host(costs.energy_ratio))
-        check_costs(costs)
 
     def _break(self) -> None:
         """Stop all rows until they are reset: the learner has trained on a part of a round."""

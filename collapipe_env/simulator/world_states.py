@@ -96,8 +96,9 @@ class WorldStates:
         learning, saved = record_of(LearningReport, tree["learning"], sizes, "simulator/learning"), None
         host, array = self.backend.host, partial(self.backend.array, keep=True)
         if tree["last_round"] is not None:
+            saved = record_of(SavedRound, tree["last_round"], sizes, "simulator/last_round")
             like = tree_of(self.state.map(host))
-            saved = SavedRound.from_tree(tree["last_round"], sizes, like, "simulator/last_round")
+            require_alike(tree["last_round"]["state"], like, "simulator/last_round/state")
         if isinstance(learner, CountsRounds):
             learner.require_rounds(tree["learner"], np.where(was_reset, kept["round_index"], -1))
         seeds = dict(tree["seeds"])
