@@ -83,6 +83,8 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
 def system_parameters(scenario: Scenario) -> Parameters:
     """Scalars of the physics for a scenario."""
     radio, chooses = scenario.radio, opens(scenario, "participation")
+    # A cluster that is left with too few devices for the encoder sits out.
+    short = any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
     return Parameters(
         costs=workload_costs(scenario),
         other_costs=(
@@ -117,7 +119,7 @@ def system_parameters(scenario: Scenario) -> Parameters:
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
         server=server_terms(scenario),
-        idle_round_s=usual_round(scenario) if chooses or may_sit_out(scenario) else 0.0,
+        idle_round_s=usual_round(scenario) if chooses or short else 0.0,
         participation_min=scenario.budgets.participation_min if chooses else 0.0,
         local_steps_choices=scenario.workload.local_steps_choices if opens(scenario, "local_steps") else (),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else 1.0,
@@ -125,11 +127,6 @@ def system_parameters(scenario: Scenario) -> Parameters:
         processes=scenario.dynamics.processes,
         opened=tuple(name for name in scenario.decisions if name not in COLLAPIPE),
     )
-
-
-def may_sit_out(scenario: Scenario) -> bool:
-    """Whether a process may leave a cluster too few devices for the encoder; the cluster then sits out."""
-    return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
 
 
 def server_terms(scenario: Scenario) -> ServerTerms:
