@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from itertools import takewhile
 from operator import attrgetter, is_
 from typing import Any
 
@@ -61,9 +62,7 @@ class MovingSystem:
         self._devices = (scenario.clusters, scenario.max_devices)
         self.processes = active_processes(scenario)
         # The leading processes that never move are applied once, when an episode begins.
-        self._still = 0
-        while self._still < len(self.processes) and not self.processes[self._still].defines("advance"):
-            self._still += 1
+        self._still = len(list(takewhile(lambda p: not p.defines("advance"), self.processes)))
         moving = self.processes[self._still :]
         self._applied_later = tuple(p for p in moving if p.defines("apply"))
         self._advancing = tuple(p for p in moving if p.defines("advance"))
