@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.ground.records import TYPES, Declared, Sizes, declarations
+from collapipe_env.ground.records import Declared
 from collapipe_env.physics.allocation import Allocation
 
 NOBODY = -1
@@ -18,9 +18,9 @@ NOBODY = -1
 class FailedRounds(NamedTuple):
     """Failures inside rounds, and their consequences; rows are environments."""
 
-    device: Annotated[IntArray, Declared("N", low=NOBODY, kind="whole", neutral=NOBODY)]
+    device: Annotated[IntArray, Declared("N", low=NOBODY, kind="whole")]
     """Device that failed inside the round; -1 where none failed, or too late to matter."""
-    at_s: Annotated[FloatArray, Declared("N", "s", low=0.0, high=math.inf, neutral=math.inf)]
+    at_s: Annotated[FloatArray, Declared("N", "s", low=0.0, high=math.inf)]
     """``t_f`` from the start of the round; infinite where none failed."""
     credited: Annotated[IntArray, Declared("N", low=0, kind="whole")]
     """Local steps that were done and count."""
@@ -54,12 +54,20 @@ def unscathed(allocation: Allocation, blocks: int) -> FailedRounds:
         blocks: ``L``.
     """
     R, N, K = allocation.blocks.shape
-    sizes: Sizes = {"...": (R,), "N": (N,), "K": (K,), "L": (blocks,)}
+    nothing = np.zeros((R, N))
     own = np.broadcast_to(np.arange(K), (R, N, K)) if not allocation.is_grouped else allocation.stage
-    nothing = {
-        name: np.full(is_.shape(sizes), is_.neutral or 0, TYPES[is_.kind])
-        for name, is_ in declarations(FailedRounds).items()
-    }
-    return FailedRounds(**nothing)._replace(
-        blocks=np.array(allocation.blocks, dtype=np.int64), stage=np.array(own, dtype=np.int64)
+    return FailedRounds(
+        device=np.full((R, N), NOBODY),
+        at_s=np.full((R, N), np.inf),
+        credited=np.zeros((R, N), dtype=np.int64),
+        tried_steps=nothing.copy(),
+        detect_s=nothing.copy(),
+        plan_s=nothing.copy(),
+        move_s=nothing.copy(),
+        replay_s=nothing.copy(),
+        collect_s=nothing.copy(),
+        blocks=np.array(allocation.blocks, dtype=np.int64),
+        stage=np.array(own, dtype=np.int64),
+        reset=np.zeros((R, N, blocks), dtype=np.bool_),
+        dropped=np.zeros((R, N), dtype=np.bool_),
     )
