@@ -25,7 +25,7 @@ from collapipe_env.ground.records import made
 from collapipe_env.kernels.decode import DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
-from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
+from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows, spread
 from collapipe_env.simulator.expressible import ActionPart, check_expressible, require_parts
 from collapipe_env.simulator.memory_choices import OpenedDecoder, shared_band
 from collapipe_env.simulator.state import Parameters
@@ -228,12 +228,11 @@ class ActionCodec:
     def _memory(self, memory_bytes: Array | None) -> Array:
         """Return the devices' memory, which opened decisions need; refuse ``None``."""
         if memory_bytes is None:
+            why = "devices come and go in this scenario"
+            if self.opened:
+                why = f"this scenario's decisions list {', '.join(self.opened)}"
             raise AllocationError(
-                f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
-                "that each device offers (memory_bytes of the state)"
-                if self.opened
-                else "devices come and go in this scenario: give memory_bytes, the memory that each device "
-                "offers (memory_bytes of the state)"
+                f"{why}: give memory_bytes, the memory that each device offers (memory_bytes of the state)"
             )
         return memory_bytes
 
@@ -333,8 +332,7 @@ class ActionCodec:
         # Clusters that sit out may hold no blocks at all.
         segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
         choices = np.asarray(self.micro_batch_choices)
-        index: npt.NDArray[np.intp] = np.searchsorted(choices, np.asarray(allocation.micro_batches))
-        middle = 2.0 * np.asarray(index) / max(len(choices) - 1, 1) - 1.0
+        middle = spread(np.searchsorted(choices, np.asarray(allocation.micro_batches)), len(choices))
         power = np.concatenate((allocation.device_power, allocation.cu_power[..., None]), axis=-1)
         span = math.log(self.power_max_w / self.power_min_w)
         # A range of one power has no span, and its logarithms are all zero.
