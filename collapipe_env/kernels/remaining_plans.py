@@ -10,13 +10,7 @@ import numpy as np
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import (
-    d2d_noise,
-    failure_exponent,
-    seconds_per_bit,
-    shannon_rate,
-    usable_snr,
-)
+from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per_bit, shannon_rate, usable_snr
 from collapipe_env.physics.recovery import (
     FROZEN,
     fit_memory,

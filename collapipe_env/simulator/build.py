@@ -17,11 +17,7 @@ from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.replication import NO_REPLICATION, REPLICATION_KINDS, Replication
 from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import MOMENTS
-from collapipe_env.physics.workload import (
-    WorkloadCosts,
-    decoder_forward_flops,
-    decoder_weight_flops,
-)
+from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.decision_names import COLLAPIPE, opens

@@ -13,12 +13,7 @@ from typing import NamedTuple
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics import delay, energy, overheads, radio
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.elements import (
-    PipelineElements,
-    allreduce_times,
-    collection_times,
-    gpipe_makespan,
-)
+from collapipe_env.physics.elements import PipelineElements, allreduce_times, collection_times, gpipe_makespan
 from collapipe_env.physics.links import PlanGraph, plan_graph
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.recomputation import recomputation_terms

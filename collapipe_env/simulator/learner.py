@@ -132,11 +132,6 @@ class RoundOutcome:
     local_steps: IntArray | None = None
 
     @property
-    def survived(self) -> BoolArray:
-        """True where a micro-batch's gradient arrived, shape (E, N, H, M_max)."""
-        return self.arrivals.survived
-
-    @property
     def real_steps(self) -> FloatArray:
         """Local steps of the clusters (E, N) as real numbers, 0 for those that sit out."""
         xp, most, steps = namespace(self.survival), self.arrivals.counts.shape[-1], self.local_steps

@@ -23,13 +23,7 @@ from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.arrivals import TensorArrivals
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.learner import (
-    Arrivals,
-    Learner,
-    LearningReport,
-    RoundOutcome,
-    require_report,
-)
+from collapipe_env.simulator.learner import Arrivals, Learner, LearningReport, RoundOutcome, require_report
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.record import RoundRecord, server_round
 from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
