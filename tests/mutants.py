@@ -86,10 +86,11 @@ world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue
     excess + above => excess
 world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interrupt or afresh'
     arrived.only(interruption.trained) => arrived
+world_states.py: envs/test_single_env.py -k afresh
     rows.fill(state.backlog, 0.0) => state.backlog
-moving_system.py: dynamics/test_process_parts.py -k 'not play_the_same and not states'
-    together.trained & one.trained => together.trained | one.trained
-    together.energy + one.energy => together.energy
+round.py: dynamics/test_process_parts.py -k 'not play_the_same and not states'
+    others.trained & self.trained => others.trained | self.trained
+    others.energy + self.energy => others.energy
 moving_system.py: dynamics/test_presence.py -k sit_out
     where(system.present, system.memory_bytes, 0.0) => system.memory_bytes
 moving_system.py: dynamics/test_time_base.py

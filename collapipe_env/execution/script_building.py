@@ -47,7 +47,7 @@ def round_script(record: RoundRecord, row: int, parameters: Parameters) -> Round
             record.state,
             parameters,
             (row, n),
-            arrived=on_host(record.survived)[row, n],
+            arrived=on_host(record.arrivals.survived)[row, n],
             half_duplex=record.half_duplex,
         )
         for n in range(costs.cluster_delay.shape[-1])

@@ -182,17 +182,6 @@ def _stamp(wrapped: Any) -> None:
     # Numba has no public interface for this; without these attributes (another Numba, or no cache) only this
     # protection is lost.
     file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
-    if hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parents[1]))
-        _drop_unreadable(file)
-
-
-def _drop_unreadable(file: Any) -> None:
-    """Remove compiled code of an earlier version of the package that can no longer be read.
-
-    Numba checks the stamp only after it has read the whole index, and fails if it cannot read it.
-    """
-    try:
-        file._load_index()
-    except Exception:  # a foreign pickle may raise anything; the lost code is recompiled
-        Path(file._index_path).unlink(missing_ok=True)
+    if hasattr(file, "_version"):
+        # Numba reads no more than the version of code that another one kept, which may not be readable.
+        file._version = (file._version, source_stamp(Path(__file__).parents[1]))

@@ -128,14 +128,10 @@ def _with_arrays(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
         return value
     ((kind, content),) = value.items()
     if kind == "array" and isinstance(content, str):
-        return _plain(arrays.pop(content), content)
+        array = arrays.pop(content)
+        if array.dtype == np.bool_ and (array.view(np.uint8) > 1).any():
+            raise ValueError(f"{shown(content)} holds other bytes than those of True and False")
+        return array.copy()  # which may be written to
     if kind == "tree" and isinstance(content, dict):
         return {name: _with_arrays(part, arrays) for name, part in content.items()}
     raise ValueError(f"{shown(value)} is not part of a state")
-
-
-def _plain(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """A copy, which may be written to; truth values of other bytes than 0 and 1 are refused."""
-    if array.dtype == np.bool_ and (array.view(np.uint8) > 1).any():
-        raise ValueError(f"{shown(name)} holds other bytes than those of True and False")
-    return array.copy()

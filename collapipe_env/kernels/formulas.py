@@ -8,6 +8,7 @@ are compiled for single numbers. Only the few elementary functions that they cal
 from __future__ import annotations
 
 import math
+from inspect import isfunction
 from typing import Any
 
 from numba import types
@@ -119,66 +120,8 @@ for _array, _number in (
 overload(arrays.at_most, strict=False)(_of_bound(min))
 overload(arrays.at_least, strict=False)(_of_bound(max))
 
-for _formula in (
-    radio.path_gain_d2d,
-    radio.d2d_noise,
-    radio.usable_snr,
-    radio.shannon_rate,
-    radio.uplink_rate,
-    radio.downlink_rate,
-    radio.full_band_rate,
-    radio.failure_exponent,
-    radio.uplink_failure_exponent,
-    radio.loss_exponent,
-    radio.expected_transmissions,
-    radio.seconds_per_bit,
-    radio.survival,
-    delay.stage_time,
-    delay.hop_time,
-    delay.message_time,
-    delay.gpipe_step,
-    delay.cluster_delay,
-    energy.compute_time,
-    energy.device_airtime,
-    energy.cu_airtime,
-    energy.device_energy,
-    energy.cu_energy,
-    energy.radio_power,
-    energy.circuit_energy,
-    motion.length,
-    motion.walked,
-    motion.paused,
-    motion.seconds_inside,
-    motion.leaves_on_leg,
-    motion.correlated,
-    overheads.cycles_time,
-    overheads.latency_of_chain,
-    memory.device_memory,
-    memory.memory_cap_blocks,
-    memory.fits,
-    memory.samples_beside,
-    queues.update_backlog,
-    recovery.light_segments,
-    recovery.fit_memory,
-    recovery.remaining_holder,
-    recovery.add_message,
-    recovery.replay_messages,
-    recovery.rescheduling_messages,
-    recovery.moving_time,
-    loss_curve.imbalance_of,
-    loss_curve.step_progress,
-    loss_curve.terms_of_steps,
-    loss_curve.loss_at,
-    thermal.temperature_after,
-    thermal.busy_phase,
-    thermal.headroom_after,
-    thermal.warmed,
-    thermal.held_back,
-    thermal.allocated_power,
-    thermal.clock_share,
-    thermal.governor_moves,
-    thermal.moved_level,
-):
-    register_jitable(_formula)
-# A call for every device would take longer than the walk of most, who stand still.
-register_jitable(forceinline=True)(motion.paused_and_gone)
+for _module in (delay, energy, loss_curve, memory, motion, overheads, queues, radio, recovery, thermal):
+    for _formula in vars(_module).values():
+        if isfunction(_formula) and _formula.__module__ == _module.__name__:
+            # A call for every device would take longer than the walk of most, who stand still.
+            register_jitable(forceinline=_formula is motion.paused_and_gone)(_formula)

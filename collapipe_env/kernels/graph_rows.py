@@ -11,18 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.ground.arrays import (
-    Array,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    at_least,
-    at_most,
-    log,
-    log1p,
-)
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, IntArray, at_least, at_most, log, log1p
 from collapipe_env.ground.compiled import compiled, compiled_inner, jitable
 from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import radio_power

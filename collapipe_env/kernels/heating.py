@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.delay import stage_time

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.physics.energy import radio_power

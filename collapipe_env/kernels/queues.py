@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, at_least, namespace
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.queues import allowance, moved_backlog, per_node, update_backlog

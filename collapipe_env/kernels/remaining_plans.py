@@ -7,18 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import (
-    d2d_noise,
-    failure_exponent,
-    seconds_per_bit,
-    shannon_rate,
-    usable_snr,
-)
+from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per_bit, shannon_rate, usable_snr
 from collapipe_env.physics.recovery import (
     FROZEN,
     fit_memory,

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import BoolArray, FloatArray
 from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.ground.numbers import normal_rows

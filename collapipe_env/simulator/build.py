@@ -17,11 +17,7 @@ from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.replication import NO_REPLICATION, REPLICATION_KINDS, Replication
 from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import MOMENTS
-from collapipe_env.physics.workload import (
-    WorkloadCosts,
-    decoder_forward_flops,
-    decoder_weight_flops,
-)
+from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.decision_names import COLLAPIPE, opens
@@ -83,6 +79,8 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
 def system_parameters(scenario: Scenario) -> Parameters:
     """Scalars of the physics for a scenario."""
     radio, chooses = scenario.radio, opens(scenario, "participation")
+    # A cluster that is left with too few devices for the encoder sits out.
+    short = any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
     return Parameters(
         costs=workload_costs(scenario),
         other_costs=(
@@ -117,7 +115,7 @@ def system_parameters(scenario: Scenario) -> Parameters:
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
         server=server_terms(scenario),
-        idle_round_s=usual_round(scenario) if chooses or may_sit_out(scenario) else 0.0,
+        idle_round_s=usual_round(scenario) if chooses or short else 0.0,
         participation_min=scenario.budgets.participation_min if chooses else 0.0,
         local_steps_choices=scenario.workload.local_steps_choices if opens(scenario, "local_steps") else (),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else 1.0,
@@ -125,11 +123,6 @@ def system_parameters(scenario: Scenario) -> Parameters:
         processes=scenario.dynamics.processes,
         opened=tuple(name for name in scenario.decisions if name not in COLLAPIPE),
     )
-
-
-def may_sit_out(scenario: Scenario) -> bool:
-    """Whether a process may leave a cluster too few devices for the encoder; the cluster then sits out."""
-    return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
 
 
 def server_terms(scenario: Scenario) -> ServerTerms:

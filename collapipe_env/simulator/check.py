@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.records import declarations
 from collapipe_env.physics.allocation import Allocation
@@ -15,7 +16,6 @@ from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
 from collapipe_env.simulator.decision import Decision, rows_of
 from collapipe_env.simulator.refusal import SLACK, place_name, refuse, require_declared
-from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import Parameters, SystemState
 
 SINGLE_SLACK = 4e-6
@@ -120,14 +120,11 @@ def _check_groups(state: SystemState, allocation: Allocation) -> None:
     refuse((stage >= 0) & ~(share > 0.0), share, "sample_share", "above 0 for a device in a stage")
 
 
-def check_costs(costs: RoundCosts) -> None:
-    """Refuse a round whose delay or energy is not finite.
-
-    Args:
-        costs: Costs of the plans (E, ...), checked before any state changes.
+def check_costs(delay: FloatArray, energy_ratio: FloatArray) -> None:
+    """Refuse a round whose delay (E,) or energy over budget (E, N, K+1) is not finite.
 
     Raises:
         AllocationError: Names the environment (cluster and node).
     """
-    for name, values in (("delay", costs.delay), ("energy over budget", costs.energy_ratio)):
+    for name, values in (("delay", delay), ("energy over budget", energy_ratio)):
         refuse(~np.isfinite(values), values, f"{name} of the round", "a finite number: use another plan")

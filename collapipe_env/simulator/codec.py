@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +25,13 @@ from collapipe_env.ground.records import made
 from collapipe_env.kernels.decode import DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
-from collapipe_env.simulator.action_parts import ActionPart, require_parts
-from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
-from collapipe_env.simulator.expressible import ActionBox
+from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows, spread
+from collapipe_env.simulator.expressible import ActionPart, check_expressible, require_parts
 from collapipe_env.simulator.memory_choices import OpenedDecoder, shared_band
+from collapipe_env.simulator.state import Parameters
 
 
-class ActionCodec(ActionBox):
+class ActionCodec:
     """Maps ``Box(-1, 1, (A,))`` to feasible allocations and back, with ``A = N (2K + 3)``.
 
     The action holds, cluster by cluster, ``K`` segment scores, ``K`` device powers, the CU power, the
@@ -52,43 +51,42 @@ class ActionCodec(ActionBox):
 
     If a cluster could not hold its blocks under the chosen recomputation or schedule, a choice that fits
     replaces it. If none fits, the cluster sits out, where participation is open.
+
+    Args:
+        devices: ``K``, devices of the largest cluster.
+
+    Attributes:
+        action_size: Length ``A`` of an action.
+        cluster_entries: Entries of a cluster, ``A / N``.
+        own_entries: Those for CollaPipe's own decisions, ``2K + 3``.
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
+        sits_out: Whether clusters that cannot hold the encoder sit out though participation is not open.
     """
 
-    @cached_property
-    def own_entries(self) -> int:
-        """Entries of a cluster for CollaPipe's own decisions, ``2K + 3``."""
-        return 2 * self.devices + 3
-
-    @cached_property
-    def cluster_entries(self) -> int:
-        """Entries of a cluster: ``2K + 3`` plus the entries of opened decisions."""
-        return self.own_entries + self._width
+    def __init__(self, parameters: Parameters, devices: int) -> None:
+        self.parameters, self.clusters, self.devices = parameters, parameters.clusters, devices
+        self.blocks, self.bandwidth_floor = parameters.costs.blocks, parameters.bandwidth_floor
+        self.micro_batch_choices, self.opened = parameters.micro_batch_choices, parameters.opened
+        self.power_min_w, self.power_max_w = parameters.power_min_w, parameters.power_max_w
+        self.sits_out = parameters.may_sit_out and "participation" not in self.opened
+        # Positions of all parts among the entries of a cluster.
+        self._places: dict[str, int | slice] = {}
+        at = 0
+        for name, part in self.parts.items():
+            wide = len(part.shape) == 2
+            self._places[name] = slice(at, at + devices) if wide else at
+            at += devices if wide else 1
+        self.own_entries, self.cluster_entries, self.action_size = 2 * devices + 3, at, self.clusters * at
+        self._decoder = OpenedDecoder(self._places, parameters, self.sits_out)
+        # Whether other choices come before the segments: opened decisions, or clusters that sit out.
+        self._settles = bool(self.opened) or self.sits_out
+        self._limits = loop_record(DecodeLimits(self.power_min_w, self.power_max_w, self.bandwidth_floor))
+        self._choices = Constant(np.array(self.micro_batch_choices, dtype=np.int64))
 
     @property
     def opened_parts(self) -> tuple[Part, ...]:
         """Entries that opened decisions add to a cluster's own, in order."""
         return tuple(part for row in opened_rows(self.opened) for part in row.parts)
-
-    @cached_property
-    def _width(self) -> int:
-        """Number of a cluster's entries for all opened decisions together."""
-        return sum(self.devices if part.axes == "N K" else 1 for part in self.opened_parts)
-
-    @cached_property
-    def _places(self) -> dict[str, int | slice]:
-        """Positions of all parts among the entries of a cluster."""
-        found: dict[str, int | slice] = {}
-        at = 0
-        for name, part in self.parts.items():
-            wide = len(part.shape) == 2
-            found[name] = slice(at, at + self.devices) if wide else at
-            at += self.devices if wide else 1
-        return found
-
-    @cached_property
-    def action_size(self) -> int:
-        """Length ``A`` of an action: ``N (2K + 3)`` plus the entries of opened decisions."""
-        return self.clusters * self.cluster_entries
 
     @property
     def parts(self) -> dict[str, ActionPart]:
@@ -230,12 +228,11 @@ class ActionCodec(ActionBox):
     def _memory(self, memory_bytes: Array | None) -> Array:
         """Return the devices' memory, which opened decisions need; refuse ``None``."""
         if memory_bytes is None:
+            why = "devices come and go in this scenario"
+            if self.opened:
+                why = f"this scenario's decisions list {', '.join(self.opened)}"
             raise AllocationError(
-                f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
-                "that each device offers (memory_bytes of the state)"
-                if self.opened
-                else "devices come and go in this scenario: give memory_bytes, the memory that each device "
-                "offers (memory_bytes of the state)"
+                f"{why}: give memory_bytes, the memory that each device offers (memory_bytes of the state)"
             )
         return memory_bytes
 
@@ -243,23 +240,6 @@ class ActionCodec(ActionBox):
         """Return the numbers of micro-batches (..., N) chosen by the clusters' entries (..., N, A / N)."""
         nearest = nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))
         return self._choices.like(nearest)[nearest]
-
-    @cached_property
-    def _decoder(self) -> OpenedDecoder:
-        return OpenedDecoder(self._places, self.parameters, self.sits_out)
-
-    @cached_property
-    def _settles(self) -> bool:
-        """Whether other choices come before the segments: opened decisions, or clusters that sit out."""
-        return bool(self.opened) or self.sits_out
-
-    @cached_property
-    def _limits(self) -> npt.NDArray[Any]:
-        return loop_record(DecodeLimits(self.power_min_w, self.power_max_w, self.bandwidth_floor))
-
-    @cached_property
-    def _choices(self) -> Constant:
-        return Constant(np.array(self.micro_batch_choices, dtype=np.int64))
 
     def check_action(self, action: Array) -> None:
         """Refuse actions that :meth:`decode_finite` cannot read. On a GPU this waits for the numbers.
@@ -287,7 +267,7 @@ class ActionCodec(ActionBox):
             AllocationError: If the last axis is not ``A`` long.
         """
         if shape[-1:] != (self.action_size,):
-            opened = f" + {self._width}" if self.opened else ""
+            opened = f" + {self.cluster_entries - self.own_entries}" if self.opened else ""
             raise AllocationError(
                 f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3{opened})) "
                 f"for {self.clusters} clusters of up to {self.devices} devices"
@@ -347,13 +327,12 @@ class ActionCodec(ActionBox):
         Raises:
             AllocationError: If the box cannot express the allocation; it names the first fault.
         """
-        self.check_expressible(allocation)
+        check_expressible(self.parameters, self.devices, allocation)
         blocks = np.asarray(allocation.blocks, dtype=np.float64)
         # Clusters that sit out may hold no blocks at all.
         segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
         choices = np.asarray(self.micro_batch_choices)
-        index: npt.NDArray[np.intp] = np.searchsorted(choices, np.asarray(allocation.micro_batches))
-        middle = 2.0 * np.asarray(index) / max(len(choices) - 1, 1) - 1.0
+        middle = spread(np.searchsorted(choices, np.asarray(allocation.micro_batches)), len(choices))
         power = np.concatenate((allocation.device_power, allocation.cu_power[..., None]), axis=-1)
         span = math.log(self.power_max_w / self.power_min_w)
         # A range of one power has no span, and its logarithms are all zero.

@@ -46,20 +46,6 @@ class FailedRounds(NamedTuple):
     """Clusters whose round is lost."""
 
 
-class Replayed(NamedTuple):
-    """Changes that failures make to rounds.
-
-    Attributes:
-        cluster_delay: Added to ``T_n`` (R, N) [s].
-        energy: Added to the energy of each node (R, N, K+1) [J].
-        failed: The failures.
-    """
-
-    cluster_delay: FloatArray
-    energy: FloatArray
-    failed: FailedRounds
-
-
 def unscathed(allocation: Allocation, blocks: int) -> FailedRounds:
     """Rounds without a failure.
 

@@ -6,16 +6,16 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics import energy
-from collapipe_env.simulator.failed_records import Replayed, unscathed
+from collapipe_env.simulator.failed_records import unscathed
 from collapipe_env.simulator.plans_left import PlansLeft, Recovery
-from collapipe_env.simulator.round import RoundCosts
+from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 
 class Failures(Recovery):
     """Prices rounds in which devices fail."""
 
-    def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
+    def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Interruption | None:
         """Changes that failures make to rounds; ``None`` where no failure matters.
 
         Args:
@@ -63,4 +63,4 @@ class Failures(Recovery):
         spent[:, 0] += np.where(on, 0.0, cu * costs.relay[place])
         spent[on] += found.joules[on] + after.energy[going]
         joules[place] = spent
-        return Replayed(delay, joules, failed)
+        return Interruption(delay, joules, ~failed.dropped, failed)

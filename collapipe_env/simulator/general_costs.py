@@ -13,17 +13,12 @@ from typing import NamedTuple
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics import delay, energy, overheads, radio
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.elements import (
-    PipelineElements,
-    allreduce_times,
-    collection_times,
-    gpipe_makespan,
-)
+from collapipe_env.physics.elements import PipelineElements, allreduce_times, collection_times, gpipe_makespan
 from collapipe_env.physics.links import PlanGraph, plan_graph
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
-from collapipe_env.physics.traffic import Traffic, plan_traffic
+from collapipe_env.physics.traffic import plan_traffic
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.round import RoundCosts, without_absent
 from collapipe_env.simulator.running import running_state
@@ -50,7 +45,7 @@ def general_round_costs(
 ) -> RoundCosts:
     """Evaluate one round; arguments as for :func:`collapipe_env.simulator.costs.round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
-    costs, state = parameters.costs, running_state(state, allocation)
+    costs, extra, state = parameters.costs, parameters.overheads, running_state(state, allocation)
     steps = allocation.real_steps(costs.local_steps)
     device_steps = steps[..., None]
     graph = plan_graph(allocation)
@@ -63,12 +58,28 @@ def general_round_costs(
     traffic = plan_traffic(parameters, allocation, graph, links.snr, links.rates, samples)
     maths = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
     maths = allocation.of_share(maths)
-    launch = overheads.cycles_time(device_blocks, parameters.overheads.block_cycles, state.clock)
+    launch = overheads.cycles_time(device_blocks, extra.block_cycles, state.clock)
     work = maths + launch
     server, server_weight = split.server_times(parameters, allocation, samples, state.server_share)
     terms = recomputation_terms(parameters, allocation)
     ratio = terms.backward_over_forward
-    elements = _elements(parameters, graph, links, traffic, samples, work, ratio * work, server)
+    uplink = delay.message_time(samples * costs.activation_bits, links.uplink_rate)
+    if parameters.transmissions > 1.0:
+        uplink = uplink * radio.expected_transmissions(links.uplink_exponent, parameters.transmissions)
+    downlink = delay.message_time(samples * costs.gradient_bits, links.downlink_rate)
+    elements = PipelineElements(
+        hop_forward=graph.per_group(traffic.hops.forward),
+        hop_backward=graph.per_group(traffic.hops.backward),
+        compute_forward=graph.per_stage(work),
+        compute_backward=graph.per_stage(ratio * work),
+        uplink=uplink + extra.edge_message_s,
+        downlink=downlink + extra.edge_message_s,
+        server_forward=server,
+        server_backward=BACKWARD_OVER_FORWARD * server,
+        latency=overheads.latency_of_chain(xp.sum(xp.astype(graph.leader, samples.dtype), axis=-1), extra),
+        hop_latency=extra.latency_s,
+        edge_latency=extra.edge_latency_s,
+    )
 
     local_step = gpipe_makespan(elements, micro_batches)
     if allocation.is_scheduled:
@@ -99,7 +110,7 @@ def general_round_costs(
         local_step = local_step + allreduce
         in_groups = device_steps * group_time
         airtime = airtime + in_groups
-    updates = overheads.cycles_time(device_blocks, parameters.overheads.update_cycles, state.clock)
+    updates = overheads.cycles_time(device_blocks, extra.update_cycles, state.clock)
     update = xp.max(updates, axis=-1)
     local_step = local_step + update
     if allocation.is_split:
@@ -205,38 +216,6 @@ def _links(
         uplink_exponent=radio.uplink_failure_exponent(
             share, cu_power, gain, p.uplink_noise_w, p.waterfall_threshold
         ),
-    )
-
-
-def _elements(
-    parameters: Parameters,
-    graph: PlanGraph,
-    links: _Links,
-    traffic: Traffic,
-    samples: Array,
-    forward: Array,
-    backward: Array,
-    server: Array,
-) -> PipelineElements:
-    costs = parameters.costs
-    xp, extra = namespace(samples), parameters.overheads
-    stages = xp.sum(xp.astype(graph.leader, samples.dtype), axis=-1)
-    uplink = delay.message_time(samples * costs.activation_bits, links.uplink_rate)
-    if parameters.transmissions > 1.0:
-        uplink = uplink * radio.expected_transmissions(links.uplink_exponent, parameters.transmissions)
-    return PipelineElements(
-        hop_forward=graph.per_group(traffic.hops.forward),
-        hop_backward=graph.per_group(traffic.hops.backward),
-        compute_forward=graph.per_stage(forward),
-        compute_backward=graph.per_stage(backward),
-        uplink=uplink + extra.edge_message_s,
-        downlink=delay.message_time(samples * costs.gradient_bits, links.downlink_rate)
-        + extra.edge_message_s,
-        server_forward=server,
-        server_backward=BACKWARD_OVER_FORWARD * server,
-        latency=overheads.latency_of_chain(stages, extra),
-        hop_latency=extra.latency_s,
-        edge_latency=extra.edge_latency_s,
     )
 
 

@@ -41,4 +41,4 @@ def warn_of_idle_fields(scenario: Scenario) -> None:
     found = [f"{place} has no effect: {reason}" for place, reason in idle_fields(scenario).items()]
     if found:
         text = "; ".join(found)
-        warnings.warn(f"scenario {scenario.name!r}: {text}", IdleFieldWarning, stacklevel=4)
+        warnings.warn(f"scenario {scenario.name!r}: {text}", IdleFieldWarning, stacklevel=5)

@@ -12,7 +12,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray, WordArray, namespace
 from collapipe_env.ground.errors import ScenarioError, StateError, fits_a_line, shown
-from collapipe_env.ground.records import Declared
+from collapipe_env.ground.records import Declared, declarations
 from collapipe_env.ground.state_trees import Tree
 
 ANY_NUMBER = Declared("", low=-math.inf, high=math.inf, unknown=True)
@@ -132,11 +132,6 @@ class RoundOutcome:
     local_steps: IntArray | None = None
 
     @property
-    def survived(self) -> BoolArray:
-        """True where a micro-batch's gradient arrived, shape (E, N, H, M_max)."""
-        return self.arrivals.survived
-
-    @property
     def real_steps(self) -> FloatArray:
         """Local steps of the clusters (E, N) as real numbers, 0 for those that sit out."""
         xp, most, steps = namespace(self.survival), self.arrivals.counts.shape[-1], self.local_steps
@@ -177,13 +172,8 @@ def require_report(report: object, num_envs: int) -> None:
                 f"metric {shown(name)} of the learner or task: name it by one line of text, without "
                 "control characters"
             )
-    numbers = {
-        "loss": report.loss,
-        "metric": report.metric,
-        "train_loss": report.train_loss,
-        **report.metrics,
-    }
-    for name, values in numbers.items():
+    numbers = {name: getattr(report, name) for name in declarations(LearningReport)}
+    for name, values in {**numbers, **report.metrics}.items():
         shape, kind = getattr(values, "shape", None), getattr(getattr(values, "dtype", None), "kind", "f")
         if shape is None or tuple(shape) != (num_envs,) or kind != "f":
             found = type(values).__name__ if shape is None else f"{values.dtype} {tuple(shape)}"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
+from itertools import takewhile
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, WordArray, where
+from collapipe_env.ground.arrays import Array, FloatArray, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
-from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of
+from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of, tree_of
 from collapipe_env.ground.state_trees import Tree, require_within
 from collapipe_env.kernels.channels import split_links
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
@@ -44,10 +45,8 @@ class MovingSystem:
     """Seeds, layouts and processes of ``E`` environments. Arrays are replaced and never written to.
 
     Args:
-        scenario: The scenario of all rows.
         costs: Priced workload, for the memory that a block needs.
         num_envs: ``E``.
-        backend: Backend of the arrays.
 
     Attributes:
         processes: Active processes, in the order in which they act.
@@ -63,9 +62,7 @@ class MovingSystem:
         self._devices = (scenario.clusters, scenario.max_devices)
         self.processes = active_processes(scenario)
         # The leading processes that never move are applied once, when an episode begins.
-        self._still = 0
-        while self._still < len(self.processes) and not self.processes[self._still].defines("advance"):
-            self._still += 1
+        self._still = len(list(takewhile(lambda p: not p.defines("advance"), self.processes)))
         moving = self.processes[self._still :]
         self._applied_later = tuple(p for p in moving if p.defines("apply"))
         self._advancing = tuple(p for p in moving if p.defines("advance"))
@@ -272,42 +269,44 @@ class MovingSystem:
             return truth
         return self._sight.estimate(truth, carried, lambda process: self._extra(process, "known", truth))
 
-    def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
+    def interruption(self, state: SystemState, costs: RoundCosts) -> Interruption | None:
         """Events inside a round, all processes together; ``None`` where none can interrupt.
 
         Args:
             state: The system before the round (E, ...).
-            plan: The plan (E, ...).
             costs: The round without interruption.
         """
         together: Interruption | None = None
         for process in self._interrupting:
             u = self._extra(process, "interrupt", state)
-            one = process.interrupt(self.carried[process.name], plan, costs, u)
+            one = process.interrupt(self.carried[process.name], costs.allocation, costs, u)
             if process.name in self.checked:
                 one = own_result(process, "interrupt", one, Interruption, state)
-            if together is not None:
-                one = Interruption(
-                    together.cluster_delay + one.cluster_delay,
-                    together.energy + one.energy,
-                    together.trained & one.trained,
-                )
-            together = one
+            together = one.after(together)
         return together
 
-    def failures(self) -> list[tuple[Array, float | None]]:
-        """Times after which devices fail (E, N, K) [s], and the round's seconds in the process's clock.
+    def failures(self, costs: RoundCosts) -> FloatArray | None:
+        """Times at which devices fail (E, N, K) [s] from the start of the round, on the host.
 
-        The seconds are ``None`` where that clock is the round's own.
+        Returns:
+            The first failure of each device, infinite for never; ``None`` where no device fails in the clock
+            of a process.
         """
-        moments: list[tuple[Array, float | None]] = []
+        first: FloatArray | None = None
         for process in self._failing:
-            name = process.name
-            found = process.failures(self.carried[name])
-            if name in self.checked:
+            found = process.failures(self.carried[process.name])
+            if process.name in self.checked:
                 found = own_array(process, "failures", found, FAILURES, self._base)
-            moments.append((found, self._horizon_s if name in self._steady else None))
-        return moments
+            at, steady = self._backend.host(found), process.name in self._steady
+            inside = at <= self._horizon_s if steady else at < np.inf
+            if not inside.any():
+                continue
+            if steady:
+                # In the clock of the process the round lasts the horizon, whatever its delay.
+                delay = self._backend.host(costs.cluster_delay)[..., None]
+                at = np.where(inside, np.where(inside, at, 0.0) * (delay / self._horizon_s), np.inf)
+            first = at if first is None else np.minimum(first, at)
+        return first
 
     def _extra(self, process: Process, part: str, state: SystemState) -> Array:
         return self._numbers(process, self._seeds[f"{process.name}/{part}"], state.round_index)
@@ -324,14 +323,9 @@ class MovingSystem:
         """Seeds, layouts and carried arrays, on the host; see :mod:`collapipe_env.ground.state_trees`."""
         host = self._backend.host
         return {
-            "seeds": {name: host(values).view(np.uint64) for name, values in self._seeds.items()},
-            "layout": {
-                name: host(values) for name, values in self._base._asdict().items() if values is not None
-            },
-            "processes": {
-                name: {key: host(values) for key, values in carried.items()}
-                for name, carried in self.carried.items()
-            },
+            "seeds": mapped(self._seeds, lambda words: host(words).view(np.uint64)),
+            "layout": tree_of(mapped(self._base, host)),
+            "processes": mapped(self.carried, host),
         }
 
     def set_state(self, tree: Tree) -> None:
@@ -349,12 +343,8 @@ class MovingSystem:
                     require_within(carried[key], declared.low, declared.high, f"{place}/{key}")
             process.check(carried)
         array = self._backend.array
-        self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
-        self._base = mapped(layout, array)
-        self.carried = {
-            name: {key: array(values, keep=True) for key, values in carried.items()}
-            for name, carried in tree["processes"].items()
-        }
+        self._seeds, self._base = mapped(tree["seeds"], array), mapped(layout, array)
+        self.carried = mapped(tree["processes"], partial(array, keep=True))
         self._rest(self._base)
 
 

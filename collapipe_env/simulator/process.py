@@ -2,7 +2,7 @@
 
 A process is one class in one file. Its random numbers are hashes of seed, round and place, so each of its
 parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library. The
-object holds no arrays that change; a dictionary of arrays carries its state from round to round. A process
+object holds no arrays that change; a dictionary of arrays, ``carried``, is its state of a round. A process
 that is off adds nothing to the state, the observation or the time of a step.
 """
 
@@ -156,7 +156,6 @@ class Process:
 
         Args:
             system: The system after the layout and the processes before this one (R, ...).
-            carried: Arrays of the round.
         """
         return system
 
@@ -164,7 +163,6 @@ class Process:
         """Events inside the round.
 
         Args:
-            carried: Arrays of the round.
             plan: The plan (R, ...).
             times: Delays, energies and element times of the round without interruption.
             u: Numbers of this method in the round (R, numbers / factors), float64.
@@ -176,9 +174,6 @@ class Process:
 
         The times are in the process's own clock. Where a round advances that clock by ``T_ref`` whatever its
         delay, the times are scaled to the delay of the device's cluster.
-
-        Args:
-            carried: Arrays of the round.
         """
         raise NotImplementedError
 
@@ -188,7 +183,6 @@ class Process:
         Memory and presence keep their true values whatever it says: plans are decoded against them.
 
         Args:
-            carried: Arrays of the round.
             truth: The system before the round (R, ...).
             u: Numbers of this method in the round (R, numbers / factors), float64.
         """

@@ -6,14 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from collapipe_env.ground.arrays import (
-    Array,
-    BoolArray,
-    FloatArray,
-    at_least,
-    concatenate,
-    where,
-)
+from collapipe_env.ground.arrays import Array, FloatArray, at_least, concatenate, where
 from collapipe_env.ground.records import Declared, Record
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import update_backlog
@@ -52,11 +45,6 @@ class RoundRecord(Record):
     """Combined events of all processes inside the round; ``None`` where there can be none."""
     absence: Annotated[Array | None, Declared("N", "rounds", low=0.0)] = None
     """Participation queues after the round; ``None`` where all clusters must take part."""
-
-    @property
-    def survived(self) -> BoolArray:
-        """Micro-batches whose gradients arrived (E, N, H, M_max); False beyond the first ``M_n``."""
-        return self.arrivals.survived
 
     @property
     def failed(self) -> FailedRounds | None:

@@ -16,41 +16,32 @@ SLACK = 1e-9
 def require_declared(name: str, value: Array, declared: Declared, devices: tuple[int, ...]) -> None:
     """Refuse an array of another shape, or numbers of another kind, than its declaration says.
 
+    Compiled code does not check again.
+
     Args:
         devices: Shape of arrays over devices, (..., N, K).
 
     Raises:
-        AllocationError: Names both shapes, or the first number that is not whole.
+        AllocationError: Names both shapes, the first number that is not whole, or the type.
     """
     axes = len(declared.axes.split())
     expected = devices[: len(devices) - 2 + axes]
     if np.shape(value) != expected:
         raise AllocationError(f"{name} has shape {np.shape(value)}, expected {expected}")
-    if declared.kind == "whole":
-        require_whole(name, value)
+    numbers = np.asarray(value)
+    if declared.kind != "whole" or np.issubdtype(numbers.dtype, np.integer):
+        return
+    # Words, None and complex numbers cannot be compared below: the error names their type.
+    if numbers.dtype.kind in "biuf":
+        with np.errstate(invalid="ignore"):
+            refuse(~(np.isfinite(numbers) & (numbers == np.round(numbers))), numbers, name, "a whole number")
+    raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
 
 
 def place_name(place: tuple[int, ...]) -> str:
     """An index as words: environment, cluster, device (or stage slot)."""
     names = ("environment", "cluster", "device")
     return ", ".join(f"{name} {index}" for name, index in zip(names, place, strict=False))
-
-
-def require_whole(name: str, value: Array) -> None:
-    """Refuse anything but an array of whole numbers; compiled code does not check again.
-
-    Raises:
-        AllocationError: Names the first value that is not a whole number, or the type.
-    """
-    numbers = np.asarray(value)
-    if np.issubdtype(numbers.dtype, np.integer):
-        return
-    # Words, None and complex numbers cannot be compared below: the error names their type.
-    if numbers.dtype.kind not in "biuf":
-        raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
-    with np.errstate(invalid="ignore"):
-        refuse(~(np.isfinite(numbers) & (numbers == np.round(numbers))), numbers, name, "a whole number")
-    raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
 
 
 def require_budgets_per_round(caller: str, parameters: Parameters) -> None:

@@ -194,6 +194,17 @@ class Interruption(NamedTuple):
     failed: FailedRounds | None = None
     """Effects of failed devices on the rounds; ``None`` where none failed."""
 
+    def after(self, others: Interruption | None) -> Interruption:
+        """These events together with others, in which no device fails."""
+        if others is None:
+            return self
+        return Interruption(
+            others.cluster_delay + self.cluster_delay,
+            others.energy + self.energy,
+            others.trained & self.trained,
+            self.failed,
+        )
+
 
 def with_terms(
     costs: RoundCosts, parameters: Parameters, state: SystemState, found: Sequence[Terms]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, FloatArray
+from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.ground.records import mapped
@@ -53,47 +53,24 @@ class RoundEvents:
         Args:
             state: The system before the rounds (E, ...).
         """
-        together = self._system.interruption(state, costs.allocation, costs)
+        together = self._system.interruption(state, costs)
         if self._failures is None:
             return together
-        host, array = self._backend.host, self._backend.array
-        failing = self._failing(costs)
+        failing = self._system.failures(costs)
         if failing is None:
             return together
         if self._backend is not NUMPY:
+            host = self._backend.host
             state, costs = state.map(host), mapped(costs, host)
         found = self._failures.replayed(state, costs, failing)
         if found is None:
             return together
-        trained = ~found.failed.dropped
-        delay, joules = array(found.cluster_delay), array(found.energy)
-        if together is None:
-            return Interruption(delay, joules, array(trained), found.failed)
-        return Interruption(
-            together.cluster_delay + delay,
-            together.energy + joules,
-            together.trained & array(trained),
-            found.failed,
-        )
+        return on_backend(found, self._backend).after(together)
 
-    def _failing(self, costs: RoundCosts) -> FloatArray | None:
-        """Times at which devices fail (E, N, K) [s] from the start of the round; infinite for never.
 
-        Returns:
-            ``None`` where no device fails in the clock of a process.
-        """
-        first: FloatArray | None = None
-        for seconds, horizon_s in self._system.failures():
-            at = self._backend.host(seconds)
-            inside = at < np.inf if horizon_s is None else at <= horizon_s
-            if not inside.any():
-                continue
-            if horizon_s is not None:
-                # In the clock of the process the round lasts horizon_s, whatever its delay.
-                delay = self._backend.host(costs.cluster_delay)[..., None]
-                at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
-            first = at if first is None else np.minimum(first, at)
-        return first
+def on_backend(found: Interruption, backend: Backend) -> Interruption:
+    """Copy events from the host, but for the records of failures, which stay there."""
+    return mapped(found._replace(failed=None), backend.array)._replace(failed=found.failed)
 
 
 def _sound(name: str, terms: object) -> RecoveryTerms:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray, WordArray, on_host
 from collapipe_env.ground.errors import AllocationError, StateError
-from collapipe_env.ground.records import Declared, Sizes, mapped, record_of
-from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.ground.records import Declared, mapped
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.learner import LearningReport
@@ -47,24 +47,10 @@ class SavedRound(NamedTuple):
             mapped(record.interruption, on_host),
         )
 
-    @classmethod
-    def from_tree(cls, tree: Any, sizes: Sizes, system: Tree, place: str) -> SavedRound:
-        """Rebuild a round from its tree.
-
-        Args:
-            system: Any system of the environment as a tree, for names and types.
-            place: Name of the tree, for errors.
-
-        Raises:
-            StateError: If the tree is damaged. :meth:`check` tests later whether the round can have been
-                played, because that takes as long as playing it.
-        """
-        found = record_of(cls, tree, sizes, place)
-        require_alike(tree["state"], system, f"{place}/state")
-        return found
-
     def check(self, parameters: Parameters) -> None:
         """Refuse a round that cannot have been played; compiled code does not check again.
+
+        This takes as long as playing it, so it comes when somebody asks for the round.
 
         Raises:
             StateError: Names the fault.

@@ -16,7 +16,6 @@ class Sight:
 
     Args:
         scenario: The scenario, which sets the visibility of processes.
-        processes: The active processes.
         checked: Names of those whose results are checked.
 
     Attributes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, BoolArray, namespace, where
+from collapipe_env.ground.arrays import Array, namespace, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError
 from collapipe_env.ground.records import made, mapped
@@ -22,24 +21,13 @@ from collapipe_env.physics.schedules.segments import pipeline_blocks, version_ga
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.arrivals import TensorArrivals
-from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.idle_fields import warn_of_idle_fields
-from collapipe_env.simulator.learner import (
-    Arrivals,
-    Learner,
-    LearningReport,
-    QuickLearner,
-    RoundOutcome,
-    require_report,
-)
+from collapipe_env.simulator.learner import Arrivals, Learner, LearningReport, RoundOutcome, require_report
 from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
-from collapipe_env.simulator.moving_system import MovingSystem
-from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, server_round
 from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
-from collapipe_env.simulator.round_events import as_left, events_of, moments_after
+from collapipe_env.simulator.round_events import as_left, events_of, moments_after, on_backend
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.world_states import WorldStates
 
@@ -57,92 +45,21 @@ class World(WorldStates):
     A row depends on its own seeds alone: it evolves bit for bit as it would in a batch of one. The learner
     has its own seed and does not affect the system's trajectory. Arrays that have been handed out are never
     written to again.
-
-    Args:
-        learner: Supplies the loss; must have been built for ``num_envs`` environments.
-        num_envs: ``E`` >= 1.
-
-    Attributes:
-        state: The system before the next round (E, ...).
-        seen: The system as schedulers see it; the true one unless a process estimates or hides something.
-        learning: Report of the learner.
-        quick: The learner, if it can go back after a round that breaks off.
-
-    Warns:
-        IdleFieldWarning: Once for each scenario that sets process fields without effect.
     """
 
     def __init__(
         self, scenario: Scenario, learner: Learner, num_envs: int = 1, backend: Backend = NUMPY
     ) -> None:
-        self.scenario = scenario
-        self.parameters = p = system_parameters(scenario)
-        warn_of_idle_fields(scenario)
-        self.num_envs = E = num_envs
-        self.learner = learner
-        # Checked once, because checking an object for a protocol is slow.
-        self.quick = learner if isinstance(learner, QuickLearner) else None
-        self.backend = backend
-        self.system = MovingSystem(scenario, p.costs, E, backend)
+        super().__init__(scenario, learner, num_envs, backend)
+        p = self.parameters
         self._steps, self._most = p.most_local_steps, p.micro_batch_choices[-1]
         self._counts = backend.fuse(TensorArrivals(self._steps, self._most, backend).draw)
         self._may_sit_out = p.may_sit_out
-        self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
         # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.
         self._schedules = opens(scenario, "schedule")
         cost = partial(round_costs, p)
         self._price = cost if self._schedules else backend.fuse(cost)
         self._events = events_of(p, self.system, backend)
-        nodes = (E, scenario.clusters, scenario.max_devices + 1)
-        zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
-        chosen = "participation" in p.opened
-        self.state = self.system.state(
-            self.system.carried,
-            budget=backend.array(np.broadcast_to(energy_budgets(scenario), nodes)),
-            backlog=backend.array(np.zeros(nodes)),
-            round_index=backend.array(np.zeros(E, dtype=np.int64)),
-            loss=zeros,
-            absence=backend.array(np.zeros((E, scenario.clusters))) if chosen else None,
-        )
-        self.seen = self.system.estimate(self.state, self.system.carried)
-        self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
-        self._was_reset = np.zeros(E, dtype=np.bool_)
-        # Rows never reset, and those in which a reset, or a round that cannot be undone, has not ended.
-        self._unready = np.ones(E, dtype=np.bool_)
-
-    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> SystemState:
-        """Start new episodes.
-
-        Args:
-            rngs: One generator per environment, length E; the seeds of the components come from it, see
-                :mod:`collapipe_env.simulator.randomness`.
-            mask: True for the rows to reset (E,); ``None`` for all. The other rows continue.
-
-        Returns:
-            The state as schedulers see it (E, ...).
-        """
-        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
-        rows = self.backend.rows(mask)
-        seeds = episode_seeds(rows.host, rngs, self.system.streams)
-        self.system.begin(rows, seeds)  # on an error nothing has changed
-        self._unready = self._unready | mask
-        self._was_reset = self._was_reset | mask
-        self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
-        learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
-        require_report(learning, self.num_envs)
-        self.learning = learning
-        state = self.state
-        self.state = self.system.state(
-            self.system.carried,
-            state.budget,
-            backlog=rows.fill(state.backlog, 0.0),
-            round_index=rows.fill(state.round_index, 0),
-            loss=rows.put(state.loss, rows.of(self.learning.loss)),
-            absence=None if state.absence is None else rows.fill(state.absence, 0.0),
-        )
-        self.seen = self.system.estimate(self.state, self.system.carried)
-        self._unready = self._unready & ~mask
-        return self.seen
 
     def step(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
         """Play one round in every row and move on, for a world whose rounds nobody judges."""
@@ -174,7 +91,7 @@ class World(WorldStates):
             self._check(state, allocation)
         costs = self._price(state, allocation)
         if check:
-            self._check_costs(costs)
+            check_costs(self.backend.host(costs.delay), self.backend.host(costs.energy_ratio))
         arrived = self._arrived(state, costs)
         left, moments, interruption = costs, costs.terms.notes.get("moments"), None
         if self._events is not None:
@@ -305,9 +222,7 @@ class World(WorldStates):
             state = saved.state.map(partial(array, keep=True))
             costs, interruption = round_costs(self.parameters, state, plan.map(array)), saved.interruption
             if interruption is not None:
-                # Records of failures stay on the host.
-                on_device = mapped(interruption._replace(failed=None), array)
-                interruption = on_device._replace(failed=interruption.failed)
+                interruption = on_backend(interruption, self.backend)
                 costs = self._interrupted(costs, state, interruption)
             given = Arrivals(saved.counts, plan.micro_batches, saved.pick, self._most)
             if self.backend is not NUMPY:
@@ -330,12 +245,6 @@ class World(WorldStates):
             )
         host = self.backend.host
         check_allocation(self.parameters, state.map(host), allocation.map(host))
-
-    def _check_costs(self, costs: RoundCosts) -> None:
-        if self.backend is not NUMPY:
-            host = self.backend.host
-            costs = replace(costs, delay=host(costs.delay), energy_ratio=host(costs.energy_ratio))
-        check_costs(costs)
 
     def _break(self) -> None:
         """Stop all rows until they are reset: the learner has trained on a part of a round."""

@@ -2,52 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, BoolArray
-from collapipe_env.ground.backends import Backend
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import NotResetError, StateError
 from collapipe_env.ground.records import mapped, record_of, sizes_of, tree_of
 from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_within
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import energy_budgets, system_parameters
+from collapipe_env.simulator.idle_fields import warn_of_idle_fields
 from collapipe_env.simulator.learner import (
     CountsRounds,
     Learner,
     LearningReport,
     QuickLearner,
+    require_report,
     require_snapshots,
 )
 from collapipe_env.simulator.moving_system import MovingSystem
+from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.saved_round import SavedRound
-from collapipe_env.simulator.state import MOST_ROUNDS, Parameters, SystemState, able_clusters
+from collapipe_env.simulator.state import MOST_ROUNDS, SystemState, able_clusters
 
 _REPLACED = ("state", "seen", "learning", "_last_round", "_saved_round", "_was_reset", "_seeds", "_unready")
 """Attributes of a world that are replaced, never written to."""
 
 
 class WorldStates:
-    """A world between two rounds; :class:`~collapipe_env.simulator.world.World` plays them."""
+    """A world between two rounds; :class:`~collapipe_env.simulator.world.World` plays them.
 
-    scenario: Scenario
-    parameters: Parameters
-    num_envs: int
-    learner: Learner
-    quick: QuickLearner | None
-    backend: Backend
-    system: MovingSystem
-    state: SystemState
-    seen: SystemState
-    learning: LearningReport
-    _seeds: Array
-    _was_reset: BoolArray
-    _unready: BoolArray
-    _last_round: RoundRecord | None = None
-    # A round played before the state was set; recomputed only on request.
-    _saved_round: SavedRound | None = None
+    Args:
+        learner: Supplies the loss; must have been built for ``num_envs`` environments.
+        num_envs: ``E`` >= 1.
+
+    Attributes:
+        state: The system before the next round (E, ...).
+        seen: The system as schedulers see it; the true one unless a process estimates or hides something.
+        learning: Report of the learner.
+        quick: The learner, if it can go back after a round that breaks off.
+
+    Warns:
+        IdleFieldWarning: Once for each scenario that sets process fields without effect.
+    """
+
+    def __init__(
+        self, scenario: Scenario, learner: Learner, num_envs: int = 1, backend: Backend = NUMPY
+    ) -> None:
+        self.scenario = scenario
+        self.parameters = p = system_parameters(scenario)
+        warn_of_idle_fields(scenario)
+        self.num_envs = E = num_envs
+        self.learner = learner
+        # Checked once, because checking an object for a protocol is slow.
+        self.quick = learner if isinstance(learner, QuickLearner) else None
+        self.backend = backend
+        self.system = MovingSystem(scenario, p.costs, E, backend)
+        self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
+        nodes = (E, scenario.clusters, scenario.max_devices + 1)
+        zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
+        chosen = "participation" in p.opened
+        self.state = self.system.state(
+            self.system.carried,
+            budget=backend.array(np.broadcast_to(energy_budgets(scenario), nodes)),
+            backlog=backend.array(np.zeros(nodes)),
+            round_index=backend.array(np.zeros(E, dtype=np.int64)),
+            loss=zeros,
+            absence=backend.array(np.zeros((E, scenario.clusters))) if chosen else None,
+        )
+        self.seen = self.system.estimate(self.state, self.system.carried)
+        self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
+        self._was_reset = np.zeros(E, dtype=np.bool_)
+        # Rows never reset, and those in which a reset, or a round that cannot be undone, has not ended.
+        self._unready = np.ones(E, dtype=np.bool_)
+        self._last_round: RoundRecord | None = None
+        # A round played before the state was set; recomputed only on request.
+        self._saved_round: SavedRound | None = None
+
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> SystemState:
+        """Start new episodes.
+
+        Args:
+            rngs: One generator per environment, length E; the seeds of the components come from it, see
+                :mod:`collapipe_env.simulator.randomness`.
+            mask: True for the rows to reset (E,); ``None`` for all. The other rows continue.
+
+        Returns:
+            The state as schedulers see it (E, ...).
+        """
+        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
+        rows = self.backend.rows(mask)
+        seeds = episode_seeds(rows.host, rngs, self.system.streams)
+        self.system.begin(rows, seeds)  # on an error nothing has changed
+        self._unready = self._unready | mask
+        self._was_reset = self._was_reset | mask
+        self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
+        learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
+        require_report(learning, self.num_envs)
+        self.learning = learning
+        state = self.state
+        self.state = self.system.state(
+            self.system.carried,
+            state.budget,
+            backlog=rows.fill(state.backlog, 0.0),
+            round_index=rows.fill(state.round_index, 0),
+            loss=rows.put(state.loss, rows.of(self.learning.loss)),
+            absence=None if state.absence is None else rows.fill(state.absence, 0.0),
+        )
+        self.seen = self.system.estimate(self.state, self.system.carried)
+        self._unready = self._unready & ~mask
+        return self.seen
 
     def get_state(self) -> Tree:
         """Everything that determines the next rounds, and the last round, as NumPy arrays.
@@ -96,8 +164,9 @@ class WorldStates:
         learning, saved = record_of(LearningReport, tree["learning"], sizes, "simulator/learning"), None
         host, array = self.backend.host, partial(self.backend.array, keep=True)
         if tree["last_round"] is not None:
+            saved = record_of(SavedRound, tree["last_round"], sizes, "simulator/last_round")
             like = tree_of(self.state.map(host))
-            saved = SavedRound.from_tree(tree["last_round"], sizes, like, "simulator/last_round")
+            require_alike(tree["last_round"]["state"], like, "simulator/last_round/state")
         if isinstance(learner, CountsRounds):
             learner.require_rounds(tree["learner"], np.where(was_reset, kept["round_index"], -1))
         seeds = dict(tree["seeds"])

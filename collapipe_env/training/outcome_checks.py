@@ -51,7 +51,7 @@ def trained_round(outcome: RoundOutcome, setup: TrainingSetup, num_envs: int) ->
         raise AllocationError(
             f"blocks {outcome.blocks.shape} must begin with (environments, clusters) = {shape}"
         )
-    survived = outcome.survived
+    survived = outcome.arrivals.survived
     if survived.ndim != 4 or survived.shape[:3] != (*shape, most):
         raise AllocationError(
             f"survived has shape {survived.shape}; it must be (environments, clusters, local "

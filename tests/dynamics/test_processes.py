@@ -140,8 +140,9 @@ def test_survival_has_the_probability_of_the_round(radio):
         record = simulator.step(codec.decode(action, simulator.state.memory_cap))
         p = record.costs.survival
         drawn = record.allocation.micro_batches * scenario.workload.local_steps
-        counted = np.arange(record.survived.shape[-1]) < record.allocation.micro_batches[..., None, None]
-        kept = (record.survived & counted).sum(axis=(-2, -1))
+        survived = record.arrivals.survived
+        counted = np.arange(survived.shape[-1]) < record.allocation.micro_batches[..., None, None]
+        kept = (survived & counted).sum(axis=(-2, -1))
         np.testing.assert_allclose(record.surviving_fraction(), kept / drawn)
         hits += kept.sum()
         expected += (p * drawn).sum()

@@ -178,7 +178,9 @@ def test_a_failed_reward_takes_no_round(failing):
         mine, other = env.step(action), untouched.step(action)
         for name in ("delay", "cost", "backlog"):
             assert mine[4][name] == other[4][name]
-        np.testing.assert_array_equal(env.last_round.survived, untouched.last_round.survived)
+        np.testing.assert_array_equal(
+            env.last_round.arrivals.survived, untouched.last_round.arrivals.survived
+        )
         np.testing.assert_array_equal(env.state.uplink_gain, untouched.state.uplink_gain)
         np.testing.assert_array_equal(env.state.speed, untouched.state.speed)
         assert mine[2:4] == other[2:4] == (False, t == ROUNDS - 1)

@@ -134,7 +134,7 @@ def test_rows_show_themselves_as_single_environments(variant):
         for mine, other in zip(ours.get_attr(name, [2, 0]), theirs.get_attr(name, [2, 0]), strict=True):
             assert equal_structures(mine, other), name
     ours_played, theirs_played = ours.get_attr("last_round", 1)[0], theirs.get_attr("last_round", 1)[0]
-    np.testing.assert_array_equal(ours_played.survived, theirs_played.survived)
+    np.testing.assert_array_equal(ours_played.arrivals.survived, theirs_played.arrivals.survived)
     np.testing.assert_array_equal(ours_played.costs.graph.active, theirs_played.costs.graph.active)
     assert ours.get_attr("unwrapped", 1)[0].summary() == theirs.get_attr("unwrapped", 1)[0].summary()
     assert ours.env_method("summary") == theirs.env_method("summary")

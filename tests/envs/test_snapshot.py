@@ -39,7 +39,7 @@ def test_single_environment_goes_on_bit_for_bit(way, name, observation, tmp_path
     go_on(env, actions[:2])
     other = way(env, lambda: single(name, observation=observation), tmp_path / "state.safetensors")
     np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
-    np.testing.assert_array_equal(other.last_round.survived, env.last_round.survived)
+    np.testing.assert_array_equal(other.last_round.arrivals.survived, env.last_round.arrivals.survived)
     assert other.np_random_seed == env.np_random_seed == 5
     assert_same(go_on(other, actions[2:]), go_on(env, actions[2:]))
     assert_same(other.np_random.integers(2**60, size=4), env.np_random.integers(2**60, size=4))

@@ -119,7 +119,7 @@ def test_blocks_of_the_server_and_lost_micro_batches():
     assert script.server_mode == 0
     assert script.clusters[0].server.chunks == ((4, 6),)
     for n, cluster in enumerate(script.clusters):
-        np.testing.assert_array_equal(np.array(cluster.arrived), record.survived[0, n, :2, :4])
+        np.testing.assert_array_equal(np.array(cluster.arrived), record.arrivals.survived[0, n, :2, :4])
     assert not all(all(step) for cluster in script.clusters for step in cluster.arrived)
 
 

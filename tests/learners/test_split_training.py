@@ -61,7 +61,7 @@ def test_environments_of_a_batch_may_differ_in_mode():
     ]
     joined = RoundOutcome(
         arrivals=Arrivals.of(
-            np.concatenate([o.survived for o in outcomes]),
+            np.concatenate([o.arrivals.survived for o in outcomes]),
             np.concatenate([o.micro_batches for o in outcomes]),
         ),
         **{

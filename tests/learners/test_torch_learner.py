@@ -24,7 +24,7 @@ def outcome(num_envs=1):
     one = single_outcome([(1, 0, 3)] * N, np.ones((N, H, B), dtype=bool))
     blocks, micro_batches, survived, survival = (
         np.repeat(values, num_envs, axis=0)
-        for values in (one.blocks, one.micro_batches, one.survived, one.survival)
+        for values in (one.blocks, one.micro_batches, one.arrivals.survived, one.survival)
     )
     return RoundOutcome(blocks, micro_batches, Arrivals.of(survived, micro_batches), survival)
 

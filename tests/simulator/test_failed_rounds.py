@@ -47,8 +47,11 @@ def a_round(kind="light", steps=1, scheduler="pipeline"):
     return parameters, env.state, round_costs(parameters, env.state, plan), Failures(parameters, terms)
 
 
-def never(costs):
-    return np.full(costs.allocation.blocks.shape, np.inf)
+def failing_at(costs, place, at_s):
+    """Times of failures: one device's, and never for the others."""
+    failing = np.full(costs.allocation.blocks.shape, np.inf)
+    failing[place] = at_s
+    return failing
 
 
 def light_by_hand(parameters, state, costs, row, n, device, at):
@@ -94,9 +97,7 @@ def test_light_replays_follow_the_formulas(steps, part, device):
     parameters, state, costs, failures = a_round(steps=steps)
     row, n = 1, 0
     at = part * float(steps * costs.local_step[row, n])
-    failing = never(costs)
-    failing[row, n, device] = at
-    found = failures.replayed(state, costs, failing)
+    found = failures.replayed(state, costs, failing_at(costs, (row, n, device), at))
     delay, new, airtime, after = light_by_hand(parameters, state, costs, row, n, device, at)
     np.testing.assert_array_equal(found.failed.blocks[row, n], new)
     assert costs.cluster_delay[row, n] + found.cluster_delay[row, n] == pytest.approx(delay, rel=1e-12)
@@ -133,8 +134,7 @@ def energy_of_a_step(parameters, state, plan):
 
 def test_failures_after_the_collection_change_nothing():
     _, state, costs, failures = a_round()
-    failing = never(costs)
-    failing[0, 1, 0] = float(costs.cluster_delay[0, 1] - costs.upload[0, 1]) + 1e-9
+    failing = failing_at(costs, (0, 1, 0), float(costs.cluster_delay[0, 1] - costs.upload[0, 1]) + 1e-9)
     assert failures.replayed(state, costs, failing) is None
     failing[0, 1, 0] -= 1e-3
     assert failures.replayed(state, costs, failing) is not None
@@ -149,8 +149,7 @@ def test_devices_without_blocks_fail_unnoticed():
 
 def test_the_first_of_two_failures_counts():
     _, state, costs, failures = a_round()
-    failing = never(costs)
-    failing[0, 0, 2], failing[0, 0, 1] = 0.3, 0.7
+    failing = np.minimum(failing_at(costs, (0, 0, 2), 0.3), failing_at(costs, (0, 0, 1), 0.7))
     found = failures.replayed(state, costs, failing)
     assert found.failed.device[0, 0] == 2
     assert found.failed.at_s[0, 0] == 0.3
@@ -159,9 +158,7 @@ def test_the_first_of_two_failures_counts():
 def test_a_failure_at_once_costs_the_recovery_alone_when_no_time_is_lost():
     """``t_f -> 0``: detection, planning and moves, and then the round of the plan that is left."""
     parameters, state, costs, failures = a_round()
-    failing = never(costs)
-    failing[0, 0, 1] = 1e-12
-    found = failures.replayed(state, costs, failing)
+    found = failures.replayed(state, costs, failing_at(costs, (0, 0, 1), 1e-12))
     left = dataclasses.replace(costs.allocation, blocks=found.failed.blocks)
     after = round_costs(parameters, state, left)
     recovery = (found.failed.detect_s + found.failed.plan_s + found.failed.move_s)[0, 0]
@@ -188,9 +185,7 @@ def test_heavy_plans_have_the_shortest_steps_as_they_are_played(schedule, device
         plan = dataclasses.replace(plan, schedule=kinds, caps=caps, chunks=np.ones_like(kinds))
     costs = round_costs(parameters, state, plan)
     for row, n in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        failing = never(costs)
-        failing[row, n, device] = 1.0
-        found = failures.replayed(state, costs, failing).failed
+        found = failures.replayed(state, costs, failing_at(costs, (row, n, device), 1.0)).failed
         steps = {}
         order = sorted({0, 1, 2, 3} - {device}, key=lambda k: -state.speed[row, n, k])
         for working in (sorted(order[:several]) for several in (1, 2, 3)):
@@ -209,9 +204,7 @@ def test_heavy_plans_have_the_shortest_steps_as_they_are_played(schedule, device
 
 def test_dropped_rounds_end_no_earlier_and_bring_nothing():
     _, state, costs, failures = a_round("drop-round")
-    failing = never(costs)
-    failing[0, 0, 1] = 1.0
-    found = failures.replayed(state, costs, failing)
+    found = failures.replayed(state, costs, failing_at(costs, (0, 0, 1), 1.0))
     assert found.failed.dropped.tolist() == [[True, False], [False, False]]
     assert found.cluster_delay[0, 0] == max(0.0, 3.0 - costs.cluster_delay[0, 0])
     assert (found.energy[0, 0] <= 1e-12).all()
@@ -219,12 +212,10 @@ def test_dropped_rounds_end_no_earlier_and_bring_nothing():
 
 def test_a_cluster_that_cannot_go_on_gives_its_round_up():
     _, state, costs, failures = a_round()
-    cap, memory = state.memory_cap.copy(), state.memory_bytes.copy()
+    cap = state.memory_cap.copy()
     cap[0, 0] = np.where(np.arange(4) == 1, cap[0, 0], 1)
-    poor = dataclasses.replace(state, memory_cap=cap, memory_bytes=memory)
-    failing = never(costs)
-    failing[0, 0, 1] = 1.0
-    found = failures.replayed(poor, costs, failing)
+    poor = dataclasses.replace(state, memory_cap=cap)
+    found = failures.replayed(poor, costs, failing_at(costs, (0, 0, 1), 1.0))
     assert found.failed.dropped[0, 0]
     assert found.failed.move_s[0, 0] == 0.0
 
@@ -244,9 +235,9 @@ def test_groups_keep_what_they_have_done():
         pytest.skip("Asteroid has no stage of several devices here")
     r, n, slot = sizes[0]
     device = int(np.flatnonzero(plan.stage[r, n] == slot)[0])
-    failing = never(costs)
-    failing[r, n, device] = 2.5 * float(costs.local_step[r, n])
-    found = failures.replayed(state, costs, failing)
+    found = failures.replayed(
+        state, costs, failing_at(costs, (r, n, device), 2.5 * float(costs.local_step[r, n]))
+    )
     assert found.failed.credited[r, n] == 2
     assert not found.failed.reset.any()
     assert (found.failed.stage[r, n] == slot).sum() == (plan.stage[r, n] == slot).sum() - 1
@@ -267,13 +258,11 @@ def test_rounds_fail_at_the_hazard_in_environments(kind):
         record = env.last_round
         plan, costs = record.allocation, record.costs
         planned = round_costs(system_parameters(scenario), record.state, plan)
-        plays = np.ones((128, 2), bool) if costs.plays is None else costs.plays
         late = (planned.cluster_delay - planned.upload) / planned.cluster_delay
         p = 1.0 - np.exp(-hazard * usual * late * (plan.blocks > 0).sum(axis=-1))
-        expected += float(p[plays].sum())
-        variance += float((p * (1.0 - p))[plays].sum())
-        if record.interruption is not None:
-            failed = record.interruption.failed
+        expected += float(p[costs.plays].sum())
+        variance += float((p * (1.0 - p))[costs.plays].sum())
+        if (failed := record.failed) is not None:
             seen += int((failed.device >= 0).sum())
             hit = failed.device >= 0
             if kind == "drop-round":
@@ -313,7 +302,7 @@ def test_the_picture_shows_the_loss_and_the_replay():
     for _ in range(4):
         env.step_allocation(policy.act(observation, env.state))
         record = env.last_round
-        failed = None if record.interruption is None else record.interruption.failed
+        failed = record.failed
         for row in range(32) if failed is not None else ():
             charts = RoundView(record, "", row=row).charts
             for n in np.flatnonzero(failed.device[row] >= 0).tolist():
@@ -340,7 +329,7 @@ def test_the_picture_says_who_failed(scheduler):
     for _ in range(6):
         env.step_allocation(policy.act(observation, env.state))
         record = env.last_round
-        failed = None if record.interruption is None else record.interruption.failed
+        failed = record.failed
         for row, n in np.argwhere(failed.device >= 0).tolist() if failed is not None else ():
             device = int(failed.device[row, n])
             labels = [e.label for e in RoundView(record, "", row=row).charts[n].timeline.elements]
@@ -394,11 +383,8 @@ def test_the_real_learner_loses_what_the_price_says(kind):
     for _ in range(12):
         env.step_allocation(policy.act(observation, env.state))
         record, outcome = env.last_round, told[-1]
-        failed = None if record.interruption is None else record.interruption.failed
-        if failed is None:
-            continue
-        hit = failed.device >= 0
-        for n in np.flatnonzero(hit[0]).tolist():
+        failed = record.failed
+        for n in np.flatnonzero(failed.device[0] >= 0).tolist() if failed is not None else ():
             seen += 1
             if failed.dropped[0, n]:
                 assert outcome.arrivals.counts[0, n].sum() == 0

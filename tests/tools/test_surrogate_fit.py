@@ -115,7 +115,7 @@ def test_predictions_are_those_of_the_learner(condition):
             replace(
                 played,
                 **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "survival")},
-                arrivals=Arrivals.of(played.survived[one], played.micro_batches[one]),
+                arrivals=Arrivals.of(played.arrivals.survived[one], played.micro_batches[one]),
                 participates=played.participates[one] if opened else None,
             )
         )
@@ -127,9 +127,9 @@ def test_conditions_are_drawn_as_described():
     condition = Condition((0.9, 0.2), micro_batches=5, local_steps=2, later_survival=(1.0,))
     scenario = prepared(SMALL, condition, 400)
     played = outcomes_of(scenario, condition, 0, 400)
-    assert played.survived.shape == (400, 2, 2, 4)  # 4 is the largest divisor of 64 below 5
-    np.testing.assert_allclose(played.survived[:200].mean(axis=(0, 2, 3)), [0.9, 0.2], atol=0.03)
-    assert played.survived[200:].all()
+    assert played.arrivals.survived.shape == (400, 2, 2, 4)  # 4 is the largest divisor of 64 below 5
+    np.testing.assert_allclose(played.arrivals.survived[:200].mean(axis=(0, 2, 3)), [0.9, 0.2], atol=0.03)
+    assert played.arrivals.survived[200:].all()
     np.testing.assert_array_equal(played.survival[199], [0.9, 0.2])
     np.testing.assert_array_equal(played.survival[200], [1.0, 1.0])
 
@@ -139,7 +139,7 @@ def test_who_takes_part_is_drawn_anew_in_every_round():
     played = outcomes_of(prepared(SMALL, condition, 400), condition, 0, 400)
     assert (played.participates.sum(axis=1) == 1).all()
     np.testing.assert_allclose(played.participates.mean(axis=0), [0.5, 0.5], atol=0.08)
-    np.testing.assert_array_equal(played.survived.any(axis=(2, 3)), played.participates)
+    np.testing.assert_array_equal(played.arrivals.survived.any(axis=(2, 3)), played.participates)
     for opened in (*FITTED_OPENED, *HELD_OUT_OPENED):
         assert Condition.from_dict(asdict(opened), "here") == opened
     assert len(conditions_of(SMALL, (*HELD_OUT, *HELD_OUT_OPENED), (*FITTED, *FITTED_OPENED))) == 15

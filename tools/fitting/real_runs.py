@@ -147,7 +147,7 @@ def train(
             RoundOutcome(
                 blocks=rounds_played.blocks[one],
                 micro_batches=rounds_played.micro_batches[one],
-                arrivals=Arrivals.of(rounds_played.survived[one], rounds_played.micro_batches[one]),
+                arrivals=Arrivals.of(rounds_played.arrivals.survived[one], rounds_played.micro_batches[one]),
                 survival=rounds_played.survival[one],
                 participates=None if rounds_played.participates is None else rounds_played.participates[one],
             )

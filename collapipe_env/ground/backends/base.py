@@ -81,7 +81,6 @@ class Rows:
     """
 
     def __init__(self, mask: BoolArray, index: Array, here: Array) -> None:
-        self.mask = mask
         self.host: npt.NDArray[np.intp] = np.flatnonzero(mask)
         self.all = len(self.host) == len(mask)
         self.here = here
@@ -104,8 +103,4 @@ class Rows:
 
     def fill(self, old: Array, value: float) -> Array:
         """Return an array (E, ...) with one value in these rows; the old one stays unchanged."""
-        if self.all:
-            return namespace(old).full_like(old, value)
-        merged = namespace(old).asarray(old, copy=True)
-        merged[self._index] = value
-        return merged
+        return self.put(old, namespace(old).full_like(self.of(old), value))
