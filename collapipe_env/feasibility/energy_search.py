@@ -31,7 +31,7 @@ LEAST_PRICE = 1e-9
 """Least price, so that nodes not used so far are not free."""
 
 PRIOR = 6.0
-"""Weight of equal uses of all nodes in the first prices, in rounds."""
+"""Weight of the uses of computing alone in the first prices, in rounds."""
 
 FEWEST_ROUNDS, MOST_ROUNDS, PLAYED = 32, 192, 4096
 """Fewest and most counted rounds of a system, and their total over all systems."""
@@ -96,7 +96,9 @@ class EnergySearch:
         """
         S, F = self.sample.systems, self.sample.rounds
         rounds = max(min(max(FEWEST_ROUNDS, PLAYED // S), MOST_ROUNDS) // F, 1) * F
-        average = np.ones((S, *self.sample.state.budget.shape[1:]))
+        computing = self._block_use.reshape(S, F, *self._cap.shape[1:]).mean(axis=1)
+        alone = np.minimum(self._cap * computing, self._least_level(computing)[..., None])
+        average = np.concatenate((self._uplink_of_system[..., None], alone), axis=-1)
         total = np.zeros(average.shape)
         links = [self._link_joules(self.sample.state[f::F]) for f in range(F)]
         before = rounds // 2

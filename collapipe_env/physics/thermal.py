@@ -108,7 +108,7 @@ def temperature_after(
 def ambient_after(
     ambient: Array, mean: Array, seconds: Array, tau_s: float, deviation_k: float, normals: Array
 ) -> Array:
-    """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact own.
+    """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact law.
 
     ``Theta_a' = mu + (Theta_a - mu) exp(-t / tau) + sd sqrt(1 - exp(-2 t / tau)) n``, which ends in the
     stationary law ``mu + sd n`` after an infinite time. Two successive times have the law of their sum.

@@ -56,7 +56,7 @@ class _LoopFields:
 _shape, _type, _writable = attrgetter("shape"), attrgetter("dtype"), attrgetter("flags.carray")
 _PLAN = _LoopFields(Allocation, PlainPlan._fields)
 _SYSTEM = _LoopFields(SystemState, System._fields)
-_ALWAYS_READ = ("delay", "energy_ratio", "survival")
+_ALWAYS_READ = ("energy_ratio", "survival")
 _CLOSED: FloatArray = np.empty((0, 0, 0))
 
 Pricing: TypeAlias = Callable[[RoundCosts, Parameters, SystemState, Allocation], Terms | None]
@@ -134,7 +134,9 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
     rows = RowsOfLoop(block, places, parameters.overheads)
     return made(
         RoundCosts,
-        block=rows,
+        _loop=rows,
+        # Infos hand the delay out: as a view it would keep the whole block.
+        delay=block[places["delay"][0]].copy(),
         **{name: block[places[name][0]].reshape(places[name][1]) for name in _ALWAYS_READ},
         allocation=plan,
         budget_period_s=parameters.budget_period_s,

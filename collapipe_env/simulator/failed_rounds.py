@@ -6,7 +6,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics import energy
-from collapipe_env.simulator.failed_records import unscathed
+from collapipe_env.simulator.failed_records import NOBODY, unscathed
 from collapipe_env.simulator.plans_left import PlansLeft, Recovery
 from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -49,6 +49,7 @@ class Failures(Recovery):
         failed.blocks[rest] = after.allocation.blocks[going]
         if after.allocation.stage is not None:
             failed.stage[rest] = after.allocation.stage[going]
+        failed.stage[(*rest, device[on])] = NOBODY
 
         delay, joules = np.zeros_like(costs.cluster_delay), np.zeros_like(costs.energy)
         known = at_s + terms.detection_s + terms.planning_s

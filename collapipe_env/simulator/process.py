@@ -56,6 +56,13 @@ class CarriedArray(Declared):
     resolution: float = 0.0
 
     def __post_init__(self) -> None:
+        choices = {"kind": ("real", "whole", "truth"), "seen": ("never", "full", "always")}
+        for name, valid in choices.items():
+            value = getattr(self, name)
+            if value not in valid:
+                raise ScenarioError(f"a carried array has {name} = {value!r}: use one of {', '.join(valid)}")
+        if not self.low <= self.high:
+            raise ScenarioError(f"a carried array has numbers from {self.low:g} to {self.high:g}: swap them")
         if self.shown is None:
             return
         low, high = self.shown

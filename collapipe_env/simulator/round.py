@@ -132,10 +132,10 @@ class RoundCosts(Record):
 
         def __getattr__(self, name: str) -> Any:
             """A field that a compiled loop has written and nobody has read yet."""
-            try:
-                self.__dict__[name] = found = self.__dict__["block"].read(name)
-            except KeyError:
-                raise AttributeError(f"RoundCosts has no {name!r}") from None
+            block = self.__dict__.get("_loop")
+            if block is None or name not in RoundCosts.__dataclass_fields__:
+                raise AttributeError(f"RoundCosts has no {name!r}")
+            self.__dict__[name] = found = block.read(name)
             return found
 
     def changed(self, **values: Any) -> RoundCosts:
@@ -177,7 +177,7 @@ class RoundCosts(Record):
         return plan_graph(self.allocation)
 
 
-_KEPT = frozenset(("block", *RoundCosts.__dataclass_fields__))
+_KEPT = frozenset(("_loop", *RoundCosts.__dataclass_fields__))
 _SAT_OUT = tuple((name, is_) for name, is_ in declarations(RoundCosts).items() if is_.neutral is not None)
 """Arrays with neutral numbers; read here, because fused functions cannot read annotations."""
 

@@ -30,11 +30,9 @@ def large_empty(shape: tuple[int, ...]) -> FloatArray:
     size = 8 * math.prod(shape)
     if size < LARGE_BYTES:
         return np.empty(shape)
-    if size not in _free:
-        for oldest in list(_free)[: 1 - _MOST_SIZES]:  # so that little stays of environments that are gone
-            _free.pop(oldest, None)
-        _free[size] = deque(maxlen=_MOST_BLOCKS)
-    blocks = _free[size]
+    blocks = _free.setdefault(size, deque(maxlen=_MOST_BLOCKS))
+    for oldest in list(_free)[:-_MOST_SIZES]:  # so that little stays of environments that are gone
+        _free.pop(oldest, None)
     try:
         memory = blocks.pop()
     except IndexError:
