@@ -3,6 +3,7 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
+from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.simulator.process import CarriedArray, Process
 from collapipe_env.simulator.process_registry import PROCESSES, register_process
 from collapipe_env.simulator.round import Interruption
@@ -13,6 +14,7 @@ __all__ = [
     "CarriedArray",
     "Interruption",
     "Process",
+    "RecoveryTerms",
     "System",
     "register_process",
 ]

@@ -63,8 +63,16 @@ class CarriedArray(Declared):
                 raise ScenarioError(f"a carried array has {name} = {value!r}: use one of {', '.join(valid)}")
         if not self.low <= self.high:
             raise ScenarioError(f"a carried array has numbers from {self.low:g} to {self.high:g}: swap them")
+        if not 0.0 <= self.resolution <= LARGEST_NUMBER:
+            raise ScenarioError(
+                f"a carried array has resolution = {self.resolution:g}: give a step, 0 for none"
+            )
         if self.shown is None:
             return
+        if self.seen == "never":
+            raise ScenarioError(
+                "a carried array is never seen, but shown in the observation: drop one of them"
+            )
         low, high = self.shown
         if not -LARGEST_NUMBER <= low < high <= LARGEST_NUMBER or self.axes not in ("N K", "N", ""):
             raise ScenarioError(
