@@ -6,19 +6,13 @@ from __future__ import annotations
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import (
-    failure_exponent,
-    loss_exponent,
-    seconds_per_bit,
-    shannon_rate,
-    usable_snr,
-)
+from collapipe_env.physics.radio import d2d_rate, failure_exponent, loss_exponent, seconds_per_bit
 
 
 @compiled_leaf
 def hop_of(snr: float, parameters: Numbers) -> tuple[float, float]:
     """Airtime of one bit on a device-to-device link, repeats included [s], and its loss exponent."""
     exponent = failure_exponent(snr, parameters.waterfall_threshold)
-    rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)
+    rate = d2d_rate(parameters, snr)
     R = parameters.transmissions
     return seconds_per_bit(rate, exponent, R), loss_exponent(exponent, R)

@@ -226,9 +226,7 @@ class _Programme:
         snr = radio.d2d_snr(allocation.node_power, plan.state.d2d_gain, noise)
         collect = collection_times(
             costs.graph,
-            radio.shannon_rate(radio.usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)[
-                ..., 1:, 0
-            ],
+            radio.d2d_rate(parameters, snr)[..., 1:, 0],
             allocation.device_blocks * float(parameters.costs.block_payload_bits),
         )
         steps = parameters.costs.local_steps

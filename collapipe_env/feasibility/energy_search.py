@@ -204,7 +204,7 @@ class EnergySearch:
             noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, power * unit)
             # No link leads to its own sender.
             snr = power * np.where(state.d2d_gain > 0.0, state.d2d_gain, 1.0) / noise
-            rate = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+            rate = radio.d2d_rate(p, snr)
             exponent = radio.failure_exponent(snr, p.waterfall_threshold)
             each = radio.seconds_per_bit(rate, exponent, p.transmissions), 1.0 / rate
             drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w

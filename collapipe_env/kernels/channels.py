@@ -80,7 +80,7 @@ def _pair_places(nodes: int) -> Constant:
 
 
 @compiled
-def link_rows(uplink_gain: FloatArray, d2d_gain: FloatArray) -> FloatArray:
+def rows_of_matrices(uplink_gain: FloatArray, d2d_gain: FloatArray) -> FloatArray:
     """Return the gains of all links in a row (R, links); undoes :func:`link_matrices`."""
     R, N, nodes, _ = d2d_gain.shape
     gain = np.empty((R, N + N * (nodes * (nodes - 1) // 2)))

@@ -16,7 +16,7 @@ from collapipe_env.ground.compiled import compiled, compiled_inner, jitable
 from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
+from collapipe_env.physics.radio import d2d_rate, downlink_rate, uplink_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 LOG_BOUND = 80.0
@@ -136,7 +136,7 @@ def cu_columns(
 @jitable
 def hop_columns(p: Numbers, snr: Array) -> tuple[Array, ...]:
     """Features of hops from their signal to noise ratios, arrays or numbers."""
-    rate = shannon_rate(usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+    rate = d2d_rate(p, snr)
     return held(log(hop_bits(p) / rate)), held(log(snr))
 
 

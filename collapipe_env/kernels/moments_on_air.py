@@ -14,7 +14,7 @@ from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.moves import LOST, TRAVEL
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per_bit, shannon_rate, usable_snr
+from collapipe_env.physics.radio import d2d_noise, d2d_seconds_per_bit
 
 
 @compiled
@@ -100,10 +100,7 @@ def migration_rows(
                 for j in range(nodes):
                     if moved[n, i, j] > 0.0:
                         snr = power / noise * gain[r, n, i, j]
-                        rate = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
-                        exponent = failure_exponent(snr, c.waterfall_threshold)
-                        bit_s = seconds_per_bit(rate, exponent, c.transmissions)
-                        airtime = moved[n, i, j] * (c.moment_bits * bit_s)
+                        airtime = moved[n, i, j] * (c.moment_bits * d2d_seconds_per_bit(c, snr))
                         sent[i] += airtime
                         received[j] += airtime
                 drawn = radio_power(power, radio.d2d_circuit_w, radio.efficiency)

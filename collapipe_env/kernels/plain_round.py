@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-# Registers the formulas for compiled code.
-import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan, System
@@ -36,17 +34,16 @@ from collapipe_env.physics.overheads import cycles_time, latency_of_chain
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
     d2d_noise,
+    d2d_rate,
     downlink_rate,
     expected_transmissions,
     failure_exponent,
     full_band_rate,
     loss_exponent,
     seconds_per_bit,
-    shannon_rate,
     survival,
     uplink_failure_exponent,
     uplink_rate,
-    usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -224,11 +221,11 @@ def _cluster(
             continue
         own = plan.device_power[e, n, k] / noise
         snr = hop_power * gain[e, n, previous, node]
-        ahead, failed_ahead = _hop(c, snr, _d2d_rate(c, snr))
-        to_cu = _d2d_rate(c, own * gain[e, n, node, 0])
+        ahead, failed_ahead = _hop(c, snr, d2d_rate(c, snr))
+        to_cu = d2d_rate(c, own * gain[e, n, node, 0])
         snr = own * gain[e, n, node, previous]
         # The first device's gradients go to the CU, as its segment does after the round.
-        back, failed_back = _hop(c, snr, to_cu if previous == 0 else _d2d_rate(c, snr))
+        back, failed_back = _hop(c, snr, to_cu if previous == 0 else d2d_rate(c, snr))
         message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
         forward[previous] += message
         received[node] += message
@@ -247,14 +244,14 @@ def _cluster(
         collected += collection
         sent = 0.0
         if c.relay_bits > 0.0:
-            sent = message_time(blocks * c.relay_bits, _d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
+            sent = message_time(blocks * c.relay_bits, d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
             relay += sent
         # Airtimes of the collection and of the relay; the hops' are added when the chain is complete.
         nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node] = collection, sent
         previous, hop_power = node, own
     ahead, failed_ahead = _hop(c, hop_power * gain[e, n, previous, 0], to_cu)
     snr = cu_over_noise * gain[e, n, 0, previous]
-    back, failed_back = _hop(c, snr, _d2d_rate(c, snr))
+    back, failed_back = _hop(c, snr, d2d_rate(c, snr))
     message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
     forward[previous] += message
     received[0] += message
@@ -337,13 +334,6 @@ def _hop(c: Numbers, snr: float, rate: float) -> tuple[float, float]:
     """Return a device-to-device link's seconds per bit, repeats included, and its loss exponent."""
     exponent = failure_exponent(snr, c.waterfall_threshold)
     return seconds_per_bit(rate, exponent, c.transmissions), loss_exponent(exponent, c.transmissions)
-
-
-@inlined
-def _d2d_rate(c: Numbers, snr: float) -> float:
-    """Return the rate of a device-to-device link [bit/s]."""
-    rate: float = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
-    return rate
 
 
 @inlined

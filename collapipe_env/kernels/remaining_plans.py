@@ -5,12 +5,14 @@ The formulas are those of :mod:`collapipe_env.physics.recovery`. Arrays have a l
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per_bit, shannon_rate, usable_snr
+from collapipe_env.physics.radio import d2d_noise, d2d_seconds_per_bit
 from collapipe_env.physics.recovery import (
     FROZEN,
     fit_memory,
@@ -141,7 +143,7 @@ def _split(
 
 @compiled
 def transfers(
-    c: Numbers,
+    record: Any,
     bits: FloatArray,
     in_turn: bool,
     device: IntArray,
@@ -155,6 +157,7 @@ def transfers(
     """Find what nodes send each other before the replay, and how long it takes.
 
     Args:
+        record: The parameters as a record (1,).
         bits: Bits of the parts of a block (4,).
         in_turn: Whether all is planned again and sent over the CU, message by message.
         device: Device that failed (F,).
@@ -169,6 +172,7 @@ def transfers(
         Messages (F, most, 4) and their number (F,); blocks whose moments start again from zero (F, L);
         ``T_move`` (F,) [s]; seconds that each node sends and receives (F, 2, K+1).
     """
+    c: Numbers = record[0]
     F, L, K = before.shape
     count, lost = np.zeros(F, dtype=np.int64), np.zeros((F, L), dtype=np.bool_)
     move_s, airtime = np.zeros(F), np.zeros((F, 2, K + 1))
@@ -194,9 +198,7 @@ def transfers(
             for j in range(K + 1):
                 if seconds[i, j] > 0.0:
                     snr = power[f, i] / noise * gain[f, i, j]
-                    rate = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
-                    exponent = failure_exponent(snr, c.waterfall_threshold)
-                    seconds[i, j] *= seconds_per_bit(rate, exponent, c.transmissions)
+                    seconds[i, j] *= d2d_seconds_per_bit(c, snr)
                     airtime[f, 0, i] += seconds[i, j]
                     airtime[f, 1, j] += seconds[i, j]
         move_s[f] = moving_time(in_turn, seconds)

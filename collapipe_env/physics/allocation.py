@@ -11,7 +11,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.real_numbers import float_numbers, whole_numbers
-from collapipe_env.ground.records import Declared, Record, declarations
+from collapipe_env.ground.records import Declared, Record, declarations, made
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -272,8 +272,7 @@ def with_values(allocation: Allocation, values: Mapping[str, Array]) -> Allocati
     names = values.keys() - Allocation.__dataclass_fields__.keys()
     own = values if not names else {name: value for name, value in values.items() if name not in names}
     others = allocation.others if not names else {**allocation.others, **{k: values[k] for k in names}}
-    found = object.__new__(Allocation)  # quicker than the class itself, which sets field by field
-    found.__dict__.update(allocation.__dict__, **own, others=others)
+    found = made(Allocation, **{**allocation.__dict__, **own, "others": others})
     found.__post_init__()
     return found
 

@@ -20,14 +20,13 @@ from collapipe_env.physics.delay import hop_time, message_time, stage_time
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.radio import (
+    d2d_rate,
     downlink_rate,
     expected_transmissions,
     failure_exponent,
     seconds_per_bit,
-    shannon_rate,
     uplink_failure_exponent,
     uplink_rate,
-    usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -116,7 +115,7 @@ def cluster_times(
             if i == j or (j > 0 and cap[j - 1] == 0):
                 continue
             snr = power[i] * gain[i, j] / noise_w
-            rate = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
+            rate = d2d_rate(c, snr)
             bit = seconds_per_bit(rate, failure_exponent(snr, c.waterfall_threshold), c.transmissions)
             link_bit[i, j] = 1.0 / rate
             message = extra.message_s + extra.header_bits * bit

@@ -6,6 +6,7 @@ Node 0 of a cluster is its control unit (CU), nodes 1..K its devices. Gains are 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from collapipe_env.ground.arrays import Array, at_least, at_most, exp, expm1, log, log1p, namespace, where
 
@@ -119,6 +120,16 @@ def usable_snr(snr: Array, cap: float) -> Array:
 def shannon_rate(snr: Array, bandwidth_hz: float) -> Array:
     """Shannon rate ``W log2(1 + SNR)`` [bit/s], of the shape of ``snr``."""
     return (bandwidth_hz / LN2) * log1p(snr)
+
+
+def d2d_rate(link: Any, snr: Array) -> Array:
+    """Rate of a device-to-device link [bit/s], of the shape of ``snr``.
+
+    Args:
+        link: A scenario's parameters or their numbers, with the band of a sub-channel and the usable SNR.
+        snr: Signal to noise-plus-interference ratio.
+    """
+    return shannon_rate(usable_snr(snr, link.d2d_snr_cap), link.d2d_bandwidth_hz)
 
 
 def uplink_rate(
@@ -237,6 +248,17 @@ def seconds_per_bit(rate: Array, failure_exponent: Array, transmissions: float) 
     if transmissions > 1.0:
         seconds = seconds * expected_transmissions(failure_exponent, transmissions)
     return seconds
+
+
+def d2d_seconds_per_bit(link: Any, snr: Array) -> Array:
+    """Mean airtime of a bit on a device-to-device hop [s], of the shape of ``snr``.
+
+    Args:
+        link: A scenario's parameters or their numbers.
+        snr: Signal to noise-plus-interference ratio, > 0.
+    """
+    exponent = failure_exponent(snr, link.waterfall_threshold)
+    return seconds_per_bit(d2d_rate(link, snr), exponent, link.transmissions)
 
 
 def survival(loss_exponent: Array) -> Array:

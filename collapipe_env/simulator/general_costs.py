@@ -209,7 +209,7 @@ def _links(
     return _Links(
         interference=interference_w,
         snr=snr,
-        rates=radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz),
+        rates=radio.d2d_rate(p, snr),
         uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
         downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
         broadcast_rate=radio.full_band_rate(p.bs_power_w, xp.min(gain, axis=-1), *downlink),
@@ -231,7 +231,4 @@ def seconds_per_bit(parameters: Parameters, state: SystemState, power: Array, di
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     # A node has no link to itself: an infinite SNR makes its time zero instead of NaN.
     snr = namespace(snr).where(snr > 0.0, snr, math.inf)
-    rates = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
-    exponent = radio.failure_exponent(snr, p.waterfall_threshold)
-    seconds: Array = radio.seconds_per_bit(rates, exponent, p.transmissions)
-    return seconds
+    return radio.d2d_seconds_per_bit(p, snr)

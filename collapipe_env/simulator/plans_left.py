@@ -125,7 +125,7 @@ class PlansLeft:
         owner, at = self._owner, self._at
         stage, split, goes_on = self._splits()
         messages, sent, reset, move_s, airtime = transfers(
-            owner.parameters.numbers,
+            owner.parameters.record,
             np.asarray(owner.block_bits.of_parts),
             owner.terms.kind == "heavy",
             self._device,

@@ -69,12 +69,13 @@ def _check_attributes(process: Process, scenario: Scenario) -> None:
             f"carries of the process {process.name!r} is {shown(carries)}: use a dictionary of "
             "CarriedArray(...) by name"
         )
+    sizes = axis_sizes(scenario)
     for name, array in carries.items():
         for axis in array.axes.split():
-            if not axis.isdigit() and axis not in axis_sizes(scenario):
+            if not axis.isdigit() and axis not in sizes:
                 raise ScenarioError(
                     f"the process {process.name!r} carries {name!r} with an axis {axis!r}: use numbers, "
-                    f"{', '.join(axis_sizes(scenario))}"
+                    f"{', '.join(sizes)}"
                 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, Constant, FloatArray, WordArray, concatenate, namespace
 from collapipe_env.ground.backends.base import Backend
 from collapipe_env.ground.records import SMALLEST, Declared, mapped
-from collapipe_env.kernels.channels import link_rows
+from collapipe_env.kernels.channels import rows_of_matrices
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
 MOBILITY = "mobility"
@@ -139,7 +139,7 @@ def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
         d2d_gain: Gains of pairs of nodes (R, N, K+1, K+1), symmetric.
     """
     if type(uplink_gain) is np.ndarray:
-        return link_rows(uplink_gain, d2d_gain)
+        return rows_of_matrices(uplink_gain, d2d_gain)
     xp, clusters = namespace(uplink_gain), d2d_gain.shape[1:]
     places = _upper_places(*clusters[:2]).like(uplink_gain, xp.int64)
     flat = xp.reshape(d2d_gain, (d2d_gain.shape[0], math.prod(clusters)))
