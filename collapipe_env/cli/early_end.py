@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 from collapipe_env.ground.interrupts import SIGNALS
 
@@ -151,6 +152,15 @@ def stopped_early() -> int:
     return INTERRUPTED
 
 
+def _in_numba(frame: FrameType | None) -> bool:
+    """Whether Python code runs for Numba, which turns an exception in it into a ``SystemError``."""
+    while frame is not None:
+        if frame.f_code.co_name == "_numba_unpickle":  # for every array that a compiled function returns
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
     """Raise ``KeyboardInterrupt`` on Ctrl-C, or :class:`Terminated` on SIGTERM or SIGHUP: once in all.
@@ -162,7 +172,11 @@ def terminable() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _in_numba(frame):
+            # Raised here, it would leave the compiled function as a SystemError: it comes again in a moment.
+            threading.Timer(1e-3, signal.raise_signal, (number,)).start()
+            return
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)

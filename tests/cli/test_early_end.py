@@ -9,14 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
+import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.cli.common import Call, guarded
-from collapipe_env.cli.early_end import INTERRUPTED, status_after, terminable
+from collapipe_env.cli.early_end import INTERRUPTED, Terminated, status_after, terminable
 from collapipe_env.cli.main import main
 from collapipe_env.ground.interrupts import SIGNALS
+from collapipe_env.kernels.queues import queue_rows
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 
@@ -117,6 +120,29 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
     line = capsys.readouterr().err
     assert f"was interrupted at step {kept.steps:,}, before a best version was chosen" in line
     assert f"--agent {latest}" in line
+
+
+def test_a_signal_while_numba_hands_over_an_array_is_no_system_error() -> None:
+    called = []
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "_numba_unpickle" and not called:
+            called.append(frame)
+            signal.raise_signal(signal.SIGTERM)
+
+    backlog, delay, plays = np.ones((1, 1, 2)), np.ones(1), np.ones((1, 1), dtype=np.bool_)
+
+    def play() -> None:
+        sys.setprofile(profile)
+        try:
+            queue_rows(backlog, backlog, delay, 0.0, plays, plays[..., None])
+        finally:
+            sys.setprofile(None)
+        assert called
+        time.sleep(20.0)
+
+    with pytest.raises(Terminated), terminable():
+        play()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
