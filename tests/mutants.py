@@ -84,7 +84,7 @@ queues.py: dynamics/test_walk_loops.py -k stand_still
     (i == 0 or present[e, n, i - 1]) => (i >= 0)
 world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'
     excess + above => excess
-world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interrupt or afresh'
+world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_events or afresh'
     arrived.only(interruption.trained) => arrived
 world_states.py: envs/test_single_env.py -k afresh
     rows.fill(state.backlog, 0.0) => state.backlog

@@ -6,13 +6,13 @@ Shadowing, fading and load come with the package; :func:`register_process` adds 
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.simulator.process import CarriedArray, Process
 from collapipe_env.simulator.process_registry import PROCESSES, register_process
-from collapipe_env.simulator.round import Interruption
+from collapipe_env.simulator.round import Events
 from collapipe_env.simulator.system import System
 
 __all__ = [
     "PROCESSES",
     "CarriedArray",
-    "Interruption",
+    "Events",
     "Process",
     "RecoveryTerms",
     "System",

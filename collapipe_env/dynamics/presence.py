@@ -18,6 +18,7 @@ from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.process import Carried, CarriedArray, Process
 from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.round import Events, RoundCosts
 from collapipe_env.simulator.system import System
 
 PRESENCE = "presence"
@@ -187,10 +188,10 @@ class Presence(Process):
         """Devices that are off are away."""
         return system._replace(present=system.present & carried["present"])
 
-    def failures(self, carried: Carried) -> Array:
-        """Time after which each device fails without notice (R, N, K) [s]; infinite where it does not."""
+    def events(self, carried: Carried, costs: RoundCosts) -> Events:  # noqa: ARG002
+        """Devices whose time is over fail, unless they have announced it."""
         silent = carried["present"] & ~carried["graceful"]
-        return where(silent, carried["residual_s"], np.inf)
+        return Events(fails_s=where(silent, carried["residual_s"], np.inf))
 
     def check(self, carried: Carried) -> None:
         """Refuse unknown classes, and announcements without a matching end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import takewhile
@@ -13,7 +12,8 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, WordArray, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
-from collapipe_env.ground.records import Declared, made, mapped, record_of, sizes_of, tree_of
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.records import made, mapped, record_of, sizes_of, tree_of
 from collapipe_env.ground.state_trees import Tree, require_within
 from collapipe_env.kernels.channels import split_links
 from collapipe_env.physics.energy import compute_power
@@ -21,10 +21,10 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.own_results import own_array, own_result, require_carried
+from collapipe_env.simulator.own_results import own_events, own_result, require_carried
 from collapipe_env.simulator.process import EVERY_OTHER, Carried, Process
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
-from collapipe_env.simulator.round import Interruption, RoundCosts
+from collapipe_env.simulator.round import NO_EVENTS, Interruption, RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System, axis_sizes, laid_out, reach_of
@@ -32,9 +32,6 @@ from collapipe_env.simulator.system import System, axis_sizes, laid_out, reach_o
 AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
 
-
-FAILURES = Declared("N K", "s", low=0.0, high=math.inf)
-"""Times after which devices fail."""
 
 _Gains = tuple[Array, Array]
 _Derived = tuple[Array, Array, Array, Array]
@@ -85,14 +82,12 @@ class MovingSystem:
             or reach_of(scenario) is not None
             or any(p.leaves_clusters_short for p in self.processes)
         )
-        self._failing = tuple(p for p in self.processes if p.defines("failures"))
-        self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
+        self._recovers = any(p.recovery is not None for p in self.processes)
+        self._eventful = tuple(p for p in self.processes if p.defines("events"))
         self._sight = Sight(scenario, self.processes, self.checked)
-        # One per process, and one for each part that draws inside a round.
-        parts = [
-            f"{p.name}/{part}" for part in ("interrupt", "known") for p in self.processes if p.defines(part)
-        ]
-        self.streams = (*(p.name for p in self.processes), *parts)
+        # One per process, and one for each estimate.
+        estimates = [f"{p.name}/known" for p in self.processes if p.defines("known")]
+        self.streams = (*(p.name for p in self.processes), *estimates)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
         self._first = backend.array(np.zeros(num_envs, dtype=np.int64))
@@ -267,49 +262,48 @@ class MovingSystem:
         """State that schedulers receive: the state itself where everything is known and shown."""
         if truth.known_uplink_gain is None and not self._sight.changes:
             return truth
-        return self._sight.estimate(truth, carried, lambda process: self._extra(process, "known", truth))
+        return self._sight.estimate(
+            truth,
+            carried,
+            lambda p: self._numbers(p, self._seeds[f"{p.name}/known"], truth.round_index),
+        )
 
-    def interruption(self, state: SystemState, costs: RoundCosts) -> Interruption | None:
-        """Events inside a round, all processes together; ``None`` where none can interrupt.
+    def events(self, costs: RoundCosts) -> tuple[Interruption | None, FloatArray | None]:
+        """Events inside a round, all processes together.
 
         Args:
-            state: The system before the round (E, ...).
-            costs: The round without interruption.
-        """
-        together: Interruption | None = None
-        for process in self._interrupting:
-            u = self._extra(process, "interrupt", state)
-            one = process.interrupt(self.carried[process.name], costs.allocation, costs, u)
-            if process.name in self.checked:
-                one = own_result(process, "interrupt", one, Interruption, state)
-            together = one.after(together)
-        return together
-
-    def failures(self, costs: RoundCosts) -> FloatArray | None:
-        """Times at which devices fail (E, N, K) [s] from the start of the round, on the host.
+            costs: The round without them (E, ...).
 
         Returns:
-            The first failure of each device, infinite for never; ``None`` where no device fails in the clock
-            of a process.
+            The interruption, ``None`` where no process interrupts; and the times at which devices first fail
+            (E, N, K) [s] from the start of the round, infinite for never, on the host; ``None`` where no
+            device fails in the clock of a process.
+
+        Raises:
+            ScenarioError: If a user's own process returns what no round can have, or lets devices fail and
+                no process says how clusters recover.
         """
+        together: Interruption | None = None
         first: FloatArray | None = None
-        for process in self._failing:
-            found = process.failures(self.carried[process.name])
-            if process.name in self.checked:
-                found = own_array(process, "failures", found, FAILURES, self._base)
-            at, steady = self._backend.host(found), process.name in self._steady
-            inside = at <= self._horizon_s if steady else at < np.inf
-            if not inside.any():
+        for process in self._eventful:
+            given = process.events(self.carried[process.name], costs)
+            found = own_events(process, given, costs) if process.name in self.checked else given
+            if not all(map(is_, given[:3], NO_EVENTS)):
+                together = found.on(costs).after(together)
+            if given.fails_s is NO_EVENTS.fails_s:
                 continue
-            if steady:
+            if not self._recovers:
+                raise ScenarioError(
+                    f"the process {process.name!r} says when devices fail, but no process says how their "
+                    "clusters recover: give it a property recovery that returns RecoveryTerms(...)"
+                )
+            at = self._backend.host(found.fails_s)
+            if process.name in self._steady:
                 # In the clock of the process the round lasts the horizon, whatever its delay.
-                delay = self._backend.host(costs.cluster_delay)[..., None]
+                inside, delay = at <= self._horizon_s, self._backend.host(costs.cluster_delay)[..., None]
                 at = np.where(inside, np.where(inside, at, 0.0) * (delay / self._horizon_s), np.inf)
             first = at if first is None else np.minimum(first, at)
-        return first
-
-    def _extra(self, process: Process, part: str, state: SystemState) -> Array:
-        return self._numbers(process, self._seeds[f"{process.name}/{part}"], state.round_index)
+        return together, None if first is None or (first == np.inf).all() else first
 
     def snapshot(self) -> tuple[Any, ...]:
         """References to everything that changes, for :meth:`put_back`."""

@@ -19,7 +19,7 @@ from collapipe_env.ground.errors import ScenarioError, fits_a_line, shown
 from collapipe_env.ground.records import Declared, Kind, Sizes, declared_in, parts_of, sizes_of
 from collapipe_env.ground.state_trees import first_outside
 from collapipe_env.simulator.process import Carried, Process
-from collapipe_env.simulator.round import PHYSICS_PHASES, RoundCosts, Terms
+from collapipe_env.simulator.round import PHYSICS_PHASES, Events, RoundCosts, Terms
 
 T = TypeVar("T")
 _FINITE = Declared("")
@@ -44,9 +44,10 @@ def own_result(process: Process, method: str, found: Any, kind: type[T], like: A
     return sound
 
 
-def own_array(process: Process, method: str, found: Any, is_: Declared, like: Any) -> Array:
-    """Return the array that a method returned; see :func:`own_result`."""
-    return _array(_at(process, method), "its array", found, is_, sizes_of(like))
+def own_events(process: Process, found: Any, costs: RoundCosts) -> Events:
+    """Return the events of a round, each number as a whole array; see :func:`own_result`."""
+    sound: Events = _record(_at(process, "events"), found, Events, sizes_of(costs), stretch=True)
+    return sound
 
 
 def checked_price(name: str, price: Callable[..., Any]) -> Callable[..., Any]:

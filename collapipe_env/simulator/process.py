@@ -17,10 +17,9 @@ from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.records import Declared
 from collapipe_env.ground.state_trees import LARGEST_NUMBER
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.round import Interruption, RoundCosts
+from collapipe_env.simulator.round import Events, RoundCosts
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
@@ -103,7 +102,8 @@ class Process:
         factors: Number of uniform numbers whose product each of them is; see
             :meth:`collapipe_env.ground.backends.base.Backend.uniform`.
         carries: The arrays that it carries, by name; ``state.processes[name]`` holds those that may be seen.
-        recovery: Terms on which clusters recover from its :meth:`failures`; ``None`` where it has none.
+        recovery: Terms on which clusters recover where its :meth:`events` let devices fail; ``None``
+            where they never do.
 
     Args:
         spec: The process's own fields, an object of ``Spec``.
@@ -174,21 +174,13 @@ class Process:
         """
         return system
 
-    def interrupt(self, carried: Carried, plan: Allocation, times: RoundCosts, u: Array) -> Interruption:
-        """Events inside the round.
+    def events(self, carried: Carried, costs: RoundCosts) -> Events:
+        """Events inside the round: seconds, joules, lost rounds, and devices that fail.
+
+        What is random about them is drawn before the round and carried, with ``seen="never"``.
 
         Args:
-            plan: The plan (R, ...).
-            times: Delays, energies and element times of the round without interruption.
-            u: Numbers of this method in the round (R, numbers / factors), float64.
-        """
-        raise NotImplementedError
-
-    def failures(self, carried: Carried) -> Array:
-        """Time after which each device fails in the round (R, N, K) [s]; infinite without a failure.
-
-        The times are in the process's own clock. Where a round advances that clock by ``T_ref`` whatever its
-        delay, the times are scaled to the delay of the device's cluster.
+            costs: The round without them (R, ...), with its plan in ``allocation``.
         """
         raise NotImplementedError
 
@@ -213,7 +205,7 @@ class Process:
         """
 
     def defines(self, part: str) -> bool:
-        """Whether the class defines a part: ``advance``, ``apply``, ``interrupt``, ..."""
+        """Whether the class defines a part: ``advance``, ``apply``, ``events``, ..."""
         return getattr(type(self), part) is not getattr(Process, part)
 
     @property

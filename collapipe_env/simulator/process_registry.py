@@ -14,7 +14,7 @@ from collapipe_env.scenario.process_names import PROCESSES as PROCESSES
 from collapipe_env.simulator.process import EVERY_OTHER, CarriedArray, Process
 from collapipe_env.simulator.system import axis_sizes
 
-_CALLED = ("begin", "advance", "apply", "known", "interrupt", "failures")
+_CALLED = ("begin", "advance", "apply", "known", "events")
 """Methods that are called with positional arguments."""
 _COUNTS = {"numbers": 0, "factors": 1}
 """Attributes that are whole numbers, and their least values."""

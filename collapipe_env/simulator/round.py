@@ -182,8 +182,33 @@ _SAT_OUT = tuple((name, is_) for name, is_ in declarations(RoundCosts).items() i
 """Arrays with neutral numbers; read here, because fused functions cannot read annotations."""
 
 
+class Events(NamedTuple):
+    """Events of a process inside a round, after the decision; by default none."""
+
+    cluster_delay: Annotated[Array | float, Declared("N", "s")] = 0.0
+    """Added to ``T_n``."""
+    energy: Annotated[Array | float, Declared("N K+1", "J")] = 0.0
+    """Added to the energy of each node."""
+    trained: Annotated[Array | bool, Declared("N", kind="truth")] = True
+    """False where a cluster's round is lost: none of its gradients arrives."""
+    fails_s: Annotated[Array | float, Declared("N K", "s", low=0.0, high=math.inf)] = math.inf
+    """Time after which each device fails, in the process's own clock; infinite for never. Where a round
+    advances that clock by ``T_ref`` whatever its delay, it is scaled to the delay of the device's cluster."""
+
+    def on(self, costs: RoundCosts) -> Interruption:
+        """The events without the failures, in arrays of a round."""
+        zeros = namespace(costs.delay).zeros_like
+        delay = zeros(costs.cluster_delay)
+        return Interruption(
+            delay + self.cluster_delay, zeros(costs.energy) + self.energy, (delay == 0.0) & self.trained
+        )
+
+
+NO_EVENTS = Events()
+
+
 class Interruption(NamedTuple):
-    """Events inside a round, after the decision."""
+    """Events inside a round, of all processes and failed devices together."""
 
     cluster_delay: Annotated[Array, Declared("N", "s")]
     """Added to ``T_n``."""

@@ -20,20 +20,14 @@ from collapipe_env.simulator.state import Parameters, SystemState
 
 
 def events_of(parameters: Parameters, system: MovingSystem, backend: Backend) -> RoundEvents | None:
-    """Return the events of a system's rounds; ``None`` where no process interrupts and no device fails.
+    """Return the events of a system's rounds; ``None`` where no process has any.
 
     Raises:
-        ScenarioError: If devices fail and no process says how their clusters recover, or not soundly.
+        ScenarioError: If the terms of recovery are not sound.
     """
-    terms = [_sound(p.name, found) for p in system.processes if (found := p.recovery) is not None]
-    failing = [p.name for p in system.processes if p.defines("failures")]
-    if failing and not terms:
-        raise ScenarioError(
-            f"the process {failing[0]!r} says when devices fail, but no process says how their clusters "
-            "recover: give it a property recovery that returns RecoveryTerms(...)"
-        )
-    if not terms and not any(p.defines("interrupt") for p in system.processes):
+    if not any(p.defines("events") for p in system.processes):
         return None
+    terms = [_sound(p.name, found) for p in system.processes if (found := p.recovery) is not None]
     return RoundEvents(system, backend, Failures(parameters, terms[0]) if terms else None)
 
 
@@ -53,11 +47,8 @@ class RoundEvents:
         Args:
             state: The system before the rounds (E, ...).
         """
-        together = self._system.interruption(state, costs)
-        if self._failures is None:
-            return together
-        failing = self._system.failures(costs)
-        if failing is None:
+        together, failing = self._system.events(costs)
+        if failing is None or self._failures is None:
             return together
         if self._backend is not NUMPY:
             host = self._backend.host

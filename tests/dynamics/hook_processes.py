@@ -9,7 +9,7 @@ import numpy as np
 from collapipe_env.dynamics import (
     PROCESSES,
     CarriedArray,
-    Interruption,
+    Events,
     Process,
     register_process,
 )
@@ -84,11 +84,9 @@ class Outage(Idle):
 
     name = "outage"
 
-    def interrupt(self, carried, plan, times, u):
-        xp = namespace(times.delay)
-        lost = u[:, : self.scenario.clusters] < self.spec.size
-        late = xp.astype(lost, times.delay.dtype) * 5.0
-        return Interruption(late, xp.zeros_like(times.energy), ~lost)
+    def events(self, carried, costs):
+        lost = carried["drawn"][:, : self.scenario.clusters] < self.spec.size
+        return Events(namespace(lost).astype(lost, costs.delay.dtype) * 5.0, trained=~lost)
 
 
 class Spill(Outage):
@@ -96,9 +94,8 @@ class Spill(Outage):
 
     name = "spill"
 
-    def interrupt(self, carried, plan, times, u):
-        own = super().interrupt(carried, plan, times, u)
-        return own._replace(energy=own.energy + 1.0)
+    def events(self, carried, costs):
+        return super().events(carried, costs)._replace(energy=1.0)
 
 
 class Guess(Idle):

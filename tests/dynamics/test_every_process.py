@@ -56,7 +56,7 @@ ROWS = {
     "migration-over-cu": ("migration", {"route": "cu", "moment_bits": 16}, {}),
     "own-apply": ("slowing", {"size": 0.5}, {}),
     "own-limits": ("absence", {"size": 3e8}, {}),
-    "own-interrupt": ("outage", {"size": 0.5}, {}),
+    "own-events": ("outage", {"size": 0.5}, {}),
     "own-estimate": ("guess", {"size": 0.5}, {}),
     "own-observed": ("shown", {}, {}),
 }

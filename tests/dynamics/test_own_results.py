@@ -9,10 +9,9 @@ import pytest
 from hook_processes import Idle, actions_of, scenario_with
 from state_ways_support import assert_same
 
-from collapipe_env.dynamics import PROCESSES, CarriedArray, Interruption, register_process
+from collapipe_env.dynamics import PROCESSES, CarriedArray, Events, register_process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.arrays import namespace
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.recovery import RecoveryTerms
 
@@ -64,23 +63,13 @@ class SpoiledSight(Spoiled):
         self.carries = {**Idle.carries, "count": CarriedArray("", "s", 0.0, shown=(0.0, 1e3))}
 
 
-class SpoiledInterrupt(Spoiled):
-    part = "interrupt"
-
-    def interrupt(self, carried, plan, times, u):  # noqa: ARG002
-        xp = namespace(times.delay)
-        delay = xp.zeros_like(times.cluster_delay)
-        return self.spoil("interrupt", Interruption(delay, xp.zeros_like(times.energy), delay >= 0.0))
-
-
-class SpoiledFailures(Spoiled):
-    part = "failures"
+class SpoiledEvents(Spoiled):
+    part = "events"
     recovery = RecoveryTerms("light", 0.5, 4)
 
-    def failures(self, carried):
-        xp = namespace(carried["count"])
-        shape = (len(carried["count"]), self.scenario.clusters, self.scenario.max_devices)
-        return self.spoil("failures", xp.full(shape, xp.inf))
+    def events(self, carried, costs):  # noqa: ARG002
+        delay = 0.0 * costs.cluster_delay
+        return self.spoil("events", Events(delay, 0.0 * costs.energy, delay >= 0.0, costs.memory + np.inf))
 
 
 @pytest.fixture
@@ -164,23 +153,26 @@ WRONG = [
     (SpoiledEstimate, lambda t: replace(t, budget="much"), "known .* 'budget' as str: expected numbers"),
     (SpoiledEstimate, lambda t: replace(t, processes=None), "'processes' as nothing: expected a dictionary"),
     (SpoiledEstimate, lambda t: replace(t, absence=t.backlog), "'absence' as float64 .*nothing, as before"),
-    (SpoiledInterrupt, lambda i: i._replace(failed=5), "'failed' as int: expected None"),
-    (SpoiledInterrupt, lambda _: 3, r"interrupt .* returned int: return Interruption\(\.\.\.\)"),
+    (SpoiledEvents, lambda _: 3, r"events .* returned int: return Events\(\.\.\.\)"),
     (
-        SpoiledInterrupt,
+        SpoiledEvents,
         lambda i: i._replace(cluster_delay=i.cluster_delay + np.inf),
-        r"interrupt .* returned inf in 'cluster_delay' at \[0, 0\]: return numbers",
+        r"events .* returned inf in 'cluster_delay' at \[0, 0\]: return numbers",
     ),
     (
-        SpoiledInterrupt,
+        SpoiledEvents,
         lambda i: i._replace(trained=1.0 * i.trained),
         r"'trained' as float64 \(2, 3\): expected truth values",
     ),
-    (SpoiledFailures, lambda f: f[..., 0], r"failures .* as float64 \(2, 3\): expected numbers \(2, 3, 4\)"),
     (
-        SpoiledFailures,
-        lambda f: np.full(f.shape, -2.0),
-        r"failures .* returned -2.0 .*: return numbers from 0 to inf \[s\]",
+        SpoiledEvents,
+        lambda i: i._replace(fails_s=i.fails_s[..., :3]),
+        r"'fails_s' as float64 \(2, 3, 3\): expected numbers \(2, 3, 4\)",
+    ),
+    (
+        SpoiledEvents,
+        lambda i: i._replace(fails_s=-2.0),
+        r"events .* returned -2.0 in 'fails_s' .*: return numbers from 0 to inf \[s\]",
     ),
 ]
 
@@ -192,15 +184,15 @@ def test_a_wrong_result_is_one_clear_error_and_changes_nothing(played, kind, res
     assert env.state is before
 
 
-RIGHT = [(kind, lambda right: right) for kind in (SpoiledApply, SpoiledInterrupt, SpoiledFailures)]
+RIGHT = [(kind, lambda right: right) for kind in (SpoiledApply, SpoiledEvents)]
 RIGHT += [
     (SpoiledApply, lambda s, kind=kind: s._replace(speed=s.speed.astype(kind)))
     for kind in (">f8", "f4", "longdouble")
 ]
 RIGHT += [(SpoiledEstimate, lambda right: right)]
-RIGHT += [(SpoiledInterrupt, lambda i: i._replace(energy=i.energy.astype("f4")))]
+RIGHT += [(SpoiledEvents, lambda i: i._replace(energy=i.energy.astype("f4")))]
 # Harvested power makes a round cheaper, though never cheaper than nothing.
-RIGHT += [(SpoiledInterrupt, lambda i: i._replace(energy=i.energy - 1e9))]
+RIGHT += [(SpoiledEvents, lambda i: i._replace(energy=i.energy - 1e9))]
 
 
 @pytest.mark.parametrize(("kind", "result"), RIGHT)
@@ -212,7 +204,7 @@ def test_right_results_are_played(played, kind, result):
 
 
 def test_failures_without_terms_of_recovery_are_refused(played):
-    class Alone(SpoiledFailures):
+    class Alone(SpoiledEvents):
         recovery = None
 
     with pytest.raises(ScenarioError, match="'spoiled' says when devices fail, but no process says how"):
@@ -224,7 +216,7 @@ def test_numbers_of_other_types_are_played(played):
     as_ever = played(SpoiledApply, lambda s: s._replace(speed=0.5 * s.speed))[0]
     np.testing.assert_array_equal(halved.state.speed, as_ever.state.speed)
     assert halved.state.speed.dtype == np.float64
-    env = played(SpoiledInterrupt, lambda i: i._replace(energy=i.energy.astype("f4")))[0]
+    env = played(SpoiledEvents, lambda i: i._replace(energy=i.energy.astype("f4")))[0]
     env.set_state(env.get_state())
 
 
@@ -345,7 +337,7 @@ ATTRIBUTES = [
 @pytest.mark.parametrize(("attributes", "message"), ATTRIBUTES)
 def test_wrong_attributes_are_refused_before_anything_is_played(own, attributes, message):
     with pytest.raises(ScenarioError, match=message):
-        CollaPipeVectorEnv(E, of(own(SpoiledFailures, **attributes)), "surrogate")
+        CollaPipeVectorEnv(E, of(own(SpoiledEvents, **attributes)), "surrogate")
 
 
 @pytest.mark.parametrize(("axes", "shown"), [("", (0.0, np.inf)), ("", (3.0, 3.0)), ("5", (0.0, 1.0))])

@@ -144,7 +144,7 @@ def test_announced_devices_leave_after_the_round_and_failing_ones_say_nothing():
     after = process.advance(carried, None, None, numbers(process, 5_000, 1), np.full(5_000, horizon))
     ends = carried["present"] & (carried["residual_s"] <= horizon)
     np.testing.assert_array_equal(carried["announced"], ends & carried["graceful"])
-    failing = np.isfinite(process.failures(carried)) & (process.failures(carried) <= horizon)
+    failing = process.events(carried, None).fails_s <= horizon
     np.testing.assert_array_equal(failing, ends & ~carried["graceful"])
     assert carried["announced"].any()
     assert failing.any()

@@ -119,7 +119,7 @@ def test_a_cap_reads_what_other_processes_made_of_the_system():
 
 
 @pytest.mark.parametrize(("bound", "share"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
-def test_interrupt(bound, share):
+def test_events(bound, share):
     own, plain = vector(scenario_with(Outage, bound), 100), vector(PLAIN, 100)
     for env in (own, plain):
         env.reset(seed=0)

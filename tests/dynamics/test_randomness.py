@@ -95,8 +95,8 @@ def test_other_components_have_seeds_by_their_names():
     def seeds(*others):
         return episode_seeds(np.arange(2), [np.random.default_rng(i) for i in range(2)], others)
 
-    alone, together = seeds("storms"), seeds("load", "storms/interrupt", "fading", "storms", "tides")
-    assert set(together) == {*COMPONENTS, "storms", "storms/interrupt", "tides"}
+    alone, together = seeds("storms"), seeds("load", "storms/known", "fading", "storms", "tides")
+    assert set(together) == {*COMPONENTS, "storms", "storms/known", "tides"}
     # Neither the shipped components nor the others depend on which others there are, or in what order.
     for name, expected in (seeds() | alone).items():
         np.testing.assert_array_equal(together[name], expected)
