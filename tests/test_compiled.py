@@ -19,6 +19,8 @@ from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.compiled import (
     _Announcement,
+    _is_compiled,
+    _source,
     _warn_of_no_cache,
     called_from_python,
     compiled,
@@ -37,41 +39,45 @@ def double(x: float) -> float:
     return 2.0 * x
 
 
-def test_numba_is_told_about_all_sources():
-    package = Path(__file__).parents[1] / "collapipe_env"
-    for function in (double, run_chain):
-        _, stamp = function._cache._cache_file._version
-        assert stamp == source_stamp(package.resolve())
+@pytest.mark.parametrize("function", [double, run_chain, solve_rounds])
+def test_numba_is_told_about_the_sources(function):
+    _, stamp = function._cache._cache_file._version
+    assert stamp == source_stamp(function.py_func.__module__)
 
 
-def test_the_stamp_changes_with_any_source_that_is_compiled(tmp_path):
-    (tmp_path / "package" / "inner").mkdir(parents=True)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "package" / "linked").symlink_to(tmp_path / "elsewhere")
-    files = [tmp_path / "package" / "inner" / "a.py", tmp_path / "elsewhere" / "b.py"]
-    for path in files:
-        path.write_text("from collapipe_env.ground.compiled import compiled\n")
-    (tmp_path / "package" / "inner_compiler.py").write_text("OPTION = 0\n")
-    (tmp_path / "package" / "physics").mkdir()
-    (tmp_path / "package" / "physics" / "formula.py").write_text("G = 1.0\n")
-    other = tmp_path / "package" / "plain.py"
-    other.write_text("x = 1\n")
+def test_the_stamp_changes_with_every_compiled_source_that_is_imported(tmp_path, monkeypatch):
+    # The last line of each import, with the ways in which a module can be named.
+    texts = {
+        "kernels.a": "from . import other\nfrom .b import (\n    f,  # why\n)\n",
+        "kernels.b": "import collapipe_env.physics.formula\nfrom collapipe_env.rendering.plain import x\n",
+        "physics.formula": "from collapipe_env.agents import loops\n",
+        "agents.loops": "from collapipe_env.ground.compiled import compiled\n",
+        "rendering.plain": "x = 1\n",
+        "kernels.other": "y = 1\n",
+        "kernels.alone": "z = 1\n",
+    }
+    paths = {}
+    for name, text in texts.items():
+        paths[name] = tmp_path / f"{name}.py"
+        paths[name].write_text(text)
+        module = SimpleNamespace(__file__=str(paths[name]), __package__=f"collapipe_env.{name.split('.')[0]}")
+        monkeypatch.setitem(sys.modules, f"collapipe_env.{name}", module)
 
-    def stamp():
-        source_stamp.cache_clear()
-        return source_stamp(tmp_path / "package")
+    def stamps():
+        _source.cache_clear()
+        return {name: source_stamp(f"collapipe_env.{name}") for name in texts}
 
-    stamps = [stamp()]
-    for path in (
-        *files,
-        *(tmp_path / "package" / name for name in ("inner_compiler.py", "physics/formula.py")),
-    ):
-        path.write_text(path.read_text() + "x = 1\n")
-        stamps.append(stamp())
-    assert len(set(stamps)) == 5
-    other.write_text("x = 2\n")
-    assert stamp() == stamps[-1]
-    source_stamp.cache_clear()
+    def changed_by(name):
+        before = stamps()
+        paths[name].write_text(paths[name].read_text() + "w = 1\n")
+        return {one for one, stamp in stamps().items() if stamp != before[one]}
+
+    assert changed_by("agents.loops") == {"kernels.a", "kernels.b", "physics.formula", "agents.loops"}
+    assert changed_by("kernels.other") == {"kernels.a", "kernels.other"}
+    assert changed_by("kernels.a") == {"kernels.a"}
+    assert changed_by("rendering.plain") == {"rendering.plain"}  # of no compiled source
+    _source.cache_clear()
+    _is_compiled.cache_clear()
 
 
 def test_what_an_earlier_version_kept_is_not_read():

@@ -2,17 +2,20 @@
 
 Compiled code is kept on disk. Numba recompiles a function when its own file changes, but not when the file of
 a function that it calls changes, although the kept code contains both: after such an edit or update, old
-physics would run unnoticed. Here a change to any of the package's compiled sources recompiles every function.
+physics would run unnoticed. Here a change to a compiled source recompiles the functions of all modules that
+import it, directly or not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -95,22 +98,46 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return compiled_inner(function, _nrt=False, forceinline=True)
 
 
-@lru_cache(maxsize=4)
-def source_stamp(folder: Path) -> str:
-    """Return a digest of the Python files below a folder, links included, that compiled code depends on.
+def source_stamp(module: str) -> str:
+    """Return a digest of the source files that a module's compiled code depends on.
 
-    These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
-    formulas and constants become part of compiled code, and ``inner_compiler.py``.
+    These are its own file and those that it imports, directly or through each other, as far as they are
+    compiled: those that name this module, those below ``kernels`` and ``physics``, whose formulas and
+    constants become part of compiled code, and ``inner_compiler.py``.
     """
-    digest = hashlib.sha256()
-    for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
-        for path in sorted(root.rglob("*.py")):
-            content = path.read_bytes()
-            within = not {"kernels", "physics"}.isdisjoint(path.relative_to(root).parts)
-            if within or path.name == "inner_compiler.py" or b"collapipe_env.ground.compiled" in content:
-                digest.update(content)
-                digest.update(b"\0")
-    return digest.hexdigest()
+    reached, left = {module}, [module]
+    while left:
+        new = [name for name in _source(left.pop())[1] if name not in reached]
+        reached.update(new)
+        left += new
+    return hashlib.sha256(b"".join(_source(name)[0] for name in sorted(reached))).hexdigest()
+
+
+_IMPORT = re.compile(r"^\s*(?:from|import) +([.\w]+)(?: +import +(\([^)]*\)|[^#\n]*))?", re.MULTILINE)
+
+
+@cache
+def _source(module: str) -> tuple[bytes, list[str]]:
+    """Digest of a module's file, and the modules with compiled sources that it imports."""
+    loaded = sys.modules.get(module)
+    path = getattr(loaded, "__file__", None)
+    if path is None:
+        return module.encode(), []
+    text, named = Path(path).read_text(encoding="utf-8"), set[str]()
+    for source, names in _IMPORT.findall(text):
+        whole = resolve_name(source, getattr(loaded, "__package__", None) or "")
+        # What is imported from a package may be a module of it.
+        named |= {whole, *(f"{whole}.{word}" for word in re.findall(r"\w+", names))}
+    loaded_too = (name for name in named if name.startswith("collapipe_env.") and name in sys.modules)
+    return hashlib.sha256(text.encode()).digest(), sorted(filter(_is_compiled, loaded_too))
+
+
+@cache
+def _is_compiled(module: str) -> bool:
+    if module.split(".")[1] in ("kernels", "physics") or module.endswith(".inner_compiler"):
+        return True
+    path = getattr(sys.modules[module], "__file__", None)
+    return path is not None and b"collapipe_env.ground.compiled" in Path(path).read_bytes()
 
 
 _WHAT_IS_COMPILED = {
@@ -178,10 +205,10 @@ def _announce() -> None:
 
 
 def _stamp(wrapped: Any) -> None:
-    """Make compiled code on disk depend on all compiled sources, not on the function's file alone."""
+    """Make compiled code on disk depend on all sources within it, not on the function's file alone."""
     # Numba has no public interface for this; without these attributes (another Numba, or no cache) only this
     # protection is lost.
     file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
     if hasattr(file, "_version"):
         # Numba reads no more than the version of code that another one kept, which may not be readable.
-        file._version = (file._version, source_stamp(Path(__file__).parents[1]))
+        file._version = (file._version, source_stamp(wrapped.py_func.__module__))
