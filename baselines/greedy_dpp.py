@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.agents.dssra.cluster_costs import LEAST_PRICE
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.agents.dssra.segment_plan import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
@@ -79,7 +80,8 @@ class GreedyDPP(SegmentBaseline):
     def segments(self, state: SystemState) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
         parameters, numbers = self.parameters, self.parameters.numbers
-        inputs = round_input(parameters, state, self.micro_batches)
+        option = options_with(option_table(parameters, 0), self.micro_batches)
+        inputs = round_input(parameters, state, option)
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
         noise = full_power_noise(parameters, state)
@@ -88,7 +90,7 @@ class GreedyDPP(SegmentBaseline):
             row = _row(inputs, e)
             worth = max(V - float(row.relief[0]), LEAST_PRICE * V)
             for n in range(N):
-                terms = ClusterTerms(float(self.micro_batches), float(noise[e, n]), 1.0 / N, worth, 0.0)
+                terms = ClusterTerms(int(option), float(noise[e, n]), 1.0 / N, worth, 0.0)
                 problem = _priced(n, power, terms, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

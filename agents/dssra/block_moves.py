@@ -16,7 +16,7 @@ from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Numbers
 
 from .cluster_costs import SUMMARY
-from .options import cap_at, server_blocks_of, with_server_blocks
+from .options import server_blocks_of, setting_of, with_server_blocks
 from .power_search import cluster_cost
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, evaluate, interference_prices
@@ -64,7 +64,7 @@ def best_move(
     for n in range(clusters):
         segments = plan.segments[n].copy()
         power, option = plan.power[n], plan.option[n]
-        kept = server_blocks_of(option)
+        kept, setting = server_blocks_of(option, inputs), setting_of(option, inputs)
         placed = 0
         for k in range(devices):
             placed += segments[k]
@@ -81,13 +81,13 @@ def best_move(
                 if taker == devices:
                     if kept >= inputs.most_server[0] or placed == 1:
                         continue
-                elif segments[taker] >= cap_at(n, taker, option, inputs):
+                elif segments[taker] >= inputs.cap[setting, n, taker]:
                     continue
                 else:
                     segments[taker] += 1
                 trial = option
                 if giver == devices or taker == devices:
-                    trial = with_server_blocks(option, kept + (1 if taker == devices else -1))
+                    trial = with_server_blocks(option, kept + (1 if taker == devices else -1), inputs)
                 other = ClusterTerms(trial, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
                 gain[(n * places + giver) * places + taker] = now - cluster_cost(
                     n, segments, power, other, inputs, parameters, summary
@@ -110,8 +110,8 @@ def best_move(
             moved[n, taker] += 1
         if giver == devices or taker == devices:
             options = options.copy()
-            kept = server_blocks_of(options[n]) + (1 if taker == devices else -1)
-            options[n] = with_server_blocks(options[n], kept)
+            kept = server_blocks_of(options[n], inputs) + (1 if taker == devices else -1)
+            options[n] = with_server_blocks(options[n], kept, inputs)
         value, found = evaluate(moved, plan.power, options, plan.share, inputs, parameters)
         if value < best:
             best, best_plan = value, found

@@ -6,6 +6,7 @@ At the prices of ``round_plan``, every cluster improves its segments, micro-batc
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,14 @@ from collapipe_env.physics.parameters import Numbers
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
 from .link_noise import noise_of
-from .options import ONE, fits_option, is_open, server_blocks_of, update_bits_of, with_server_blocks
+from .options import (
+    fits_option,
+    is_open,
+    other_setting,
+    server_blocks_of,
+    update_bits_of,
+    with_server_blocks,
+)
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, interference_prices
@@ -24,11 +32,12 @@ from .segment_dp import best_segments
 from .segment_plan import plan_cost
 from .segment_problem import segment_problem
 
+ONE: Any = np.int64(1)  # for a plain number, Numba would compile the callee once more
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 
 
 @compiled_inner
-def with_option(terms: ClusterTerms, option: float) -> ClusterTerms:
+def with_option(terms: ClusterTerms, option: int) -> ClusterTerms:
     """The terms with another option."""
     return ClusterTerms(option, terms.noise_w, terms.share, terms.delay_weight, terms.interference_price)
 
@@ -53,11 +62,11 @@ def best_option(
         return terms
     summary = np.empty(SUMMARY + power.shape[0])
     best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
-    kept = server_blocks_of(terms.option)
+    kept = server_blocks_of(terms.option, inputs)
     for choice in range(inputs.choices.shape[0]):
         if not fits_option(n, segments, inputs.choices[choice], inputs):
             continue
-        other = with_option(terms, with_server_blocks(inputs.choices[choice], kept))
+        other = with_option(terms, with_server_blocks(inputs.choices[choice], kept, inputs))
         cost = cluster_cost(n, segments, power, other, inputs, parameters, summary)
         if cost < best:
             best, terms = cost, other
@@ -87,7 +96,7 @@ def planned_segments(
     """
     problem = segment_problem(n, power, terms, inputs, parameters)
     value, planned = best_segments(problem, plan_cost(problem, segments))
-    best, kept, most = terms, server_blocks_of(terms.option), inputs.most_server[0]
+    best, kept, most = terms, server_blocks_of(terms.option, inputs), inputs.most_server[0]
     if not is_open(inputs) and most == 0:
         return planned, best
     value += problem.constant
@@ -95,8 +104,10 @@ def planned_segments(
         for setting in range(2 if is_open(inputs) else 1):
             if blocks == kept and setting == 0:
                 continue
-            option = with_server_blocks(terms.option, blocks)
-            other = with_option(terms, -option if setting == 1 else option)
+            option = with_server_blocks(terms.option, blocks, inputs)
+            if setting == 1:
+                option = other_setting(option, inputs)
+            other = with_option(terms, option)
             problem = segment_problem(n, power, other, inputs, parameters)
             found = best_segments(problem, value - problem.constant)
             if found[0] + problem.constant < value:
@@ -113,7 +124,7 @@ def improve_cluster(
     replans: int,
     inputs: RoundInput,
     parameters: Numbers,
-) -> tuple[float, float]:
+) -> tuple[float, int]:
     """Better segments and powers of one cluster at given prices, in place.
 
     The exact segments for the present powers compete with the present segments, each after a search of its
@@ -150,8 +161,8 @@ def improve_cluster(
             for i in range(power.shape[0]):
                 trial[i] = power[i]
         if inputs.exact[0] > 0.0:
-            M = terms.option
-            summarise_cluster(n, planned, trial, M, terms.noise_w, inputs, parameters, scratch)
+            option, noise = terms.option, terms.noise_w
+            summarise_cluster(n, planned, trial, option, noise, inputs, parameters, scratch)
             reprice_cluster(n, terms.share, scratch, inputs, parameters)
         found = search_powers(n, planned, trial, terms, inputs, parameters, scratch)
         if found >= cost:
@@ -171,7 +182,7 @@ def improve_cluster(
 @compiled_inner
 def propose(
     plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Numbers
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
     Args:
@@ -194,15 +205,13 @@ def propose(
 
 
 @compiled_inner
-def first_guess(
-    inputs: RoundInput, parameters: Numbers
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+def first_guess(inputs: RoundInput, parameters: Numbers) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
     """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
 
     Returns:
         Segments (N, K), powers (N, K+1), options (N,) and shares (N,).
     """
-    clusters, devices = inputs.cap.shape
+    clusters, devices = inputs.cap.shape[1:]
     option = inputs.option.copy()
     weight = delay_price(inputs, parameters) / clusters
     segments = np.empty((clusters, devices), dtype=np.int64)
@@ -219,7 +228,7 @@ def first_guess(
             power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
         snr = power[n, 0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
         snr_hz[n] = snr * parameters.uplink_bandwidth_hz
-        update_bits[n] = update_bits_of(option[n], parameters)
+        update_bits[n] = update_bits_of(option[n], inputs, parameters)
     share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]

@@ -39,10 +39,10 @@ from .moving import moving_costs
 from .options import (
     block_joules,
     micro_batches_of,
-    ratio_of,
     saving_of,
     server_blocks_of,
     server_seconds_of,
+    setting_of,
     update_bits_of,
 )
 from .round_input import RoundInput
@@ -82,7 +82,7 @@ def summarise_cluster(
     n: int,
     segments: IntArray,
     power: FloatArray,
-    option: float,
+    option: int,
     noise_w: float,
     inputs: RoundInput,
     parameters: Numbers,
@@ -95,13 +95,13 @@ def summarise_cluster(
     Args:
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        option: ``M_n`` and what goes with it (see :mod:`.options`).
+        option: ``M_n`` and what goes with it (see :mod:`.option_table`).
         noise_w: Noise plus interference of its device-to-device links [W].
         summary: Receives the columns (SUMMARY + K + 1,).
     """
-    devices, M = segments.shape[0], micro_batches_of(option)
+    devices, M = segments.shape[0], micro_batches_of(option, inputs)
     extra, radio = parameters.overheads, parameters.radio_power
-    ratio, steps, B = ratio_of(option, inputs), parameters.local_steps, parameters.batch_size
+    ratio, steps, B = inputs.ratio[setting_of(option, inputs)], parameters.local_steps, parameters.batch_size
     server = B * server_seconds_of(option, inputs, parameters) + M * extra.server_s
     forward_sum, backward_sum = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max = forward_sum, backward_sum
@@ -157,7 +157,7 @@ def summarise_cluster(
     before = moving + relay
     saved = saving_of(n, option, inputs)
     summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update - saved)
-    cost = inputs.loss_price[n] * exponent + server_blocks_of(option) * inputs.server_queue[0]
+    cost = inputs.loss_price[n] * exponent + server_blocks_of(option, inputs) * inputs.server_queue[0]
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]
     for k in range(devices):
@@ -171,7 +171,7 @@ def summarise_cluster(
     summary[MICRO_BATCHES] = M
     summary[LOSS_PRICE] = inputs.loss_price[n]
     summary[DELAY_PRICE] = delay_price(inputs, parameters)
-    summary[UPDATE_BITS] = update_bits_of(option, parameters)
+    summary[UPDATE_BITS] = update_bits_of(option, inputs, parameters)
 
 
 @inlined

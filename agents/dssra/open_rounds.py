@@ -16,7 +16,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics.allocation import COMMON, COPIES, Allocation
 from collapipe_env.physics.parameters import Numbers
 
-from .options import numbers_of, options_of, recomputes
+from .option_table import MICRO_BATCHES, SERVER_BLOCKS, SETTING, options_of, recomputes
 from .parallel_rounds import as_record, solve_batch
 from .round_input import RoundInput
 from .round_solver import SearchBudget
@@ -37,12 +37,14 @@ class Openings:
         server_blocks: Blocks on the server.
         recompute: Recomputation.
         recomputes: The workload's own setting of recomputation.
+        options: All options of a cluster (O, 3).
     """
 
     schedule: bool
     server_blocks: bool
     recompute: bool
     recomputes: bool
+    options: IntArray
 
 
 class OpenPlan(NamedTuple):
@@ -60,7 +62,7 @@ class OpenPlan(NamedTuple):
     segments: IntArray
     power: FloatArray
     share: FloatArray
-    option: FloatArray
+    option: IntArray
     schedule: IntArray
     caps: IntArray
 
@@ -78,7 +80,7 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
         blocks,
         np.asarray(allocation.node_power, dtype=np.float64),
         np.asarray(allocation.bandwidth, dtype=np.float64),
-        options_of(allocation, recompute=openings.recomputes),
+        options_of(allocation, openings.options, recompute=openings.recomputes),
         np.asarray(schedules.schedule),
         np.asarray(allocation.per_device(schedules.caps)),
     )
@@ -90,10 +92,11 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
     Args:
         openings: The open decisions.
     """
-    numbers, kept = numbers_of(plan.option)
+    chosen = openings.options[plan.option]
+    kept = chosen[..., SERVER_BLOCKS]
     extra: dict[str, Any] = {}
     if openings.recompute:
-        extra["recompute"] = recomputes(plan.option, recompute=openings.recomputes)
+        extra["recompute"] = recomputes(chosen, recompute=openings.recomputes)
     if openings.schedule:
         extra["schedule"], extra["caps"] = plan.schedule, plan.caps
         extra["chunks"] = np.ones_like(plan.schedule)
@@ -102,7 +105,7 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
         extra["server_mode"] = np.where((kept > 0).any(axis=-1), COPIES, COMMON)
     return Allocation(
         blocks=plan.segments,
-        micro_batches=numbers,
+        micro_batches=chosen[..., MICRO_BATCHES],
         bandwidth=plan.share,
         device_power=plan.power[..., 1:],
         cu_power=plan.power[..., 0],
@@ -139,7 +142,7 @@ def search_open_rounds(
     plans = [_searched(inputs, parameters, budget, threads, openings, start)]
     if openings.server_blocks:
         # Once blocks are on the server, the search does not always find its way back.
-        own = np.ascontiguousarray(inputs.choices[:, inputs.choices[0] > 0.0])
+        own = np.ascontiguousarray(inputs.choices[:, openings.options[inputs.choices[0], SETTING] == 0])
         closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
         plans.append(_searched(closed, parameters, budget, threads, openings, None))
     if start is not None:
@@ -168,7 +171,7 @@ def _searched(
     """Search from ``start``, with the schedules' savings there."""
     own = _with_own_prices(inputs)
     record: Any = as_record(parameters)
-    shape = own.cap.shape
+    shape = own.speed.shape
     schedule, caps = np.zeros(shape[:-1], dtype=np.int64), np.zeros(shape, dtype=np.int64)
     if openings.schedule and start is not None:
         schedule_rows(own, record, *start[:4], True, schedule, caps)
@@ -182,9 +185,7 @@ def _searched(
 def _with_own_prices(inputs: RoundInput) -> RoundInput:
     """The input with copies of the arrays that a search changes, and no savings yet."""
     changed = ("price", "allowance", "relief", "moving_noise", "server_queue")
-    saving = inputs.saving
-    if saving.shape[-1] > 0:
-        saving = np.zeros((*saving.shape[:-1], inputs.choices.shape[-1]))
+    saving = np.zeros_like(inputs.saving)
     return inputs._replace(saving=saving, **{name: getattr(inputs, name).copy() for name in changed})
 
 

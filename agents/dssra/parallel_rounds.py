@@ -57,8 +57,8 @@ def solve_batch(
     parameters: Numbers,
     budget: SearchBudget,
     threads: int,
-    start: tuple[IntArray, FloatArray, FloatArray, FloatArray] | None = None,
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    start: tuple[IntArray, FloatArray, FloatArray, IntArray] | None = None,
+) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
     """Find segments, powers, shares and options of all environments.
 
     The threads end with the call, as the process may fork before the next one.
@@ -70,29 +70,27 @@ def solve_batch(
         start: Plans to begin with, as they are returned; by default the search makes its own.
 
     Returns:
-        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N),
-        whole numbers (see :mod:`.options`).
+        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N).
     """
-    environments, clusters, devices = inputs.cap.shape
+    environments, _, clusters, devices = inputs.cap.shape
     segments = np.empty((environments, clusters, devices), dtype=np.int64)
     power = np.empty((environments, clusters, devices + 1))
-    share, micro_batches = np.empty((environments, clusters)), np.empty((environments, clusters))
+    share = np.empty((environments, clusters))
+    option = np.empty((environments, clusters), dtype=np.int64)
 
     if start is not None:
-        segments[...], power[...], share[...], micro_batches[...] = start
+        segments[...], power[...], share[...], option[...] = start
     record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:
-        solve_rounds(
-            first, last, inputs, record, budget, start is not None, segments, power, share, micro_batches
-        )
+        solve_rounds(first, last, inputs, record, budget, start is not None, segments, power, share, option)
 
     threads = min(threads, environments)
     if threads <= 1:
         solve(0, environments)
-        return segments, power, share, micro_batches
+        return segments, power, share, option
     edges = np.linspace(0, environments, min(threads * _PIECES, environments) + 1).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
         # Reading the results raises an error from a thread.
         list(pool.map(solve, edges[:-1], edges[1:]))
-    return segments, power, share, micro_batches
+    return segments, power, share, option

@@ -38,6 +38,7 @@ from collapipe_env.simulator.unable_clusters import sitting_out, with_room_every
 from .argument_checks import require_choice, require_number, require_weights, require_whole
 from .clock_search import caps_of_clocks, clock_problem, longer_computing
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
+from .option_table import option_table
 from .parallel_rounds import default_threads
 from .pricing import round_objective
 from .round_input import round_input
@@ -107,17 +108,17 @@ class DSSRA(StateScheduler):
         self.threads: int = (
             default_threads() if threads is None else require_whole("DSSRA", "threads", threads, 1)
         )
+        p, self._most_server = self.parameters, 0
+        if opens(scenario, "server_blocks"):
+            each = most_server_blocks(p.server, p.costs, p.clusters) // p.clusters
+            self._most_server = min(p.costs.blocks - 1, each)
         self._openings = Openings(
             schedule=opens(scenario, "schedule"),
             server_blocks=opens(scenario, "server_blocks"),
-            recompute=self.parameters.other_costs is not None,
-            recomputes=self.parameters.costs.training_memory.recompute,
+            recompute=p.other_costs is not None,
+            recomputes=p.costs.training_memory.recompute,
+            options=option_table(p, self._most_server),
         )
-        self._most_server = 0
-        if self._openings.server_blocks:
-            p = self.parameters
-            each = most_server_blocks(p.server, p.costs, p.clusters) // p.clusters
-            self._most_server = min(p.costs.blocks - 1, each)
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def with_local_steps(self, local_steps: int) -> DSSRA:
@@ -243,7 +244,7 @@ class DSSRA(StateScheduler):
             extra_price=self.extra_price(state),
             use_price=self.use_price(state),
         )
-        require_room(inputs.cap, self.parameters.costs.blocks)
+        require_room(inputs.cap[:, 0], self.parameters.costs.blocks)
         given = None if start is None else open_plan(start, self._openings)
 
         def price(plans: Sequence[OpenPlan]) -> Sequence[FloatArray]:

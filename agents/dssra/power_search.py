@@ -44,7 +44,7 @@ def starting_power(
     if node > 0:
         total, count = 0.0, 0
         for other in range(inputs.gain.shape[1]):
-            if other != node and (other == 0 or inputs.cap[n, other - 1] > 0):
+            if other != node and (other == 0 or inputs.cap[0, n, other - 1] > 0):
                 total += math.log(max(inputs.gain[n, node, other], 1e-300))
                 count += 1
         gain, noise = math.exp(total / count), noise_w
@@ -76,8 +76,7 @@ def cluster_cost(
         terms: Terms left by the rest of the plan, and prices.
         summary: Receives the cluster's summary (SUMMARY + K + 1,).
     """
-    M = terms.option
-    summarise_cluster(n, segments, power, M, terms.noise_w, inputs, parameters, summary)
+    summarise_cluster(n, segments, power, terms.option, terms.noise_w, inputs, parameters, summary)
     delay, cost = delay_and_cost(terms.share, summary, parameters)
     if inputs.exact[0] > 0.0:
         cost += exact_difference(n, terms.share, summary, inputs.allowance[0], inputs, parameters)

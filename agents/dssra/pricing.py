@@ -27,7 +27,7 @@ from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 
 from .argument_checks import require_choice, require_weights
-from .options import options_of
+from .option_table import option_table, options_of
 from .parallel_rounds import as_record
 from .round_input import RoundInput, environment_row, round_input
 from .round_plan import evaluate
@@ -107,9 +107,10 @@ def price_plan(
             "groups, a schedule or server_blocks; round_costs prices any plan for given shares"
         )
     check_allocation(parameters, state, plan)
-    options = options_of(plan, recompute=parameters.costs.training_memory.recompute)
+    own = parameters.costs.training_memory.recompute
+    option = options_of(plan, option_table(parameters, 0), recompute=own)
     running = running_state(state, plan)
-    inputs = round_input(parameters, running, options, convergence_weight, exact_drift=exact)
+    inputs = round_input(parameters, running, option, convergence_weight, exact_drift=exact)
     numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
     best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)

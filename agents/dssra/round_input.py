@@ -17,6 +17,8 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.server import passes_flops
 from collapipe_env.simulator.state import SystemState, other_memory_caps
 
+from .option_table import option_table, options_with
+
 
 class RoundInput(NamedTuple):
     """One environment before a round, with prices in place of backlogs and budgets.
@@ -24,8 +26,9 @@ class RoundInput(NamedTuple):
     Attributes:
         speed: ``v`` (N, K) [FLOP/s].
         clock: ``f`` (N, K) [Hz].
-        block_energy: Energy of one block in the round, without launches (N, K) [J].
-        launch_energy: Energy of launching one block for one micro-batch of each local step (N, K) [J].
+        block_energy: Energy of one block in the round, without launches, under each setting of recomputation
+            (S, N, K) [J]: the workload's own and, where it is open, the other one.
+        launch_energy: Energy of launching one block for one micro-batch of each local step (S, N, K) [J].
         price: Price of each node's energy (N, K+1) [1/J]: ``z / Ebar``, the queue before the round. Under the
             exact drift the search moves it towards the queue after the round. ``extra_price`` comes on top.
         extra_price: Part of the price that does not come from the queue (N, K+1) [1/J]; it does not change.
@@ -37,22 +40,18 @@ class RoundInput(NamedTuple):
         uplink_gain: ``h`` (N,).
         downlink_rate: Downlink rate with the whole band (N,) [bit/s].
         cross_gain: ``X`` (N, N).
-        cap: Blocks that each device can hold (N, K), 0 for absent ones.
-        option: Options to begin with (N,) (see :mod:`.options`).
-        choices: Options to choose from, ascending (C,); only one where ``M`` is given or the largest is
-            always best. Negative ones use the other setting of recomputation.
+        cap: Blocks that each device can hold (S, N, K), 0 for absent ones.
+        options: All options of a cluster (O, 3) (see :mod:`.option_table`).
+        option: Options to begin with (N,).
+        choices: Options to choose from (C,), without blocks on the server; only one where options are given
+            or the largest ``M`` is always best. Those with the other setting of recomputation come first.
         loss_price: Price of a unit of a cluster's loss exponent (N,), 0 if links do not fail.
         held: 1 where a present device held a block in the previous round (N, L, K); no blocks (N, 0, K) where
             a change of plan costs nothing.
         lead: Device that sends a block's moments (N, L), the first of those that held it; -1 for none.
         moving_noise: Noise plus interference of device-to-device links while moments move (N,) [W], under the
             plan evaluated last.
-        ratio: ``rho``, cost of a device's backward pass over that of its forward pass, under the workload's
-            setting of recomputation and under the other one (2,).
-        other_cap: ``cap`` under the other setting (N, K). Where recomputation is closed, this and the two
-            energies below equal those of the workload's setting.
-        other_block_energy: ``block_energy`` under the other setting (N, K) [J].
-        other_launch_energy: ``launch_energy`` under the other setting (N, K) [J].
+        ratio: ``rho``, cost of a device's backward pass over that of its forward pass (S,).
         allowance: Budgets that the round grants every node, ``a`` (1,): 1, or with budgets per second the
             number for the plan priced last.
         relief: Fall of the drift for each second that the round lasts longer (1,) [1/s], ``sum z / T_ref``; 0
@@ -62,8 +61,8 @@ class RoundInput(NamedTuple):
         most_server: Most blocks that a cluster may leave to the server (1,), 0 where that is closed.
         block_broadcast_s: Broadcast time of a block that all clusters train, and of one that the server
             trains for some of them (2,) [s]; 0 where that is closed.
-        saving: Seconds by which another schedule shortens a cluster's local step, for each choice (N, C); no
-            choices (N, 0) where all plans run GPipe.
+        saving: Seconds by which another schedule shortens a cluster's local step, for each choice (N, O); no
+            options (N, 0) where all plans run GPipe.
         memory_bytes: Memory that each device offers (N, K) [byte], 0 for absent ones.
         server_queue: Price of an encoder block on the server, the queue ``z_BS`` and a block's energy over
             the server's budget (3,); zeros without a budget. The price moves like those of the nodes.
@@ -85,16 +84,14 @@ class RoundInput(NamedTuple):
     downlink_rate: FloatArray
     cross_gain: FloatArray
     cap: IntArray
-    option: FloatArray
-    choices: FloatArray
+    options: IntArray
+    option: IntArray
+    choices: IntArray
     loss_price: FloatArray
     held: npt.NDArray[np.int8]
     lead: IntArray
     moving_noise: FloatArray
     ratio: FloatArray
-    other_cap: IntArray
-    other_block_energy: FloatArray
-    other_launch_energy: FloatArray
     allowance: FloatArray
     relief: FloatArray
     broadcast_s: FloatArray
@@ -110,14 +107,14 @@ class ClusterTerms(NamedTuple):
     """Terms on which a cluster plans on its own: what the rest of the plan leaves it, and prices.
 
     Attributes:
-        option: Its option (see :mod:`.options`).
+        option: Its option (see :mod:`.option_table`).
         noise_w: Noise plus interference of its device-to-device links [W].
         share: ``beta_n``.
         delay_weight: ``w_n``, worth of a second of its delay [1/s].
         interference_price: What a watt of its mean power costs the other clusters [1/W].
     """
 
-    option: float
+    option: int
     noise_w: float
     share: float
     delay_weight: float
@@ -127,7 +124,7 @@ class ClusterTerms(NamedTuple):
 def round_input(
     parameters: Parameters,
     state: SystemState,
-    micro_batches: npt.ArrayLike | None = None,
+    option: IntArray | None = None,
     convergence_weight: float = 0.0,
     *,
     exact_drift: bool = False,
@@ -145,8 +142,7 @@ def round_input(
 
     Args:
         state: The system (..., ).
-        micro_batches: Options, broadcastable to (..., N): ``M``, or ``-M`` for the other setting of
-            recomputation; by default the search chooses.
+        option: Options of the clusters, broadcastable to (..., N); by default the search chooses.
         convergence_weight: Price of a unit of loss exponent; no effect if links do not fail.
         exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
         choose_recompute: Whether the search also chooses recomputation, where the scenario leaves it open.
@@ -155,33 +151,32 @@ def round_input(
         extra_price: Price of each node's energy on top of its queue's (..., N, K+1) [1/J]; 0 by default.
         use_price: Price of giving a device any blocks at all (..., N, K); 0 by default.
     """
-    costs = parameters.costs
     clusters = state.uplink_gain.shape
-    choices = np.asarray(parameters.micro_batch_choices, dtype=np.float64)
-    if micro_batches is not None or parameters.overheads == NO_OVERHEADS:
-        choices = choices[-1:]
-    M = choices[-1] if micro_batches is None else micro_batches
-    if choose_recompute and parameters.other_costs is not None and micro_batches is None:
-        choices = np.concatenate((-choices[::-1], choices))
+    settings = [parameters.costs]
+    caps = [_caps(state, state.memory_cap)]
+    if parameters.other_costs is not None:
+        settings.append(parameters.other_costs)
+        caps.append(_caps(state, other_memory_caps(parameters, state)))
+    options, sizes = option_table(parameters, most_server), np.asarray(parameters.micro_batch_choices)
+    if option is not None or parameters.overheads == NO_OVERHEADS:
+        sizes = sizes[-1:]
+    choices = options_with(options, sizes)
+    if choose_recompute and len(settings) > 1 and option is None:
+        choices = np.concatenate((options_with(options, sizes[::-1], 1), choices))
+    begin = choices[-1] if option is None else option
     loss_price = convergence_weight if parameters.lossy else 0.0
     backlog = np.ascontiguousarray(state.live_backlog, dtype=np.float64)
     price = np.array(backlog / state.budget, dtype=np.float64)
     extra = np.zeros_like(price) if extra_price is None else np.ascontiguousarray(extra_price)
     held = _held(parameters, state)
     relief, broadcast_s, block_broadcast_s = _seconds(parameters, state, most_server)
-    block_energy, launch_energy = _energies(parameters, state, costs.backward_over_forward)
-    cap = _caps(state, state.memory_cap)
-    ratio = np.full((*clusters[:-1], 2), costs.backward_over_forward)
-    other_energies, other_cap = (block_energy, launch_energy), cap
-    if parameters.other_costs is not None:
-        ratio[..., 1] = parameters.other_costs.backward_over_forward
-        other_energies = _energies(parameters, state, parameters.other_costs.backward_over_forward)
-        other_cap = _caps(state, other_memory_caps(parameters, state))
+    ratio = np.array([costs.backward_over_forward for costs in settings])
+    block_energy, launch_energy = zip(*(_energies(parameters, state, rho) for rho in ratio), strict=True)
     found = RoundInput(
         speed=np.ascontiguousarray(state.speed, dtype=np.float64),
         clock=np.ascontiguousarray(state.clock, dtype=np.float64),
-        block_energy=block_energy,
-        launch_energy=launch_energy,
+        block_energy=np.stack(block_energy, axis=-3),
+        launch_energy=np.stack(launch_energy, axis=-3),
         price=price + extra,
         extra_price=extra,
         use_price=np.zeros_like(price[..., 1:]) if use_price is None else np.ascontiguousarray(use_price),
@@ -199,23 +194,21 @@ def round_input(
             )
         ),
         cross_gain=np.ascontiguousarray(state.cross_gain, dtype=np.float64),
-        cap=cap,
-        option=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
-        choices=np.broadcast_to(choices, (*clusters[:-1], len(choices))).copy(),
+        cap=np.stack(caps, axis=-3),
+        options=np.broadcast_to(options, (*clusters[:-1], *options.shape)),
+        option=np.broadcast_to(begin, clusters),
+        choices=np.broadcast_to(choices, (*clusters[:-1], len(choices))),
         loss_price=np.full(clusters, loss_price, dtype=np.float64),
         held=held,
         lead=np.where(held.any(axis=-1), held.argmax(axis=-1), -1),
         moving_noise=np.full(clusters, parameters.noise_density * parameters.d2d_bandwidth_hz),
-        ratio=ratio,
-        other_cap=other_cap,
-        other_block_energy=other_energies[0],
-        other_launch_energy=other_energies[1],
+        ratio=np.broadcast_to(ratio, (*clusters[:-1], len(ratio))),
         allowance=np.ones((*clusters[:-1], 1)),
         relief=relief,
         broadcast_s=broadcast_s,
         most_server=np.full((*clusters[:-1], 1), most_server, dtype=np.int64),
         block_broadcast_s=block_broadcast_s,
-        saving=np.zeros((*clusters, len(choices) if schedules else 0)),
+        saving=np.zeros((*clusters, len(options) if schedules else 0)),
         memory_bytes=np.where(state.present, np.asarray(state.memory_bytes, dtype=np.float64), 0.0),
         server_queue=_server_queue(parameters, state),
         server_share=np.array(state.server_share, dtype=np.float64)[..., None],
@@ -317,6 +310,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.downlink_rate[e],
         inputs.cross_gain[e],
         inputs.cap[e],
+        inputs.options[e],
         inputs.option[e],
         inputs.choices[e],
         inputs.loss_price[e],
@@ -324,9 +318,6 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.lead[e],
         inputs.moving_noise[e],
         inputs.ratio[e],
-        inputs.other_cap[e],
-        inputs.other_block_energy[e],
-        inputs.other_launch_energy[e],
         inputs.allowance[e],
         inputs.relief[e],
         inputs.broadcast_s[e],

@@ -48,7 +48,7 @@ class RoundPlan(NamedTuple):
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         share: ``beta`` (N,).
-        option: Options (N,) (see :mod:`.options`).
+        option: Options (N,) (see :mod:`.option_table`).
         weight: Worth of a second of each cluster's delay, ``w`` (N,) [1/s].
         noise: Noise plus interference of the device-to-device links (N,) [W].
     """
@@ -56,13 +56,13 @@ class RoundPlan(NamedTuple):
     segments: IntArray
     power: FloatArray
     share: FloatArray
-    option: FloatArray
+    option: IntArray
     weight: FloatArray
     noise: FloatArray
 
 
 @compiled_leaf
-def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
+def broadcast_of(options: IntArray, inputs: RoundInput) -> float:
     """``T_bc`` of a plan [s]: blocks that all clusters leave to the server are not broadcast.
 
     Args:
@@ -70,19 +70,20 @@ def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
     """
     broadcast = float(inputs.broadcast_s[0])
     if inputs.most_server[0] > 0:
-        most, least = server_blocks_of(options[0]), server_blocks_of(options[0])
+        most = least = server_blocks_of(options[0], inputs)
         for n in range(1, options.shape[0]):
-            most, least = max(most, server_blocks_of(options[n])), min(least, server_blocks_of(options[n]))
+            kept = server_blocks_of(options[n], inputs)
+            most, least = max(most, kept), min(least, kept)
         broadcast += (most - least) * inputs.block_broadcast_s[1] - most * inputs.block_broadcast_s[0]
     return broadcast
 
 
 @compiled_leaf
-def blocks_on_server(options: FloatArray) -> float:
+def blocks_on_server(options: IntArray, inputs: RoundInput) -> float:
     """Blocks that the server runs for all clusters together."""
     kept = 0.0
     for n in range(options.shape[0]):
-        kept += server_blocks_of(options[n])
+        kept += server_blocks_of(options[n], inputs)
     return kept
 
 
@@ -90,7 +91,7 @@ def blocks_on_server(options: FloatArray) -> float:
 def evaluate(
     segments: IntArray,
     power: FloatArray,
-    option: FloatArray,
+    option: IntArray,
     share: FloatArray,
     inputs: RoundInput,
     parameters: Numbers,
@@ -119,7 +120,7 @@ def evaluate(
     further = broadcast - inputs.broadcast_s[0]
     if inputs.exact[0] > 0.0:
         objective = _share_exactly(
-            summary, inputs, parameters, share, weight, delay, broadcast, blocks_on_server(option)
+            summary, inputs, parameters, share, weight, delay, broadcast, blocks_on_server(option, inputs)
         )
         objective += parameters.tradeoff_v * further
     else:
@@ -286,18 +287,18 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Numbers) -> None:
     if period > 0.0:
         delay = np.empty(clusters)
         for n in range(clusters):
-            M, noise = plan.option[n], plan.noise[n]
-            summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
+            option, noise = plan.option[n], plan.noise[n]
+            summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
             delay[n] = delay_and_cost(plan.share[n], summary, parameters)[0]
         inputs.allowance[0] = (_longest(delay) + broadcast_of(plan.option, inputs)) / period
     held = 0.0
     for n in range(clusters):
-        M, noise = plan.option[n], plan.noise[n]
-        summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
+        option, noise = plan.option[n], plan.noise[n]
+        summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
         for i in range(nodes):
             held += (inputs.price[n, i] - inputs.extra_price[n, i]) * inputs.budget[n, i]
-    kept = blocks_on_server(plan.option) * inputs.server_queue[2]
+    kept = blocks_on_server(plan.option, inputs) * inputs.server_queue[2]
     after = update_backlog(inputs.server_queue[1], kept, inputs.allowance[0])
     inputs.server_queue[0] = after * inputs.server_queue[2]
     if period > 0.0:
@@ -322,8 +323,8 @@ def interference_prices(
     for m in range(clusters):
         rise = 0.0
         for side in range(2):
-            level, M = plan.noise[m] * (1.0 + SLOPE_STEP * side), plan.option[m]
-            summarise_cluster(m, plan.segments[m], plan.power[m], M, level, inputs, parameters, summary)
+            level, option = plan.noise[m] * (1.0 + SLOPE_STEP * side), plan.option[m]
+            summarise_cluster(m, plan.segments[m], plan.power[m], option, level, inputs, parameters, summary)
             delay, cost = delay_and_cost(plan.share[m], summary, parameters)
             rise += (2.0 * side - 1.0) * (weight[m] * delay + cost)
         slope = rise / (SLOPE_STEP * plan.noise[m])

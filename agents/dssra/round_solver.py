@@ -141,7 +141,7 @@ def solve_rounds(
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
-    option: FloatArray,
+    option: IntArray,
 ) -> None:
     """Minimise ``V max_n T_n`` and the drift for some environments of a batch, each on its own.
 
@@ -154,7 +154,7 @@ def solve_rounds(
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
-        option: Receives the options (E, N) (see :mod:`.options`).
+        option: Receives the options (E, N) (see :mod:`.option_table`).
     """
     clusters, devices = segments.shape[1:]
     moves = most_moves(clusters, devices)

@@ -23,11 +23,10 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .link_noise import noise_of
 from .options import (
-    caps_of,
     micro_batches_of,
-    ratio_of,
     server_blocks_of,
     server_seconds_of,
+    setting_of,
     with_server_blocks,
 )
 from .round_input import RoundInput, environment_row
@@ -35,7 +34,7 @@ from .round_input import RoundInput, environment_row
 
 @compiled_leaf
 def most_in_flight(
-    n: int, k: int, blocks: int, option: float, schedule: int, inputs: RoundInput, parameters: Numbers
+    n: int, k: int, blocks: int, option: int, schedule: int, inputs: RoundInput, parameters: Numbers
 ) -> int:
     """Micro-batches, at most ``M``, that a device has room for beside its blocks; 0 if there is no room.
 
@@ -45,10 +44,10 @@ def most_in_flight(
         option: The cluster's option.
         schedule: Place in ``SCHEDULES``; ZB-H1 needs the working memory once per micro-batch.
     """
-    M = micro_batches_of(option)
+    M = micro_batches_of(option, inputs)
     samples = parameters.batch_size / M
     activation, working = parameters.activation_bytes, parameters.working_bytes
-    if option < 0.0:
+    if setting_of(option, inputs) == 1:
         activation, working = parameters.other_activation_bytes, parameters.other_working_bytes
     room = inputs.memory_bytes[n, k]
     if schedule == ZERO_BUBBLE:
@@ -61,7 +60,7 @@ def most_in_flight(
 
 @compiled_inner
 def chain_of(
-    segments: IntArray, option: float, times: ClusterTimes, inputs: RoundInput, parameters: Numbers
+    segments: IntArray, option: int, times: ClusterTimes, inputs: RoundInput, parameters: Numbers
 ) -> ChainTimes:
     """Times of one micro-batch along a cluster's chain, with weight gradients split off.
 
@@ -69,7 +68,8 @@ def chain_of(
         segments: Blocks of each device (K,).
         times: Times of the cluster for the option's micro-batches.
     """
-    M, ratio, extra = micro_batches_of(option), ratio_of(option, inputs), parameters.overheads
+    M, extra = micro_batches_of(option, inputs), parameters.overheads
+    ratio = inputs.ratio[setting_of(option, inputs)]
     S = 0
     for k in range(segments.shape[0]):
         S += 1 if segments[k] > 0 else 0
@@ -87,7 +87,7 @@ def chain_of(
     there[S], back[S] = times.hop_forward[last, 0] / M, times.hop_backward[last, 0] / M
     there[S + 2], back[S + 2] = times.uplink / M, times.downlink / M
     samples = parameters.batch_size / M
-    kept = server_blocks_of(option) * parameters.server_block_seconds
+    kept = server_blocks_of(option, inputs) * parameters.server_block_seconds
     kept *= parameters.block_weight_flops / parameters.block_forward_flops
     forward[S] = samples * server_seconds_of(option, inputs, parameters) + extra.server_s
     weight[S] = samples * (parameters.server_weight_seconds + kept) / inputs.server_share[0] + extra.server_s
@@ -120,7 +120,7 @@ def gpipe_seconds(chain: ChainTimes, micro_batches: float) -> float:
 def best_schedule(
     n: int,
     segments: IntArray,
-    option: float,
+    option: int,
     times: ClusterTimes,
     caps: IntArray,
     inputs: RoundInput,
@@ -137,11 +137,11 @@ def best_schedule(
     Returns:
         Place in ``SCHEDULES``, and the seconds saved; minus infinity where no schedule's memory fits.
     """
-    M = int(micro_batches_of(option))
+    M = int(micro_batches_of(option, inputs))
     chain = chain_of(segments, option, times, inputs, parameters)
     S = chain.forward.shape[0] - 1
     gpipe = gpipe_seconds(chain, float(M))
-    schedule, shortest, room = GPIPE, gpipe, caps_of(n, option, inputs)
+    schedule, shortest, room = GPIPE, gpipe, inputs.cap[setting_of(option, inputs), n]
     for k in range(segments.shape[0]):
         caps[k] = 0
         if segments[k] > room[k]:
@@ -183,7 +183,7 @@ def schedule_rows(
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
-    option: FloatArray,
+    option: IntArray,
     all_choices: bool,
     schedule: IntArray,
     caps: IntArray,
@@ -206,9 +206,9 @@ def schedule_rows(
         row = environment_row(inputs, e)
         noise = noise_of(segments[e], power[e], row, parameters)
         for n in range(clusters):
-            kept = server_blocks_of(option[e, n])
-            for choice in range(row.choices.shape[0]):
-                candidate = with_server_blocks(row.choices[choice], kept)
+            kept = server_blocks_of(option[e, n], row)
+            for choice in row.choices:
+                candidate = with_server_blocks(choice, kept, row)
                 present = candidate == option[e, n]
                 if not (present or all_choices):
                     continue
@@ -225,7 +225,7 @@ def schedule_rows(
                     power[e, n],
                     noise[n],
                     share[e, n],
-                    micro_batches_of(candidate),
+                    micro_batches_of(candidate, row),
                     row.server_share[0],
                 )
                 kind, seconds = best_schedule(n, segments[e, n], candidate, times, others, row, parameters)

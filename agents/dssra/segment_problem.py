@@ -22,12 +22,11 @@ from .cluster_costs import node_drift
 from .moving import FIRST, lead_of, moments_airtime
 from .options import (
     block_joules,
-    caps_of,
     micro_batches_of,
-    ratio_of,
     saving_of,
     server_blocks_of,
     server_seconds_of,
+    setting_of,
     update_bits_of,
 )
 from .round_input import ClusterTerms, RoundInput
@@ -48,7 +47,8 @@ def segment_problem(
         A problem whose objective is ``w_n T_n + C_n`` without the terms that no plan changes.
     """
     delay_weight, noise_w, option = terms.delay_weight, terms.noise_w, terms.option
-    M, cap = micro_batches_of(option), caps_of(n, option, inputs)
+    M, setting = micro_batches_of(option, inputs), setting_of(option, inputs)
+    cap = inputs.cap[setting, n]
     radio, steps, price = parameters.radio_power, parameters.local_steps, inputs.price[n]
     times = cluster_times(
         parameters,
@@ -63,9 +63,9 @@ def segment_problem(
         M,
         inputs.server_share[0],
     )
-    if option < 0.0:
+    if setting == 1:
         for k in range(cap.shape[0]):
-            times.block_backward[k] = ratio_of(option, inputs) * times.block_forward[k]
+            times.block_backward[k] = inputs.ratio[setting] * times.block_forward[k]
     devices = cap.shape[0]
     nodes = devices + 1
     fill = delay_weight * steps / M
@@ -89,7 +89,7 @@ def segment_problem(
                 for watts in (power[i], power[j]):
                     exponent = failure_exponent(snr * watts, parameters.waterfall_threshold)
                     hop_cost[i, j] += inputs.loss_price[n] * loss_exponent(exponent, parameters.transmissions)
-    total = parameters.blocks - server_blocks_of(option)
+    total = parameters.blocks - server_blocks_of(option, inputs)
     block_cost = np.zeros((devices, total + 1))
     exact = inputs.exact[0] > 0.0
     for k in range(devices):
@@ -124,9 +124,9 @@ def segment_problem(
     )
     sending = price[0] * radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
     constant = fill * (1.0 + BACKWARD_OVER_FORWARD) * server
-    constant += server_blocks_of(option) * inputs.server_queue[0]
+    constant += server_blocks_of(option, inputs) * inputs.server_queue[0]
     constant -= delay_weight * steps * saving_of(n, option, inputs)
-    constant += (delay_weight + sending) * update_bits_of(option, parameters) / rate
+    constant += (delay_weight + sending) * update_bits_of(option, inputs, parameters) / rate
     return SegmentProblem(
         total,
         cap,

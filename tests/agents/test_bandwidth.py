@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, share_curves
 from collapipe_env.agents.dssra.cluster_costs import DELAY_PRICE, SUMMARY, UPLINK_SNR
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
@@ -34,7 +35,8 @@ def random_case(scenario, seed, mean=3.0):
     parameters = system_parameters(scenario)
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
     allocation = support.random_plan(scenario, state, seed)
-    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, allocation.micro_batches)))
+    option = options_with(option_table(parameters, 0), allocation.micro_batches)
+    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, option)))
     return parameters, state, allocation, inputs
 
 
@@ -43,8 +45,8 @@ def summaries(allocation, inputs, constants):
     noise = noise_of(segments, power, inputs, constants)
     summary = np.empty((len(segments), SUMMARY + power.shape[1]))
     for n in range(len(segments)):
-        M = inputs.option[n]
-        summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, constants, summary[n])
+        option = inputs.option[n]
+        summarise_cluster(n, segments[n], power[n], option, noise[n], inputs, constants, summary[n])
     return segments, power, summary
 
 
@@ -75,8 +77,8 @@ def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
         assert share.min() >= constants.bandwidth_floor * (1.0 - 1e-12)
         assert weight.sum() == pytest.approx(tradeoff_v, rel=1e-6)
         assert weight.min() >= 0.0
-        M, even = inputs.option, np.full(clusters, 1.0 / clusters)
-        assert evaluate(segments, power, M, even, inputs, constants)[0] == value
+        even = np.full(clusters, 1.0 / clusters)
+        assert evaluate(segments, power, inputs.option, even, inputs, constants)[0] == value
 
         def parts(x, summary=summary, constants=constants):
             return np.array([delay_and_cost(b, s, constants) for b, s in zip(x, summary, strict=True)])

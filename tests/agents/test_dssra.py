@@ -13,6 +13,7 @@ from unpriced_support import unpriced
 from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.parallel_rounds import default_threads, solve_batch
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.dssra.target import DSSRATarget
@@ -240,7 +241,7 @@ def test_no_other_numbers_of_micro_batches_are_better(drift):
             inputs = round_input(
                 scheduler.parameters,
                 state,
-                np.broadcast_to(M, (rows, scenario.clusters)),
+                options_with(option_table(scheduler.parameters, 0), M),
                 exact_drift=drift == "exact",
             )
             blocks, power, share, _ = solve_batch(inputs, scheduler._numbers, scheduler.budget, 1)

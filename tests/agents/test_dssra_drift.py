@@ -8,6 +8,7 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA, DSSRABound, price_plan
 from collapipe_env.agents.dssra import round_plan as round_plans
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
@@ -119,11 +120,11 @@ def test_search_prices_plans_as_the_simulator_does(name, drift):
         plan = support.random_plan(scenario, state, seed)
         form = {"exact_drift": drift == "exact", "extra_price": scheduler.extra_price(state)}
         assert (form["extra_price"] is not None) == name.startswith("heat")
-        every = round_input(parameters, state, plan.micro_batches, weight, **form)
+        option = options_with(option_table(parameters, 0), plan.micro_batches)
+        every = round_input(parameters, state, option, weight, **form)
         inputs = RoundInput(*(a[0] for a in every))
         blocks, power = plan.blocks[0], np.ascontiguousarray(plan.node_power[0])
-        counts = plan.micro_batches[0].astype(float)
-        found, shared = evaluate(blocks, power, counts, plan.bandwidth[0], inputs, parameters.numbers)
+        found, shared = evaluate(blocks, power, option[0], plan.bandwidth[0], inputs, parameters.numbers)
         if drift == "exact":
             # At the prices of a plan that is repriced, too: they steer the search and are not what counts.
             reprice(shared, inputs, parameters.numbers)
@@ -133,7 +134,7 @@ def test_search_prices_plans_as_the_simulator_does(name, drift):
             np.testing.assert_allclose(inputs.price, (after / state.budget + extra)[0], rtol=1e-6)
             if seconds:
                 assert inputs.relief[0] == pytest.approx(after.sum() / parameters.budget_period_s, rel=1e-6)
-            found, shared = evaluate(blocks, power, counts, shared.share, inputs, parameters.numbers)
+            found, shared = evaluate(blocks, power, option[0], shared.share, inputs, parameters.numbers)
         plan = replace(plan, bandwidth=np.asarray(shared.share)[None])
         costs = round_costs(parameters, state, plan)
         allowances.append(costs.allowance[0])

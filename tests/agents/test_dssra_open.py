@@ -151,9 +151,9 @@ def test_the_chosen_schedule_has_the_shortest_local_step_that_fits(scenario):
         schedule_rows(inputs, as_record(p.numbers), *plan[:4], False, schedule, caps)
         chosen = plan._replace(schedule=schedule, caps=caps)
         costs = round_costs(p, state, allocation_of(chosen, opened))
-        M = np.abs(plan.option) % 2.0**24
+        M = opened.options[plan.option, 0]
         for kind in (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE):
-            most = 0 if kind == GPIPE else M[..., None].astype(int)
+            most = 0 if kind == GPIPE else M[..., None]
             limits = np.where(plan.segments > 0, most, 0)
             other = plan._replace(schedule=np.full_like(schedule, kind), caps=limits)
             allocation = allocation_of(other, opened)

@@ -31,7 +31,7 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
         segments[stages] = 1
         segments[stages[0]] += constants.blocks - segments.sum()
         used = np.flatnonzero(np.append(1, segments))
-        given = (ClusterTerms(16.0, 1e-13, 0.3, 0.9, 0.05 * seed), inputs, constants)
+        given = (ClusterTerms(inputs.options.shape[0] - 1, 1e-13, 0.3, 0.9, 0.05 * seed), inputs, constants)
 
         def cost(log_power, segments=segments, used=used, given=given):
             power = np.full(segments.size + 1, 0.01)

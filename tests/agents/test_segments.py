@@ -120,7 +120,7 @@ def test_segments_are_the_best_of_all_compositions():
         constants = parameters.numbers._replace(tradeoff_v=V)
         inputs = round_input(parameters, state)
         noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
-        terms = ClusterTerms(float(parameters.micro_batch_choices[-1]), noise, 1.0, V, 0.0)
+        terms = ClusterTerms(0, noise, 1.0, V, 0.0)
         problem = segment_problem(0, power, terms, inputs, constants)
         cost, segments = best_segments(problem)
 

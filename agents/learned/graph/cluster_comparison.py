@@ -29,7 +29,7 @@ def cluster_cost(
     n: int,
     segments: IntArray,
     power: FloatArray,
-    micro_batches: float,
+    option: int,
     noise: float,
     share: float,
     weight: float,
@@ -40,7 +40,7 @@ def cluster_cost(
     summary: FloatArray,
 ) -> float:
     """A cluster's part of the drift plus penalty at the prices of a plan."""
-    summarise_cluster(n, segments, power, micro_batches, noise, inputs, parameters, summary)
+    summarise_cluster(n, segments, power, option, noise, inputs, parameters, summary)
     delay = delay_and_cost(share, summary, parameters)[0]
     cost = weight * (delay - deadline)
     if weight == 0.0 and delay > deadline:
@@ -57,8 +57,8 @@ def deadline_of(plan: RoundPlan, inputs: RoundInput, parameters: Numbers, summar
     """Delay of a plan's slowest cluster [s]."""
     deadline = 0.0
     for n in range(plan.power.shape[0]):
-        M, noise = plan.option[n], plan.noise[n]
-        summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
+        option, noise = plan.option[n], plan.noise[n]
+        summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
         deadline = max(deadline, delay_and_cost(plan.share[n], summary, parameters)[0])
     return deadline
 
@@ -69,9 +69,8 @@ def compare_counts(
     parameters: Numbers,
     segments: IntArray,
     power: FloatArray,
-    micro_batches: FloatArray,
+    option: IntArray,
     samples: IntArray,
-    choices: FloatArray,
     share: FloatArray,
     worth: FloatArray,
     sample_cost: FloatArray,
@@ -83,19 +82,18 @@ def compare_counts(
         inputs: The environments (E, ...), of the exact drift.
         segments: The plans' blocks (E, N, K).
         power: Their powers (E, N, K+1) [W].
-        micro_batches: Their ``M`` (E, N).
+        option: Their options (E, N).
         samples: Other blocks (E, N, S, K).
-        choices: Numbers of micro-batches (C,).
         share: First guess with sum 1 (E, N); receives the plans' best shares.
         worth: Receives the worth of a second of each cluster's delay (E, N) [1/s].
         sample_cost: Receives the costs of the samples (E, N, S).
-        choice_cost: Receives the costs of the plan's blocks with each number (E, N, C).
+        choice_cost: Receives the costs of the plan's blocks with each of the first options (E, N, C).
     """
     environments, clusters, nodes = power.shape
     summary = np.empty(SUMMARY + nodes)
     for e in range(environments):
         row = environment_row(inputs, e)
-        _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
+        _, plan = evaluate(segments[e], power[e], option[e], share[e], row, parameters)
         reprice(plan, row, parameters)
         disturbance = interference_prices(plan, plan.weight, row, parameters)
         deadline = deadline_of(plan, row, parameters, summary)
@@ -104,9 +102,9 @@ def compare_counts(
             terms = (plan.noise[n], plan.share[n], plan.weight[n], deadline, disturbance[n])
             for s in range(samples.shape[2]):
                 sample_cost[e, n, s] = cluster_cost(
-                    n, samples[e, n, s], power[e, n], micro_batches[e, n], *terms, row, parameters, summary
+                    n, samples[e, n, s], power[e, n], option[e, n], *terms, row, parameters, summary
                 )
-            for c in range(choices.shape[0]):
+            for c in range(choice_cost.shape[2]):
                 choice_cost[e, n, c] = cluster_cost(
-                    n, segments[e, n], power[e, n], choices[c], *terms, row, parameters, summary
+                    n, segments[e, n], power[e, n], c, *terms, row, parameters, summary
                 )

@@ -10,6 +10,7 @@ import numpy as np
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.moving import sends_moments
+from collapipe_env.agents.dssra.options import micro_batches_of
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.ground.arrays import FloatArray, IntArray
@@ -275,10 +276,11 @@ def _complete(
     weights: NetWeights,
     power: FloatArray,
     share: FloatArray,
-    micro_batches: FloatArray,
+    option: IntArray,
 ) -> None:
-    """Write powers (N, K+1), own shares (N,) and micro-batches (N,) for the segments of a system."""
+    """Write powers (N, K+1), own shares (N,) and options (N,) for the segments of a system."""
     N, K = segments.shape
+    micro_batches = np.empty(N)
     node, chain = _second_inputs(segments, device, hop, mean_blocks)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
     units = with_second_inputs(tokens, K + 1, True, chain, weights.chain_in_w, weights.chain_in_b)
@@ -289,12 +291,12 @@ def _complete(
     for n in range(N):
         power[n, 0] = math.exp(low + (high - low) * power_of(np.float64(units[n, 0])))
         wanted = wanted_micro_batches(np.float64(units[n, 1]))
-        nearest, distance = row.choices[0], math.inf
+        distance = math.inf
         for choice in row.choices:
-            apart = abs(math.log2(choice) - wanted)
+            M = micro_batches_of(choice, row)
+            apart = abs(math.log2(M) - wanted)
             if apart < distance:
-                nearest, distance = choice, apart
-        micro_batches[n] = nearest
+                option[n], micro_batches[n], distance = choice, M, apart
         for k in range(K):
             power[n, k + 1] = parameters.power_min_w
             # A device that gives its blocks away still sends their moments.
@@ -319,7 +321,7 @@ def decide_rows(
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
-    micro_batches: FloatArray,
+    option: IntArray,
 ) -> None:
     """Decide a round of every environment.
 
@@ -336,7 +338,7 @@ def decide_rows(
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
-        micro_batches: Receives ``M`` (E, N).
+        option: Receives the options (E, N).
     """
     E, N, K = segments.shape
     blocks = parameters.blocks
@@ -348,7 +350,7 @@ def decide_rows(
     hop = np.empty((N * (K + 1) * (K + 1), HOP_INPUTS), np.float32)
     mean_blocks, logits = np.empty(N), np.empty((K, blocks + 1))
     stay, own_power = np.empty((N, K), np.int64), np.empty((N, K + 1))
-    own_share, own_micro_batches = np.empty(N), np.empty(N)
+    own_share, own_option = np.empty(N), np.empty(N, np.int64)
     nothing = np.empty((0, processes.shape[3]), np.float32)
     for e in range(E):
         row = environment_row(inputs, e)
@@ -366,21 +368,21 @@ def decide_rows(
                     logits[k, count] = bell(float(count), own[0], own[1], mean_blocks[n])
                     if count < OFFSETS:
                         logits[k, count] += own[2 + count]
-            likeliest(logits, row.cap[n], blocks, segments[e, n])
+            likeliest(logits, row.cap[0, n], blocks, segments[e, n])
         features = (cu_features, device_features, hop_features, between)
         known = (tokens, *features, device, hop, mean_blocks, row, parameters, fixed.times, weights)
-        _complete(segments[e], *known, power[e], share[e], micro_batches[e])
+        _complete(segments[e], *known, power[e], share[e], option[e])
         if not fixed.exact_shares:
             continue
         moves = len(system.previous_blocks) > 0
         if moves and write_staying(system.previous_blocks[e], segments[e], row, blocks, stay):
-            _complete(stay, *known, own_power, own_share, own_micro_batches)
+            _complete(stay, *known, own_power, own_share, own_option)
             keep_what_pays(
-                segments[e], power[e], micro_batches[e], share[e],
-                stay, own_power, own_micro_batches, row, parameters,
+                segments[e], power[e], option[e], share[e],
+                stay, own_power, own_option, row, parameters,
             )  # fmt: skip
         else:
-            _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
+            _, plan = evaluate(segments[e], power[e], option[e], share[e], row, parameters)
             for n in range(N):
                 share[e, n] = plan.share[n]
         if fixed.departs:

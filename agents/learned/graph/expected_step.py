@@ -103,7 +103,7 @@ def _summarise(
     power: FloatArray,
     share: FloatArray,
     segments: IntArray,
-    option: FloatArray,
+    option: IntArray,
     summary: FloatArray,
     delay: FloatArray,
 ) -> None:
@@ -128,7 +128,7 @@ def expected_costs(
     share: FloatArray,
     part: FloatArray,
     segments: IntArray,
-    option: FloatArray,
+    option: IntArray,
     longer: FloatArray,
     exact: bool,
     cost: FloatArray,
@@ -142,7 +142,7 @@ def expected_costs(
         share: Shares of the uplink (E, N).
         part: Each cluster's part of the worth of all delays (E, N); shares do not answer one without worth.
         segments: Blocks (E, N, C, K); those at 0 are the plan's, which the other clusters play.
-        option: Micro-batches (E, N, C).
+        option: Options (E, N, C).
         longer: Delays that failures add to rounds, over these (E G F, N, K): F draws for each of the gains.
         exact: Whether gains are known: changes are then priced by ``part``.
         cost: Receives the costs (E, N, C).
@@ -216,7 +216,7 @@ def learn_for_the_expected_round(
     whole, plan = group.whole, planned(net, group, samples, rng)
     power = np.ascontiguousarray(plan.power.detach().numpy())
     known = group.known
-    seen = round_input(group.parameters, known, plan.micro_batches, exact_drift=True)
+    seen = round_input(group.parameters, known, plan.option, exact_drift=True)
     shares, part = _shares(plan, group, seen, power)
     share = np.ascontiguousarray(shares.detach().numpy())
     played = plan.played(power, share)
@@ -286,12 +286,12 @@ def _alternatives(
     longer: FloatArray,
 ) -> FloatArray:
     """Expected costs (E, N, 1 + S + C) of the plan, of the samples, and of all numbers of micro-batches."""
-    own, choices = plan.counts[:, :, None], group.choices
-    segments = np.concatenate((own, plan.samples, np.repeat(own, len(choices), axis=2)), axis=2)
-    option = np.repeat(plan.micro_batches[:, :, None], segments.shape[2], axis=2)
-    option[:, :, -len(choices) :] = choices
+    own, choices = plan.counts[:, :, None], len(group.choices)
+    segments = np.concatenate((own, plan.samples, np.repeat(own, choices, axis=2)), axis=2)
+    option = np.repeat(plan.option[:, :, None], segments.shape[2], axis=2)
+    option[:, :, -choices:] = np.arange(choices)
     cost = np.empty(option.shape)
-    inputs = round_input(group.parameters, truths, np.ones(truths.uplink_gain.shape), exact_drift=True)
+    inputs = round_input(group.parameters, truths, exact_drift=True)
     expected_costs(
         seen, inputs, group.record, power, share, part, segments, option, longer, group.exact, cost
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from collapipe_env.agents.dssra.argument_checks import require_weights
 from collapipe_env.agents.dssra.hazard_memory import FailureRisk, failure_risk
+from collapipe_env.agents.dssra.option_table import MICRO_BATCHES
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.dynamics.channel_knowledge import gains_are_exact
@@ -108,10 +109,10 @@ class GraphScheduler(StateScheduler):
         if self._risk is not None:
             state = self._risk.added(state)
         inputs = round_input(self.parameters, state, exact_drift=True)
-        require_room(inputs.cap, self.parameters.costs.blocks)
+        require_room(inputs.cap[:, 0], self.parameters.costs.blocks)
         E, N, K = state.present.shape
         blocks, power = np.empty((E, N, K), np.int64), np.empty((E, N, K + 1))
-        share, micro_batches = np.empty((E, N)), np.empty((E, N))
+        share, option = np.empty((E, N)), np.empty((E, N), np.int64)
         decide_rows(
             self._observer.system(state),
             inputs,
@@ -122,11 +123,11 @@ class GraphScheduler(StateScheduler):
             blocks,
             power,
             share,
-            micro_batches,
+            option,
         )
         return Allocation(
             blocks=blocks,
-            micro_batches=micro_batches.astype(np.int64),
+            micro_batches=inputs.options[0, option, MICRO_BATCHES],
             bandwidth=share,
             device_power=power[..., 1:],
             cu_power=power[..., 0],

@@ -82,7 +82,8 @@ class Plan(NamedTuple):
         log_chance: Logarithms of their probabilities (E, N, S).
         power: Powers of CUs and devices (E, N, K+1) [W].
         choice_logits: Logits of the numbers of micro-batches (E, N, C).
-        micro_batches: The most likely ones (E, N).
+        option: The options of the most likely ones (E, N).
+        micro_batches: The most likely ones (E, N), int.
     """
 
     logits: torch.Tensor
@@ -92,13 +93,14 @@ class Plan(NamedTuple):
     log_chance: FloatArray
     power: torch.Tensor
     choice_logits: torch.Tensor
-    micro_batches: FloatArray
+    option: IntArray
+    micro_batches: IntArray
 
     def played(self, power: FloatArray, share: FloatArray) -> Allocation:
         """The most likely plan with its powers as an array (E, N, K+1) [W], and shares of the band (E, N)."""
         return Allocation(
             blocks=self.counts,
-            micro_batches=self.micro_batches.astype(np.int64),
+            micro_batches=self.micro_batches,
             bandwidth=share,
             device_power=power[..., 1:],
             cu_power=power[..., 0],
@@ -129,7 +131,7 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
     if group.moves:
         _keep_what_pays(net, group, tokens, inputs, counts)
     answer, power, choice_logits = _completed(net, group, tokens, inputs, counts)
-    micro_batches = group.choices[choice_logits.argmax(dim=-1).numpy()]
+    option = choice_logits.argmax(dim=-1).numpy()
     return Plan(
         all_logits,
         answer,
@@ -138,7 +140,8 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
         log_chance.reshape(E, N, samples),
         power,
         choice_logits,
-        micro_batches,
+        option,
+        group.choices[option],
     )
 
 
@@ -166,7 +169,7 @@ def _keep_what_pays(
 ) -> None:
     """Keep the previous round's blocks where they cost less, as the compiled decision does."""
     state, p = group.known, group.parameters
-    row = round_input(p, state, np.ones(counts.shape[:2]), exact_drift=True)
+    row = round_input(p, state, exact_drift=True)
     stay = np.empty_like(counts)
     if not staying_rows(state.processes["migration"]["blocks"], counts, row, p.costs.blocks, stay):
         return
@@ -174,7 +177,7 @@ def _keep_what_pays(
     for blocks in (counts, stay):
         with torch.no_grad():
             _, power, logits = _completed(net, group, tokens, inputs, blocks)
-        plans.append((blocks, power.numpy(), group.choices[logits.argmax(dim=-1).numpy()]))
+        plans.append((blocks, power.numpy(), logits.argmax(dim=-1).numpy()))
     share = np.full(counts.shape[:2], 1.0 / counts.shape[1])
     keep_rows(*plans[0], share, *plans[1], row, group.record)
 
@@ -203,9 +206,9 @@ def learn_and_play(
     power = np.ascontiguousarray(plan.power.detach().numpy())
     share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
     sample_cost, choice_cost = np.empty((E, N, samples)), np.empty((E, N, len(group.choices)))
-    inputs = round_input(p, group.truth, plan.micro_batches, exact_drift=True)
+    inputs = round_input(p, group.truth, plan.option, exact_drift=True)
     compare_counts(
-        inputs, group.record, plan.counts, power, plan.micro_batches, plan.samples, group.choices,
+        inputs, group.record, plan.counts, power, plan.option, plan.samples,
         share, worth, sample_cost, choice_cost,
     )  # fmt: skip
     objective, unit = _objective(plan, group, share, worth, whole)

@@ -35,7 +35,7 @@ def write_staying(
         held, possible = 0, True
         for k in range(segments.shape[1]):
             held += previous[n, k]
-            possible = possible and previous[n, k] <= row.cap[n, k]
+            possible = possible and previous[n, k] <= row.cap[0, n, k]
         for k in range(segments.shape[1]):
             stay[n, k] = previous[n, k] if possible and held == blocks else segments[n, k]
             differ = differ or stay[n, k] != segments[n, k]
@@ -59,7 +59,7 @@ def staying_is_better(
     plan: RoundPlan,
     stay: IntArray,
     stay_power: FloatArray,
-    stay_micro_batches: FloatArray,
+    stay_option: IntArray,
     share: FloatArray,
     inputs: RoundInput,
     parameters: Numbers,
@@ -70,7 +70,7 @@ def staying_is_better(
         plan: The plan, with its best shares, which was evaluated last.
         stay: The other segments (N, K).
         stay_power: Powers that suit them (N, K+1) [W].
-        stay_micro_batches: Micro-batches that suit them (N,).
+        stay_option: Options that suit them (N,).
         share: The plan's shares (N,).
         inputs: The environment, of the exact drift.
     """
@@ -85,9 +85,7 @@ def staying_is_better(
         moving = cluster_cost(
             n, plan.segments[n], plan.power[n], plan.option[n], *terms, inputs, parameters, summary
         )
-        staying = cluster_cost(
-            n, stay[n], stay_power[n], stay_micro_batches[n], *terms, inputs, parameters, summary
-        )
+        staying = cluster_cost(n, stay[n], stay_power[n], stay_option[n], *terms, inputs, parameters, summary)
         better[n] = staying < moving
     return better
 
@@ -96,11 +94,11 @@ def staying_is_better(
 def keep_what_pays(
     segments: IntArray,
     power: FloatArray,
-    micro_batches: FloatArray,
+    option: IntArray,
     share: FloatArray,
     stay: IntArray,
     stay_power: FloatArray,
-    stay_micro_batches: FloatArray,
+    stay_option: IntArray,
     row: RoundInput,
     parameters: Numbers,
 ) -> None:
@@ -111,42 +109,42 @@ def keep_what_pays(
     Args:
         segments: The plan's blocks (N, K); receives those to be played.
         power: Powers that suit them (N, K+1) [W]; receives those to be played.
-        micro_batches: Micro-batches that suit them (N,); receives those to be played.
+        option: Options that suit them (N,); receives those to be played.
         share: First guess of the shares (N,); receives the best ones.
         stay: Blocks of the previous round (N, K); overwritten.
         stay_power: Powers that suit these (N, K+1) [W]; overwritten.
-        stay_micro_batches: Micro-batches that suit these (N,); overwritten.
+        stay_option: Options that suit these (N,); overwritten.
         row: The environment, of the exact drift.
     """
-    best, plan = evaluate(segments, power, micro_batches, share, row, parameters)
+    best, plan = evaluate(segments, power, option, share, row, parameters)
     for n in range(len(share)):
         share[n] = plan.share[n]
-    better = staying_is_better(plan, stay, stay_power, stay_micro_batches, share, row, parameters)
+    better = staying_is_better(plan, stay, stay_power, stay_option, share, row, parameters)
     for n in range(len(share)):
         if not better[n]:
-            stay[n], stay_power[n], stay_micro_batches[n] = segments[n], power[n], micro_batches[n]
-    value, other = evaluate(stay, stay_power, stay_micro_batches, share, row, parameters)
+            stay[n], stay_power[n], stay_option[n] = segments[n], power[n], option[n]
+    value, other = evaluate(stay, stay_power, stay_option, share, row, parameters)
     if value < best:
         for n in range(len(share)):
             segments[n], power[n], share[n] = stay[n], stay_power[n], other.share[n]
-            micro_batches[n] = stay_micro_batches[n]
+            option[n] = stay_option[n]
 
 
 @compiled
 def keep_rows(
     segments: IntArray,
     power: FloatArray,
-    micro_batches: FloatArray,
+    option: IntArray,
     share: FloatArray,
     stay: IntArray,
     stay_power: FloatArray,
-    stay_micro_batches: FloatArray,
+    stay_option: IntArray,
     inputs: RoundInput,
     parameters: Numbers,
 ) -> None:
     """Keep what pays in many environments; arguments as for :func:`keep_what_pays`, with a leading axis."""
     for e in range(len(segments)):
         keep_what_pays(
-            segments[e], power[e], micro_batches[e], share[e],
-            stay[e], stay_power[e], stay_micro_batches[e], environment_row(inputs, e), parameters,
+            segments[e], power[e], option[e], share[e],
+            stay[e], stay_power[e], stay_option[e], environment_row(inputs, e), parameters,
         )  # fmt: skip

@@ -61,7 +61,7 @@ class Group:
         self.parameters = system_parameters(scenario)
         self.observer = GraphObserver(self.parameters)
         self.record: Any = as_record(self.parameters.numbers)
-        self.choices = np.asarray(self.parameters.micro_batch_choices, dtype=np.float64)
+        self.choices = np.asarray(self.parameters.micro_batch_choices)
         with warnings.catch_warnings():
             # Budgets are drawn at random; groups whose queues run away end by themselves.
             warnings.simplefilter("ignore", EnergyBudgetWarning)

@@ -163,7 +163,7 @@ def group_of(scenario, known, truths=None):
         observer=GraphObserver(p),
         moves="migration" in known.processes,
         record=record,
-        choices=np.asarray(p.micro_batch_choices, float),
+        choices=np.asarray(p.micro_batch_choices),
         played=played,
     )
 

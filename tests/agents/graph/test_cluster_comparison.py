@@ -7,6 +7,7 @@ import graph_net_support as support
 import numpy as np
 import pytest
 
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.cluster_comparison import compare_counts
@@ -31,13 +32,12 @@ def compared(scenario, state, plan, samples):
     p = system_parameters(scenario)
     record: Any = as_record(p.numbers)
     E, N, S, _ = samples.shape
-    choices = np.array(p.micro_batch_choices, float)
     share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
-    sample_cost, choice_cost = np.empty((E, N, S)), np.empty((E, N, len(choices)))
-    M = plan.micro_batches.astype(float)
-    inputs, power = round_input(p, state, M, exact_drift=True), plan.node_power
+    sample_cost, choice_cost = np.empty((E, N, S)), np.empty((E, N, len(p.micro_batch_choices)))
+    option = options_with(option_table(p, 0), plan.micro_batches)
+    inputs, power = round_input(p, state, option, exact_drift=True), plan.node_power
     compare_counts(
-        inputs, record, plan.blocks, power, M, samples, choices, share, worth, sample_cost, choice_cost
+        inputs, record, plan.blocks, power, option, samples, share, worth, sample_cost, choice_cost
     )  # fmt: skip
     return replace(plan, bandwidth=share), worth, sample_cost, choice_cost
 

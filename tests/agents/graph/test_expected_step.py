@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.expected_step import (
@@ -88,11 +89,9 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
     plan, other = (net.allocate(state) for net in nets)
     share = np.ascontiguousarray(plan.bandwidth)
     segments = np.stack((plan.blocks, other.blocks, plan.blocks), axis=2)
-    M = plan.micro_batches
-    option = np.stack((M, M, np.full_like(M, p.micro_batch_choices[0])), axis=2).astype(float)
-    known, inputs = (
-        round_input(p, of, np.ones(of.uplink_gain.shape), exact_drift=True) for of in (state, truths)
-    )
+    own = options_with(option_table(p, 0), plan.micro_batches)
+    option = np.stack((own, own, np.zeros_like(own)), axis=2)
+    known, inputs = (round_input(p, of, exact_drift=True) for of in (state, truths))
     cost, rng = np.empty(option.shape), np.random.default_rng(8)
     record: Any = as_record(p.numbers)
     power = np.ascontiguousarray(plan.node_power)
@@ -113,7 +112,7 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
         # The simulator's moments of other blocks have other interference, which the comparison holds.
         moved = c == 1 and group.moves
         changed = replace(
-            many, blocks=segments[rows, :, c], micro_batches=option[rows, :, c].astype(np.int64)
+            many, blocks=segments[rows, :, c], micro_batches=known.options[0, option[rows, :, c], 0]
         )
         costs = round_costs(p, truths, changed, interference_w=held.interference)
         at_known = round_costs(p, state[rows], changed, interference_w=seen.interference).cluster_delay

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from collapipe_env.agents.dssra import DSSRA, price_plan
+from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.cluster_comparison import compare_counts
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
@@ -72,12 +73,12 @@ def costs_of_counts(group, net, plans):
     state, p = group.known[:1], group.parameters
     share, worth = np.ones((1, 1)), np.empty((1, 1))
     power = scenario_plan.node_power[:1]
-    M = scenario_plan.micro_batches[:1].astype(float)
+    option = options_with(option_table(p, 0), scenario_plan.micro_batches[:1])
     cost, other = np.empty((1, 1, len(plans))), np.empty((1, 1, len(group.choices)))
-    inputs = round_input(p, state, M, exact_drift=True)
+    inputs = round_input(p, state, option, exact_drift=True)
     compare_counts(
-        inputs, group.record, scenario_plan.blocks[:1], np.ascontiguousarray(power), M,
-        plans[None, None].copy(), group.choices, share, worth, cost, other,
+        inputs, group.record, scenario_plan.blocks[:1], np.ascontiguousarray(power), option,
+        plans[None, None].copy(), share, worth, cost, other,
     )  # fmt: skip
     return cost[0, 0], other[0, 0]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.dssra import DSSRA, price_plan
+from collapipe_env.agents.dssra.option_table import options_with
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.staying import keep_rows, staying_rows
@@ -20,7 +21,7 @@ HALF = support.BOARDS.with_overrides({"dynamics.processes.migration.moment_bits"
 def environment(scenario, state):
     p = system_parameters(scenario)
     record: Any = as_record(p.numbers)
-    return round_input(p, state, np.ones(state.uplink_gain.shape), exact_drift=True), record
+    return round_input(p, state, exact_drift=True), record
 
 
 def test_old_segments_are_put_in_where_they_are_whole_and_fit():
@@ -58,7 +59,8 @@ def test_what_is_kept_costs_no_more_than_what_was_planned(seed):
     old = replace(old, cu_power=new.cu_power)
 
     def arrays(plan):
-        return plan.blocks.copy(), plan.node_power.copy(), plan.micro_batches.astype(float)
+        option = options_with(inputs.options[0], plan.micro_batches)
+        return plan.blocks.copy(), plan.node_power.copy(), option
 
     played, share = arrays(new), np.full(new.bandwidth.shape, 0.25)
     keep_rows(*played, share, *arrays(old), inputs, record)
@@ -67,7 +69,7 @@ def test_what_is_kept_costs_no_more_than_what_was_planned(seed):
         blocks=played[0],
         cu_power=played[1][..., 0],
         device_power=played[1][..., 1:],
-        micro_batches=played[2].astype(np.int64),
+        micro_batches=inputs.options[0, played[2], 0],
         bandwidth=share,
     )
     np.testing.assert_allclose(share.sum(axis=-1), 1.0, atol=1e-9)
