@@ -6,7 +6,6 @@ At the prices of ``round_plan``, every cluster improves its segments, micro-batc
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -29,10 +28,9 @@ from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, interference_prices
 from .segment_dp import best_segments
-from .segment_plan import plan_cost
+from .segment_plan import ONE, plan_cost
 from .segment_problem import segment_problem
 
-ONE: Any = np.int64(1)  # for a plain number, Numba would compile the callee once more
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 
 

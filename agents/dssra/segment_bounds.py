@@ -7,7 +7,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
-from .segment_plan import SegmentProblem, take_moments
+from .segment_plan import ONE, ZERO, SegmentProblem, take_moments
 
 PARTS = 7
 """Numbers that describe a partial plan: cost, slowest forward and backward element, longest collection and
@@ -175,7 +175,7 @@ def nothing_placed(problem: SegmentProblem, value: FloatArray) -> None:
 def dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
     """Objective of a plan built greedily by the least bound at every step: a first upper bound."""
     total_blocks, nodes, moves = problem.total_blocks, problem.cap.shape[0] + 1, problem.lead.shape[0] > 0
-    value, placed, last, least = np.empty((3, PARTS)), 0, 0, np.inf  # the plan, a longer one and the best
+    value, placed, last, least = np.empty((3, PARTS)), ZERO, ZERO, np.inf  # the plan, a longer one, the best
     nothing_placed(problem, value)
     while placed < total_blocks:
         least, next_node, next_blocks = np.inf, 0, 0
@@ -189,9 +189,9 @@ def dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
                     )
                 if bound[after, node, 0] == np.inf:
                     continue
-                put_blocks(problem, value, 0, 1, last, node, placed, blocks)
+                put_blocks(problem, value, ZERO, ONE, last, node, placed, blocks)
                 value[1, 5], value[1, 6] = max(moved, receiving), sending
-                total = least_total(problem, value, 1, bound, after, node)
+                total = least_total(problem, value, ONE, bound, after, node)
                 if total < least:
                     least, next_node, next_blocks = total, node, blocks
                     for part in range(PARTS):

@@ -23,7 +23,7 @@ from .segment_bounds import (
     relaxed_completions,
     useful_blocks,
 )
-from .segment_plan import SegmentProblem, take_moments
+from .segment_plan import ONE, ZERO, SegmentProblem, take_moments
 
 
 @compiled_inner
@@ -61,7 +61,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
             head[placed, last] = -1
     nothing_placed(problem, value)
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
-    count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
+    count = ONE
     # A binary heap of labels, least bound first, and each label's bound.
     heap = np.empty(size, dtype=np.int64)
     key = np.empty(size)
@@ -81,7 +81,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                 label = link[label, 3]
             return best, segments
         for node in range(last + 1, nodes):
-            put_blocks(problem, value, label, count, last, node, placed, 0)
+            put_blocks(problem, value, label, count, last, node, placed, ZERO)
             if least_total(problem, value, count, through, placed, node) > upper:
                 continue
             moved, sending, receiving = value[label, 5], value[label, 6], 0.0

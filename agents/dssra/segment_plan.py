@@ -7,13 +7,17 @@ phase in which moments of moved blocks travel.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.cluster_times import ClusterTimes
+
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+"""Zero and one as arguments of compiled functions. For plain numbers Numba would compile a callee again."""
 
 
 class SegmentProblem(NamedTuple):
