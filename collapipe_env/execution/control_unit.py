@@ -1,4 +1,4 @@
-"""Control unit: embeds the samples of its cluster, relays between pipeline and server, and keeps the blocks."""
+"""Control unit: embeds its cluster's samples, relays between pipeline and server, and keeps the blocks."""
 
 from __future__ import annotations
 

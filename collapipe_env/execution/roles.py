@@ -1,7 +1,7 @@
 """Roles of an execution: plain objects with a clock and a record of what they did ([X]).
 
-An engine carries them and calls their methods one after the other. Times travel with the values: a role starts
-an operation when it is free and the input is there, and computes the arrival of what it sends.
+An engine carries them and calls their methods one after the other. Times travel with the values: a role
+starts an operation when it is free and the input is there, and computes the arrival of what it sends.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class TrainingRole(TimedRole):
             part.clear_gradients()
 
     def pulled_squares(self) -> float:
-        """Add the pull of FedProx to the gradients; return the sum of their squares, 0 if nothing clips them."""
+        """Add FedProx's pull to the gradients; return the sum of their squares, 0 if nothing clips them."""
         squares = 0.0
         for name, part in self.parts.items():
             if part.flat is None:

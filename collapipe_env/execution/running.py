@@ -1,4 +1,4 @@
-"""Execution: plays a scheduler's rounds by roles that an engine carries, and keeps the training between them."""
+"""Execution: a scheduler's rounds, played by roles on an engine, and the training between them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.training.servers import Server
 
 LEAD_S = 0.5
-"""Time from the driver's first call to the start of a round under the wall clock [s], in which blocks move."""
+"""Time from the first call to the start of a round under the wall clock [s], in which blocks move."""
 
 
 class Failures(NamedTuple):
@@ -83,8 +83,8 @@ def node_name(cluster: int, node: int) -> str:
 class Execution:
     """Rounds of a scenario, played by roles.
 
-    The driver holds the server: the federation is the learner's own, with its order of samples and its rule of
-    aggregation. Control units embed, devices train the blocks, and the server's workers compute the heads.
+    The driver holds the server: the federation is the learner's own, with its order of samples and its rule
+    of aggregation. Control units embed, devices train the blocks, and the server's workers compute the heads.
     It is a context, which closes the engine.
 
     Attributes:

@@ -54,7 +54,7 @@ class ServerHeads:
         )
 
     def there(self, step: int) -> bool:
-        """Whether the head for a local step is there; a common one waits until all have ended the step before."""
+        """Whether the head for a local step is there; a common one comes after all clusters' steps before."""
         return not self._common or self._stepped >= step
 
     def weights(self, n: int, step: int) -> np.ndarray[Any, Any]:
@@ -67,7 +67,7 @@ class ServerHeads:
         return self._states[owner, step].values.numpy()
 
     def end_step(self, n: int, step: int, served: Served) -> None:
-        """Use the gradients of a cluster's local step; a common head has used those of a repeated one already."""
+        """Use the gradients of a cluster's local step, unless it is repeated and they were used before."""
         if self._common and self._stepped > step:
             self._ended[step][n] = self._ended[step][n]._replace(loss=served.loss, units=served.units)
             return
