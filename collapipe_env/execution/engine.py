@@ -335,7 +335,7 @@ class Ray(Engine):
         errors = self._ray.exceptions
         while isinstance(error, errors.RayTaskError):
             error = error.cause
-        if not isinstance(error, errors.RayError):
+        if isinstance(error, BaseException) and not isinstance(error, errors.RayError):
             return error
         names = self.lost(watched)
         if not names and isinstance(error, errors.RayActorError):
