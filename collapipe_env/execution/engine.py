@@ -15,10 +15,10 @@ import signal
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from collapipe_env.ground.errors import CollaPipeError, shown
 
@@ -32,6 +32,8 @@ LABEL = "collapipe"
 """Label of Ray's nodes by which roles are placed."""
 CONTROL, SEATS = "control", ("first", "second")
 """Threads of a process: the one that answers pings, and those of its roles."""
+
+K = TypeVar("K")
 
 Reference = Any
 """Result of a call that may not be there yet."""
@@ -116,6 +118,18 @@ class Engine(ABC):
             Lost: If a watched role, or one that a result depends on, is gone or silent.
             Exception: The error of a method, of its own type.
         """
+
+    @abstractmethod
+    def first(self, waits: Mapping[K, tuple[Sequence[Reference], Sequence[Role]]]) -> K:
+        """Return the key of a wait that is over, so that :meth:`get` returns or raises at once.
+
+        Args:
+            waits: What to wait for: references, and the roles to watch meanwhile.
+        """
+
+    def interject(self, role: Role, method: str, *args: Any) -> None:
+        """Call a role's method at once, beside its other calls, which it must not disturb; nobody waits."""
+        self.call(role, method, *args)
 
     @abstractmethod
     def put(self, value: Any) -> Reference:
@@ -232,6 +246,10 @@ class Inline(Engine):
             raise Lost(gone)
         return list(refs)
 
+    def first(self, waits: Mapping[K, tuple[Sequence[Reference], Sequence[Role]]]) -> K:
+        """Return the first key: all results are there."""
+        return next(iter(waits))
+
     def put(self, value: Any) -> Reference:
         """Return the value."""
         return value
@@ -329,6 +347,27 @@ class Ray(Engine):
             return list(self._ray.get(list(refs)))
         except self._ray.exceptions.RayError as error:
             raise self._cause(error, watched) from error
+
+    def first(self, waits: Mapping[K, tuple[Sequence[Reference], Sequence[Role]]]) -> K:
+        """Wait for any of several gets; meanwhile, ping the watched roles."""
+        pinged = time.monotonic()
+        left = {key: list(dict.fromkeys(refs)) for key, (refs, _) in waits.items()}
+        while True:
+            for key, refs in left.items():
+                left[key] = self._known(refs, 0.0)[1]
+                if not left[key]:
+                    return key
+            some = list(dict.fromkeys(ref for refs in left.values() for ref in refs))
+            self._ray.wait(some, num_returns=1, timeout=HEARTBEAT_S, fetch_local=False)
+            if time.monotonic() - pinged >= HEARTBEAT_S:
+                for key, (_, watch) in waits.items():
+                    if self.lost(watch):
+                        return key
+                pinged = time.monotonic()
+
+    def interject(self, role: Role, method: str, *args: Any) -> None:
+        """Call a role's method in the thread that answers pings."""
+        role.carrier.call.options(concurrency_group=CONTROL).remote(role.name, method, *args)
 
     def _cause(self, error: Any, watched: list[Role]) -> BaseException:
         """Return the error with which a role or its process ended."""
