@@ -15,7 +15,7 @@ from generated_parts import markdown_table, write_parts
 from collapipe_env.execution.launching import Failures, Launcher
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS

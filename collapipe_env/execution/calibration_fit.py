@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collapipe_env.execution.calibration_plans import CalibrationError, CalibrationPlan
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.workload import WorkloadCosts
 

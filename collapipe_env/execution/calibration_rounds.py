@@ -10,7 +10,7 @@ from collapipe_env.execution.calibration_fit import Measured
 from collapipe_env.execution.calibration_plans import CalibrationError, CalibrationPlan, FixedPlans
 from collapipe_env.execution.launching import Launcher
 from collapipe_env.execution.price_comparison import measured_step
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.ground.errors import shown
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.scenario import Scenario

@@ -8,7 +8,7 @@ from typing import Any
 
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.physics.schedules.timeline import (

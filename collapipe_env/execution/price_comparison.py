@@ -10,7 +10,8 @@ import numpy as np
 
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded, node_name
+from collapipe_env.execution.role import node_name
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.scripts import ClusterScript
 
 TRAINING, COLLECTION, UPLOAD, BROADCAST = "local steps", "collection", "upload", "broadcast"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from collapipe_env.execution.role import Recorded
 from collapipe_env.execution.script_reading import ScriptError, from_json
 from collapipe_env.execution.scripts import LARGEST, ClusterScript, RecoveryScript, RoundScript
 from collapipe_env.ground.errors import StateError, shown
@@ -17,6 +16,47 @@ FIELDS = (
 """Fields that every report has."""
 _WHOLE = ("cluster", "step", "element", "micro_batch", "direction", "chunk", "samples")
 _LAST_DIRECTION = 2
+
+
+class Recorded(NamedTuple):
+    """An operation or a transfer that took place, numbered as in the round's timeline.
+
+    Attributes:
+        cluster: Cluster.
+        step: Local step.
+        element: Element of the cluster's chain.
+        micro_batch: Micro-batch.
+        direction: 0 forward, 1 backward, 2 weight gradient.
+        chunk: Chunk of a stage; 0 for messages.
+        start_s: Time at which the start was due, since the round began [s].
+        end_s: Time at which the end was due, since the round began [s].
+        measured_end_s: End by the machine's clock [s]; the priced end under the virtual clock. For a message,
+            the time at which its receiver was handed it, less the priced latency.
+        worked_s: Wall time of the computation itself [s]; 0 for messages.
+        began_s: Start by the machine's clock [s]; for a message, the time at which its sender sent it.
+        there_s: Time by the machine's clock at which a message was handed to its receiver [s]; 0 for
+            operations.
+        samples: Samples in it; 0 if unknown.
+    """
+
+    cluster: int
+    step: int
+    element: int
+    micro_batch: int
+    direction: int
+    chunk: int
+    start_s: float
+    end_s: float
+    measured_end_s: float
+    worked_s: float
+    began_s: float
+    there_s: float
+    samples: int
+
+    @property
+    def over_s(self) -> float:
+        """End by the machine's clock; for a message, its hand-over to the receiver, latency included [s]."""
+        return max(self.measured_end_s, self.there_s)
 
 
 def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, remedy: str) -> None:

@@ -21,7 +21,7 @@ from collapipe_env.execution.calibration_profile import calibrated, merged, pred
 from collapipe_env.execution.calibration_report import checked_plans, worst
 from collapipe_env.execution.calibration_rounds import read_round
 from collapipe_env.execution.planned_rounds import PlannedRounds
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.ground.files import write_json
 from collapipe_env.scenario import load_scenario
