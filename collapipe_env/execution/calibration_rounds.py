@@ -10,7 +10,7 @@ from collapipe_env.execution.calibration_fit import Measured
 from collapipe_env.execution.calibration_plans import CalibrationError, CalibrationPlan, FixedPlans
 from collapipe_env.execution.launching import Launcher
 from collapipe_env.execution.price_comparison import measured_step
-from collapipe_env.execution.round_reports import Recorded
+from collapipe_env.execution.round_reports import Recorded, event_table
 from collapipe_env.ground.errors import shown
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.scenario import Scenario
@@ -43,10 +43,9 @@ def measured_rounds(
         launcher.play()
         for path, plan in missing:
             load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-            planned, result = launcher.play()
+            _, result = launcher.play()
             events = tuple(Recorded(*row) for row in result["events"])
-            seconds = measured_step(planned.script.clusters[0], events)
-            assert seconds is not None
+            seconds = measured_step(event_table(events))
             one = Measured(plan, seconds, load, events)
             write_json(
                 path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -127,19 +126,12 @@ class ControlUnitRound:
                 # If the time of the failure is unknown, it was detected now.
                 "detect_s": 0.0 if loss.at_s is None else None,
             }
-            asked = time.monotonic()
             owner.send(LAUNCHER, "lost", ended._replace(place=number), meta=meta)
             key = ended._replace(attempt=ended.attempt + 1, place=number)
             answer = owner.mailbox.wait("recovery", key)
             if answer.meta["recovery"] is not None:
                 recovery = from_json(answer.meta["recovery"], RecoveryScript)
-                self._recoveries.append(
-                    {
-                        **answer.meta["recovery"],
-                        "delay_s": recovery.script.delay_s,
-                        "asked_s": time.monotonic() - asked,
-                    }
-                )
+                self._recoveries.append(answer.meta["recovery"])
         assert recovery is not None
         owner.mailbox.cancel(ended.round, ended.attempt)
         for name in sorted(alive):

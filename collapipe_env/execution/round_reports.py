@@ -1,21 +1,20 @@
-"""The server's reports of rounds, checked when they are read from files."""
+"""Reports of executed rounds: the record of every operation, and the check of a report from a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from collapipe_env.execution.script_reading import ScriptError, from_json
-from collapipe_env.execution.scripts import LARGEST, ClusterScript, RecoveryScript, RoundScript
-from collapipe_env.ground.errors import StateError, shown
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, TypeAdapter, ValidationError
 
-FIELDS = (
-    *("delay_s", "emulated", "cluster_s", "collected_s"),
-    *("train_loss", "events", "recoveries", "figures"),
-)
-"""Fields that every report has."""
-_WHOLE = ("cluster", "step", "element", "micro_batch", "direction", "chunk", "samples")
-_LAST_DIRECTION = 2
+from collapipe_env.execution.scripts import LARGEST, ClusterScript, Flag, Real, RecoveryScript, RoundScript
+from collapipe_env.ground.errors import StateError, fault_line
+
+Count = Annotated[int, Field(strict=True, ge=0, le=LARGEST)]
+Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
 class Recorded(NamedTuple):
@@ -39,19 +38,19 @@ class Recorded(NamedTuple):
         samples: Samples in it; 0 if unknown.
     """
 
-    cluster: int
-    step: int
-    element: int
-    micro_batch: int
-    direction: int
-    chunk: int
-    start_s: float
-    end_s: float
-    measured_end_s: float
-    worked_s: float
-    began_s: float
-    there_s: float
-    samples: int
+    cluster: Count
+    step: Count
+    element: Count
+    micro_batch: Count
+    direction: Annotated[Count, Field(le=2)]
+    chunk: Count
+    start_s: Number
+    end_s: Number
+    measured_end_s: Number
+    worked_s: Number
+    began_s: Number
+    there_s: Number
+    samples: Count
 
     @property
     def over_s(self) -> float:
@@ -59,8 +58,55 @@ class Recorded(NamedTuple):
         return max(self.measured_end_s, self.there_s)
 
 
-def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, remedy: str) -> None:
-    """Refuse anything but a report of a round.
+EVENT = np.dtype([(name, np.dtype(kind)) for name, kind in get_type_hints(Recorded).items()])
+"""A row of the table of events, with the fields of :class:`Recorded`."""
+
+
+def event_table(rows: Iterable[Sequence[float]]) -> npt.NDArray[np.void]:
+    """Return records of operations and transfers as a table of :data:`EVENT`."""
+    return np.array([tuple(row) for row in rows], dtype=EVENT)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Fields of the report of a round; :func:`checked_report` says how they belong together.
+
+    Attributes:
+        delay_s: Delay of the round, broadcast included [s].
+        emulated: Whether operations and transfers took their priced times.
+        cluster_s: ``T_n`` of each cluster [s]; ``None`` if it sat out.
+        collected_s: Time at which each cluster's segments were collected [s]; ``None`` if none were.
+        train_loss: Mean training loss; ``None`` where nothing arrived.
+        events: Operations and transfers of the attempts that count.
+        recoveries: Recoveries of each cluster, one a loss.
+        figures: Loss and metrics on held-out samples, as last evaluated.
+        clock_bound_s: Largest error in converting other machines' clocks, in wall time [s]; ``None`` if all
+            share one clock.
+    """
+
+    delay_s: Real
+    emulated: Flag
+    cluster_s: list[Real | None]
+    collected_s: list[Real | None]
+    train_loss: Number | None
+    events: list[Recorded]
+    recoveries: list[list[RecoveryScript]]
+    figures: dict[str, Number | None]
+    clock_bound_s: Real | None = None
+
+
+_REPORT, _SCRIPT = TypeAdapter(RoundReport), TypeAdapter(ClusterScript)
+
+
+def remaining_script(recovery: Mapping[str, Any]) -> ClusterScript:
+    """Return the script of the work that a recovery in a report leaves."""
+    return _SCRIPT.validate_python(recovery["script"])
+
+
+def checked_report(
+    report: Mapping[str, Any], planned: RoundScript, place: str, remedy: str
+) -> dict[str, Any]:
+    """Return the report of a round from a file.
 
     Args:
         report: The report, read from JSON.
@@ -71,112 +117,52 @@ def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, 
         StateError: If a field is missing, of a wrong type, out of range, or does not fit the round; the
             message names file and field.
     """
-    missing = [name for name in FIELDS if name not in report]
-    if missing:
-        raise StateError(f"{place} is not a report of a round ({', '.join(missing)} missing): {remedy}")
-
-    def wrong(field: str, value: object, wanted: str) -> StateError:
-        return StateError(
-            f"{place} is not a report of a round: {field} is {shown(value)}, expected {wanted}; {remedy}"
-        )
-
-    def require(field: str, value: object, fits: Callable[[Any], bool], wanted: str) -> None:
-        if not fits(value):
-            raise wrong(field, value, wanted)
-
-    time, count = f"a number from 0 to {LARGEST}", len(planned.clusters)
-    require("delay_s", report["delay_s"], _is_time, time)
-    require("emulated", report["emulated"], lambda value: isinstance(value, bool), "true or false")
-    require("train_loss", report["train_loss"], _is_number_or_null, "a number or null")
-    figures = report["figures"]
-    require("figures", figures, lambda value: isinstance(value, Mapping), "an object of numbers")
-    for name, value in figures.items():
-        require(f"figures.{name}", value, _is_number_or_null, "a number or null")
-    for field in ("cluster_s", "collected_s", "recoveries"):
-        require(field, report[field], _is_list_of(count), f"a list of {count}, one entry a cluster")
-    most = []
-    for n, script in enumerate(planned.clusters):
-        left = _require_recoveries(report["recoveries"][n], script, f"recoveries[{n}]", wrong)
-        most.append(2 + 2 * max(len(one.stages) for one in (script, *left)))
-        for field, there in (
-            ("cluster_s", script.plays),
-            ("collected_s", script.plays and (not left or left[-1].plays)),
-        ):
-            fitting, wanted = (_is_time, time) if there else (_is_null, "null, as nothing came from it")
-            require(f"{field}[{n}]", report[field][n], fitting, wanted)
-    require("events", report["events"], lambda value: isinstance(value, list), "a list")
-    for i, row in enumerate(report["events"]):
-        if why := _no_event(row, planned, most):
-            raise wrong(f"events[{i}]", row, why)
+    try:
+        found = _REPORT.validate_python(report)
+    except ValidationError as error:
+        fault: str | None = fault_line(error.errors()[0])
+    else:
+        fault = next(_contradictions(found, planned), None)
+        if fault is None:
+            return {**report, "events": found.events}
+    raise StateError(f"{place} is not a report of a round: {fault}; {remedy}")
 
 
-def _require_recoveries(
-    value: Any, planned: ClusterScript, field: str, wrong: Callable[[str, object, str], StateError]
-) -> list[ClusterScript]:
-    """Refuse anything but the recoveries of a cluster; return their scripts."""
-    if not isinstance(value, list):
-        raise wrong(field, value, "a list")
-    if value and not planned.plays:
-        raise wrong(field, value, "none, as the cluster sits the round out")
-    found: list[ClusterScript] = []
-    for i, one in enumerate(value):
-        where = f"{field}[{i}]"
-        if not isinstance(one, Mapping):
-            raise wrong(where, one, "an object with named fields")
-        try:
-            rest = {name: one[name] for name in one if name not in ("delay_s", "asked_s")}
-            script = from_json(rest, RecoveryScript).script
-        except ScriptError as error:
-            raise wrong(where, one, f"a recovery ({error})") from None
-        if script.delay_s <= 0.0 or one.get("delay_s") != script.delay_s:
-            raise wrong(
-                f"{where}.delay_s", one.get("delay_s"), f"{script.delay_s!r} as script.delay_s, above 0"
-            )
-        if not _is_time(one.get("asked_s")):
-            raise wrong(f"{where}.asked_s", one.get("asked_s"), "a number of 0 or more")
-        found.append(script)
-    return found
+def _contradictions(report: RoundReport, planned: RoundScript) -> Iterator[str]:
+    """Yield what does not fit the round."""
+    count = len(planned.clusters)
+    for name in ("cluster_s", "collected_s", "recoveries"):
+        if (entries := len(getattr(report, name))) != count:
+            yield f"{name} has {entries} entries instead of {count}, one a cluster"
+            return
+    last_element = []
+    for n, (script, recoveries) in enumerate(zip(planned.clusters, report.recoveries, strict=True)):
+        scripts = [script, *(one.script for one in recoveries)]
+        if recoveries and not script.plays:
+            yield f"recoveries[{n}] is not empty, but the cluster sits the round out"
+        for i, one in enumerate(scripts[1:]):
+            if fault := _undrawable(one):
+                yield f"recoveries[{n}][{i}].script {fault}"
+        for name, there in (("cluster_s", script.plays), ("collected_s", scripts[-1].plays)):
+            if (getattr(report, name)[n] is not None) != there:
+                yield f"{name}[{n}] is {getattr(report, name)[n]}, expected {'a time' if there else 'null'}"
+        last_element.append(2 + 2 * max(len(one.stages) for one in scripts) if script.plays else -1)
+    for i, event in enumerate(report.events):
+        if event.cluster >= count or event.element > last_element[event.cluster]:
+            yield f"events[{i}] has an element {event.element} that cluster {event.cluster} lacks"
+        elif event.step >= planned.clusters[event.cluster].local_steps:
+            yield f"events[{i}].step is {event.step}, after the last local step"
 
 
-def _no_event(row: Any, planned: RoundScript, most: list[int]) -> str:
-    """Return the expectation that an entry of ``events`` fails to meet, in words; empty for an event."""
-    if not isinstance(row, list) or len(row) != len(Recorded._fields):
-        return f"a list of {len(Recorded._fields)} numbers"
-    for name, value in zip(Recorded._fields, row, strict=True):
-        if name in _WHOLE and not (type(value) is int and 0 <= value <= LARGEST):
-            return f"a whole number of 0 or more as {name}"
-        if not _is_number(value):
-            return f"a number as {name}"
-    event = Recorded(*row)
-    if event.cluster >= len(planned.clusters) or not planned.clusters[event.cluster].plays:
-        return "a cluster that takes part"
-    script = planned.clusters[event.cluster]
-    if event.step >= script.local_steps:
-        return f"one of {script.local_steps} local steps"
-    if event.element > most[event.cluster]:
-        return f"one of the elements 0 to {most[event.cluster]}"
-    if event.direction > _LAST_DIRECTION:
-        return f"a direction from 0 to {_LAST_DIRECTION}"
+def _undrawable(script: ClusterScript) -> str:
+    """Return why a remaining script is not one, in words; empty if it is."""
+    hops = 1 + len(script.stages)
+    if script.delay_s <= 0.0:
+        return "has a delay_s of 0"
+    if script.plays != bool(script.stages):
+        return "plays without stages, or has stages and does not play"
+    if script.plays and {len(script.hop_forward_s), len(script.hop_backward_s)} != {hops}:
+        return f"needs {hops} hops forward and backward"
+    if any(not stage.devices or min(stage.devices) < 1 for stage in script.stages):
+        return "has a stage without devices, or a device below 1"
     return ""
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a number of a size that can be computed with."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
-
-
-def _is_time(value: Any) -> bool:
-    return _is_number(value) and value >= 0.0
-
-
-def _is_null(value: Any) -> bool:
-    return value is None
-
-
-def _is_list_of(count: int) -> Callable[[Any], bool]:
-    """Return a test of whether a value is a list of ``count`` entries."""
-    return lambda value: isinstance(value, list) and len(value) == count
-
-
-def _is_number_or_null(value: Any) -> bool:
-    return value is None or _is_number(value)

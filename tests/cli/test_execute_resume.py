@@ -145,7 +145,10 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
         ("{", "is damaged"),
         ("{}", "is not a report of a round"),
         ("[]", "instead of an"),
-        (report.read_text().replace('"emulated": true', '"emulated": 1'), "emulated is 1, expected true or"),
+        (
+            report.read_text().replace('"emulated": true', '"emulated": 1'),
+            "emulated is 1: it should be a",
+        ),
     ):
         report.write_text(damaged)
         assert main([*given, "--rounds", "4"]) == 2
