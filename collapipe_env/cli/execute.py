@@ -162,7 +162,7 @@ def _run(options: Options, call: Call) -> None:
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
         state = committed(run, scenario)
-        past = [] if state is None else reports(run, state.rounds)
+        past = [] if state is None else reports(run, scenario, state.rounds)
         if past and finished(run, options.rounds):
             print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)

@@ -14,8 +14,7 @@ import numpy as np
 from collapipe_env.cli.common import print_pages, say_files
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.execution.committed_rounds import REMEDY, commit, report_path
-from collapipe_env.execution.round_reports import checked_report
+from collapipe_env.execution.committed_rounds import commit
 from collapipe_env.ground.files import read_json, write_bytes, write_json, write_text
 from collapipe_env.ground.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
@@ -72,13 +71,9 @@ class ExecutedRounds:
 
         Args:
             past: The report of each.
-
-        Raises:
-            StateError: If a report is damaged.
         """
-        for number, (planned, result) in enumerate(zip(self.execution.replayed, past, strict=True), 1):
-            place = str(report_path(self.run, number))
-            self._add(planned, checked_report(result, planned.script, place, REMEDY))
+        for planned, result in zip(self.execution.replayed, past, strict=True):
+            self._add(planned, result)
             self._draw()
 
     def play(self, failures: Failures) -> None:

@@ -42,15 +42,15 @@ class ComparedCluster:
         step_measured_s: That length measured [s]; ``None`` if nothing was recorded or a device was lost.
         delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
         delay_measured_s: ``T_n`` measured [s].
+        lost: Names of the devices that were lost, such as ``c0d1``.
+        recovery_s: Total time from the losses until training continued [s].
+        phases: Its phases; empty if it has lost a device.
         late_mean_s: Mean lateness of the ends of operations and arrivals of messages, in wall time [s];
             ``None``, like the next four, if nothing was due because nothing waited for prices.
         late_most_s: Largest lateness [s].
         begun_late_mean_s: Mean lateness of the starts of operations [s].
         begun_late_most_s: Largest lateness of the starts [s].
         overruns: Events that were late by more than a millisecond.
-        lost: Names of the devices that were lost, such as ``c0d1``.
-        recovery_s: Total time from the losses until training continued [s].
-        phases: Its phases; empty if it has lost a device.
     """
 
     round: int
@@ -61,14 +61,14 @@ class ComparedCluster:
     step_measured_s: float | None
     delay_priced_s: float
     delay_measured_s: float
-    late_mean_s: float | None
-    late_most_s: float | None
-    begun_late_mean_s: float | None
-    begun_late_most_s: float | None
-    overruns: int | None
     lost: tuple[str, ...]
     recovery_s: float
     phases: tuple[ComparedPhase, ...]
+    late_mean_s: float | None = None
+    late_most_s: float | None = None
+    begun_late_mean_s: float | None = None
+    begun_late_most_s: float | None = None
+    overruns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,6 @@ def _compared(
     # The simulator has priced only the losses that it knows of.
     known = {k for m, k, _ in planned.failures if m == n}
     told = {one["device"] for one in recoveries} <= known
-    late = begun_late = overruns = None
-    if result["emulated"]:
-        ends = scale * (events["measured_end_s"] - events["end_s"])
-        late, overruns = _mean_and_most(ends), int((ends > OVERRUN_S).sum())
-        begun_late = _mean_and_most(scale * (events["began_s"] - events["start_s"])[events["there_s"] == 0.0])
     collected_s, phases = result["collected_s"][n], list[ComparedPhase]()
     if not recoveries and collected_s is not None and len(events):
         priced = steps[-1].end_s, delay_s - script.upload_s, delay_s
@@ -166,20 +161,24 @@ def _compared(
         step_measured_s=None if recoveries or not len(events) else measured_step(events),
         delay_priced_s=delay_s if told else float(recoveries[-1]["script"]["delay_s"]),
         delay_measured_s=measured_s,
-        late_mean_s=late and late[0],
-        late_most_s=late and late[1],
-        begun_late_mean_s=begun_late and begun_late[0],
-        begun_late_most_s=begun_late and begun_late[1],
-        overruns=overruns,
         lost=tuple(f"c{n}d{one['device'] - 1}" for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
         phases=tuple(phases),
+        **(_lateness(events, scale) if result["emulated"] else {}),
     )
 
 
-def _mean_and_most(late_s: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the largest lateness [s]; 0 if nothing happened."""
-    return (float(late_s.mean()), float(late_s.max())) if len(late_s) else (0.0, 0.0)
+def _lateness(events: npt.NDArray[np.void], scale: float) -> dict[str, Any]:
+    """Return figures of the lateness in wall time [s], 0 if nothing happened."""
+    ends = scale * (events["measured_end_s"] - events["end_s"])
+    begins = scale * (events["began_s"] - events["start_s"])[events["there_s"] == 0.0]
+    return {
+        "late_mean_s": float(ends.mean()) if len(ends) else 0.0,
+        "late_most_s": float(ends.max(initial=0.0)),
+        "begun_late_mean_s": float(begins.mean()) if len(begins) else 0.0,
+        "begun_late_most_s": float(begins.max(initial=0.0)),
+        "overruns": int((ends > OVERRUN_S).sum()),
+    }
 
 
 def measured_broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> float:
