@@ -20,9 +20,9 @@ from collapipe_env.ground.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.launching import Failures, Launcher
     from collapipe_env.execution.planned_rounds import PlannedRound
     from collapipe_env.execution.price_comparison import ComparedRound
+    from collapipe_env.execution.running import Execution, Failures
 
 
 def finished(run: RunDirectory, rounds: int) -> bool:
@@ -56,7 +56,7 @@ class ExecutedRounds:
         compared: Its comparison with its prices.
     """
 
-    execution: Launcher
+    execution: Execution
     run: RunDirectory
     scenario: Scenario
     head: dict[str, Any]
@@ -85,8 +85,8 @@ class ExecutedRounds:
         Raises:
             ExecutionError: If something is lost without which the execution cannot continue.
         """
-        from collapipe_env.execution.joining import ExecutionError
-        from collapipe_env.execution.launching import NO_FAILURES
+        from collapipe_env.execution.cluster_round import ExecutionError
+        from collapipe_env.execution.running import NO_FAILURES
 
         load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         try:

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from collapipe_env.execution.launching import Launcher
+from collapipe_env.execution.engine import Ray
 from collapipe_env.execution.price_comparison import measured_step
 from collapipe_env.execution.round_reports import Recorded, event_table
+from collapipe_env.execution.running import Execution
 from collapipe_env.ground.errors import CollaPipeError, fault_line
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.physics.allocation import Allocation, with_schedule
@@ -199,12 +200,11 @@ def measured_rounds(
     if not missing:
         return
     scheduler = FixedPlans(setting, [missing[0][1], *(plan for _, plan in missing)])
-    with Launcher(setting, scheduler, seed=seed, clock="none", scale=slow_down) as launcher:
-        launcher.start_local()
-        launcher.play()
+    with Execution(setting, scheduler, seed=seed, clock="none", scale=slow_down, engine=Ray()) as execution:
+        execution.play()
         for path, plan in missing:
             load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-            _, result = launcher.play()
+            _, result = execution.play()
             step_s = measured_step(event_table(result["events"]))
             one = Measured(plan, step_s, load, tuple(Recorded(*row) for row in result["events"]))
             write_json(path, asdict(one))

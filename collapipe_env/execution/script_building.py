@@ -10,7 +10,14 @@ import numpy as np
 
 from collapipe_env.dynamics.replicas import kinds_of
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.execution.scripts import ClusterScript, RoundScript, StageScript
+from collapipe_env.execution.scripts import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    ClusterScript,
+    RoundScript,
+    StageScript,
+)
 from collapipe_env.ground.arrays import FloatArray, IntArray, on_host
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL, ScheduleName
@@ -19,6 +26,7 @@ from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
 from collapipe_env.physics.schedules.makespans import ZERO_BUBBLE_VARIANTS
 from collapipe_env.physics.schedules.orders import fill_orders
+from collapipe_env.physics.schedules.timeline import Event
 from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
@@ -251,25 +259,40 @@ def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) 
         caps = on_host(plan.schedules.caps)[at][slots].tolist()
     v = len(script.stages[0].chunks)
     if script.schedule != "zb-h1":
-        return _ordered(script, stage_orders(script.schedule, caps, M, v), None)
+        return _ordered(script, stage_orders(script.schedule, caps, M, v))
     best: ClusterScript | None = None
     shortest = np.inf
     for variant in range(ZERO_BUBBLE_VARIANTS):
         limits = [*(min(cap, M) for cap in caps), M] if variant & 1 else None
-        candidate = _ordered(script, stage_orders("zb-h1", caps, M, 1, variant), limits)
-        length = replayed_step(candidate)[0]
+        candidate = _ordered(script, stage_orders("zb-h1", caps, M, 1, variant))
+        length, events = replayed_step(candidate, limits)
         if best is None or length < shortest:
-            best, shortest = candidate, length
+            best = candidate if limits is None else _ordered(script, orders_of(events, len(caps)))
+            shortest = length
     assert best is not None
     return best
 
 
-def _ordered(script: ClusterScript, orders: Sequence[Order], limits: Sequence[int] | None) -> ClusterScript:
-    """Return the script with given orders, and with limits where weight gradients fill gaps."""
-    of = [None] * len(orders) if limits is None else limits
+def orders_of(events: Sequence[Event], stages: int) -> list[Order]:
+    """Return the orders in which all stages and, last, the server carry out the operations of a local step.
+
+    Args:
+        events: Its events in order of completion.
+        stages: Number of stages, of one chunk each.
+    """
+    kinds = {"forward": FORWARD, "backward": BACKWARD, "weight": WEIGHT}
+    elements = [*(2 * s + 1 for s in range(stages)), 2 * stages + 2]
+    return [
+        tuple((kinds[e.direction], e.micro_batch, 0) for e in events if e.element == element)
+        for element in elements
+    ]
+
+
+def _ordered(script: ClusterScript, orders: Sequence[Order]) -> ClusterScript:
+    """Return the script with given orders."""
     *stages, server = (
-        replace(stage, order=order, weight_limit=limit)
-        for stage, order, limit in zip((*script.stages, script.server), orders, of, strict=True)
+        replace(stage, order=order)
+        for stage, order in zip((*script.stages, script.server), orders, strict=True)
     )
     return replace(script, stages=tuple(stages), server=server)
 

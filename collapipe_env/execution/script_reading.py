@@ -122,12 +122,6 @@ def _check_stage(stage: StageScript, micro_batches: int, place: str) -> None:
     each = (3 if with_weights else 2) * micro_batches * len(chunks)
     if len(done) != each:
         raise _error(f"{place}.order", f"{len(done)} operations", f"{each} for {micro_batches} micro-batches")
-    if stage.weight_limit is not None and (stage.weight_limit < 1 or with_weights):
-        raise _error(
-            f"{place}.weight_limit",
-            stage.weight_limit,
-            "null, or at least 1 and no weights in order",
-        )
 
 
 def _fault(fault: ErrorDetails) -> ScriptError:

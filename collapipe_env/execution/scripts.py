@@ -40,16 +40,11 @@ class StageScript:
         shares: Each device's share of a micro-batch's samples, summing to 1; empty for the server.
         chunks: First encoder block and end of each chunk, as indices from 0; for the server, those of the
             last blocks, empty if it runs none.
-        order: Operations in the order in which the stage runs them: kind, micro-batch and chunk. Weight
-            gradients are left out where they fill gaps (``weight_limit``).
+        order: Operations in the order in which the stage runs them: kind, micro-batch and chunk.
         forward_s: Seconds of a micro-batch forward, all chunks together [s].
         backward_s: Seconds backward [s]; without the weight gradient where that is a separate operation.
         weight_s: Seconds of a micro-batch's weight gradient [s]; 0 where it is part of the backward pass.
         chunk_share: Share of a stage's work in each of its chunks, summing to 1.
-        weight_limit: Number of micro-batches stored (forward begun, weight gradient not done) from which a
-            weight gradient precedes the next forward. ``None``: all weight gradients are in ``order``, or
-            none are separate operations. Otherwise a weight gradient that is ready runs, oldest first,
-            whenever the next operation cannot start.
     """
 
     __pydantic_config__ = CLOSED
@@ -61,7 +56,11 @@ class StageScript:
     backward_s: Real
     weight_s: Real
     chunk_share: tuple[Real, ...]
-    weight_limit: Whole | None = None
+
+    @property
+    def split(self) -> bool:
+        """Whether weight gradients are operations of their own."""
+        return any(kind == WEIGHT for kind, _, _ in self.order)
 
     def seconds(self, kind: int, chunk: int) -> float:
         """Length of an operation [s].

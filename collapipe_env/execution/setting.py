@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
+from collapipe_env.execution.device import DeviceSetting
+from collapipe_env.execution.parts import LocalTraining
 from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.ground.state_files import tree_bytes, tree_of
 from collapipe_env.ground.state_trees import require_names
-from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.cluster_model import build_block
-from collapipe_env.models.lora import adapt_block
-from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.scenario.learning import LearningSpec
@@ -60,35 +56,15 @@ def require_executable(scenario: Scenario) -> None:
             raise ScenarioError(f"scenario {scenario.name!r} cannot be executed with {what}: {remedy}")
 
 
-@dataclass(frozen=True)
-class DeviceSetting:
-    """Setting of a device, which builds blocks and fills them with the weights that it is sent.
+def local_training(learning: LearningSpec) -> LocalTraining:
+    """Return the terms on which the nodes of clusters train."""
+    return LocalTraining(**{field.name: getattr(learning, field.name) for field in fields(LocalTraining)})
 
-    Attributes:
-        architecture: Sizes and style of the blocks.
-        update_format: Says whether blocks have adapters.
-        learning: Optimiser and precision.
-    """
 
-    architecture: Architecture
-    update_format: UpdateFormat
-    learning: LearningSpec
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> DeviceSetting:
-        """Return the setting of a scenario's devices."""
-        training = Training.of(scenario)
-        return cls(training.architecture, training.update_format, scenario.learning)
-
-    def build_block(self) -> nn.Module:
-        """Return a block with arbitrary weights."""
-        generator = torch.Generator().manual_seed(0)
-        block: nn.Module = build_block(self.architecture, generator)
-        wire = self.update_format
-        if wire.compression == "lora":
-            block.requires_grad_(False)
-            adapt_block(block, wire.lora_rank, wire.lora_alpha, generator)
-        return block
+def device_setting(scenario: Scenario) -> DeviceSetting:
+    """Return the setting of a scenario's devices."""
+    training = Training.of(scenario)
+    return DeviceSetting(training.architecture, training.update_format, local_training(scenario.learning))
 
 
 @dataclass(frozen=True)

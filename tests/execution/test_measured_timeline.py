@@ -6,7 +6,6 @@ import pytest
 from executed_support import Changed, failing, quick
 from numpy.testing import assert_allclose
 from rich.console import Console
-from threaded_execution import ThreadedExecution
 
 from collapipe_env.execution.chrome_trace import chrome_trace
 from collapipe_env.execution.comparison_page import comparison_page, phase_page
@@ -15,16 +14,15 @@ from collapipe_env.execution.pictures import executed_charts
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.round_reports import remaining_script
+from collapipe_env.execution.running import Execution, Failures
 
 
 @pytest.fixture(scope="module")
 def rounds():
     """Two rounds by the virtual clock; in the first one a device of the first cluster fails."""
     scenario = quick()
-    execution = ThreadedExecution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
-    played = [execution.play(faults=[(0, 2, 1.0)]), execution.play()]
-    execution.close()
-    return played
+    execution = Execution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    return [execution.play(Failures(faults=[(0, 2, 1.0)])), execution.play()]
 
 
 def phases(timeline):
@@ -65,9 +63,8 @@ def test_a_loss_is_drawn_with_its_recovery_and_the_plan_that_was_left(rounds):
 @pytest.mark.parametrize("at_s", [1.0, 3.0])
 def test_nothing_is_kept_of_an_attempt_that_was_given_up(at_s):
     scenario = quick(**{"cluster.clusters": 1})
-    execution = ThreadedExecution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
-    _, result = execution.play(faults=[(0, 2, at_s)])
-    execution.close()
+    execution = Execution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    _, result = execution.play(Failures(faults=[(0, 2, at_s)]))
     (recovery,) = result["recoveries"][0]
     begins = [event[6] for event in result["events"] if event[0] == 0]
     assert min(begins) >= recovery["resume_s"] - 1e-9
@@ -130,9 +127,8 @@ def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale,
     """Failures that the simulator knows of are in its own price, others come on top."""
     known = failing(on_mean_s=20.0, recovery="light")
     known = known.with_overrides({"workload.local_steps": 2, "workload.head": head})
-    execution = ThreadedExecution(known, Changed(known), seed=1)
+    execution = Execution(known, Changed(known), seed=1)
     played = [execution.play() for _ in range(2)]
-    execution.close()
     assert any(planned.failures for planned, _ in played)
     for number, (planned, result) in enumerate(played, 1):
         whole = compare_round(number, planned, result)

@@ -1,0 +1,365 @@
+"""Execution: a scheduler's rounds, played by roles on an engine, and the training between them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from collapipe_env.execution.clock import make_clock
+from collapipe_env.execution.cluster_round import (
+    ClusterResult,
+    ClusterRound,
+    ClusterTask,
+    ExecutionError,
+    Wait,
+)
+from collapipe_env.execution.cluster_step import ClusterRoles
+from collapipe_env.execution.committed_rounds import Committed
+from collapipe_env.execution.control_unit import ControlUnit
+from collapipe_env.execution.device import Device
+from collapipe_env.execution.engine import Engine, Inline, Lost, Role
+from collapipe_env.execution.head import Head
+from collapipe_env.execution.parts import (
+    EMBEDDING,
+    VALUES,
+    Arrays,
+    frozen_arrays,
+    memory_arrays,
+    set_memory,
+)
+from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
+from collapipe_env.execution.recovery_planning import RecoveryPlanner, recovery_terms
+from collapipe_env.execution.server_heads import ServerHeads
+from collapipe_env.execution.setting import (
+    TrainingSetting,
+    device_setting,
+    local_training,
+    require_executable,
+)
+from collapipe_env.physics.moves import STAY
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.training.servers import Server
+
+LEAD_S = 0.5
+"""Time from the first call to the start of a round under the wall clock [s], in which blocks move."""
+
+
+class Failures(NamedTuple):
+    """Requested failures: cluster, device, and time since the start of the round [s] of each.
+
+    Attributes:
+        faults: Devices that fail under the virtual clock.
+        kills: Devices whose processes are killed, under other clocks.
+        hangs: Devices whose processes are halted, without a message.
+    """
+
+    faults: Sequence[tuple[int, int, float]] = ()
+    kills: Sequence[tuple[int, int, float]] = ()
+    hangs: Sequence[tuple[int, int, float]] = ()
+
+
+NO_FAILURES = Failures()
+
+
+def node_name(cluster: int, node: int) -> str:
+    """Return a node's name: ``c0`` is cluster 0's control unit, node 0; ``c0d0`` its first device.
+
+    Inside the execution, nodes are numbered as in the simulator's costs, devices from 1. Names, like arrays
+    and pictures, count devices from 0.
+    """
+    return f"c{cluster}d{node - 1}" if node else f"c{cluster}"
+
+
+class Execution:
+    """Rounds of a scenario, played by roles.
+
+    The driver holds the server: the federation is the learner's own, with its order of samples and its rule
+    of aggregation. Control units embed, devices train the blocks, and the server's workers compute the heads.
+    It is a context, which closes the engine.
+
+    Attributes:
+        scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which devices
+            compute more slowly than this machine. It may be set until the first round is played.
+        replayed: Rounds that were played before.
+
+    Args:
+        scheduler: Decides the rounds.
+        seed: Seed of the episode.
+        clock: ``virtual``, ``wall`` or ``none``.
+        engine: Carries the roles; by default this process does.
+        committed: State to continue from, of the same scenario, scheduler and seed; ``None`` to begin.
+
+    Raises:
+        ScenarioError: If the scenario cannot be executed.
+        StateError: If the state is not one of this run.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        scheduler: Scheduler,
+        *,
+        seed: int = 0,
+        clock: str = "virtual",
+        scale: float = 1.0,
+        engine: Engine | None = None,
+        committed: Committed | None = None,
+    ) -> None:
+        require_executable(scenario)
+        self._scenario, self._clock_name, self.scale = scenario, clock, scale
+        self._engine: Engine = Inline() if engine is None else engine
+        self._parameters, self._terms = system_parameters(scenario), recovery_terms(scenario)
+        self.rounds = PlannedRounds(scenario, scheduler, seed)
+        self._upcoming: PlannedRound | None = None
+        self._setting = TrainingSetting.of(scenario, self.rounds.new_generator)
+        self._played = 0
+        self.replayed: list[PlannedRound] = []
+        if committed is None:
+            self.federation = self._setting.federation()
+        else:
+            self.replayed = self.rounds.replay(committed)
+            self._setting, self.federation = self._setting.restored(committed.training)
+            self._played, self.scale = committed.rounds, committed.scale
+        self._crews: list[ClusterRoles] = []
+        self._gone: set[tuple[int, int]] = set()
+        self._none = np.zeros(scenario.cluster.clusters, dtype=np.int64)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all roles."""
+        self._engine.close()
+
+    @property
+    def upcoming(self) -> PlannedRound:
+        """The next round, planned already."""
+        if self._upcoming is None:
+            self._upcoming = self.rounds.next()
+        return self._upcoming
+
+    def start(self) -> None:
+        """Start all roles, and wait until they are there; :meth:`play` does so if it has not been done.
+
+        Raises:
+            ExecutionError: If one is lost.
+        """
+        if self._crews:
+            return
+        self._clock = make_clock(self._clock_name, self.scale)
+        self._learning = learning = local_training(self._scenario.learning)
+        blocks, setup = device_setting(self._scenario), self._setting.setup
+        model, head = self.federation.common_model
+        frozen = [frozen_arrays(block) for block in model.blocks]
+        loss = partial(setup.task.loss, smoothing=setup.learning.label_smoothing)
+        how = self._clock_name, self.scale
+        self._device_terms = *how, self._engine.put(blocks)
+        for n, count in enumerate(self._scenario.cluster.devices_per_cluster):
+            cu = self._engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
+            served = self._engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
+            devices = {k: self._device(n, k) for k in range(1, count + 1)}
+            self._crews.append(ClusterRoles(cu, served, devices))
+        self._await(
+            [role for crew in self._crews for role in (crew.control_unit, crew.head, *crew.devices.values())]
+        )
+
+    def _device(self, n: int, k: int) -> Role:
+        return self._engine.spawn(node_name(n, k), Device, n, k, *self._device_terms)
+
+    def _await(self, roles: Sequence[Role]) -> None:
+        """Wait until roles are there."""
+        try:
+            self._engine.ready(roles)
+        except Lost as lost:
+            raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
+
+    def play(self, failures: Failures = NO_FAILURES) -> tuple[PlannedRound, dict[str, Any]]:
+        """Play a round.
+
+        Args:
+            failures: Devices that are to fail; under the virtual clock, those of the simulator also fail.
+
+        Returns:
+            The planned round, and the report: measured delays, the record of operations and transfers,
+            recoveries, training loss, and figures of the common model.
+
+        Raises:
+            ExecutionError: If a control unit is lost.
+        """
+        self.start()
+        self._bring_back()
+        planned, self._upcoming = self.upcoming, None
+        faults = [*planned.failures, *failures.faults] if self._clock_name == "virtual" else []
+        lead = LEAD_S if self._clock_name == "wall" else 0.0
+        begins = time.monotonic() + lead
+        self._clock.restart(begins)
+        server, heads, works = self._opened(planned, faults, begins)
+        timers = [
+            threading.Timer(lead + self.scale * at, self._engine.kill, (self._crews[n].devices[k], number))
+            for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
+            for n, k, at in some
+        ]
+        for timer in timers:
+            timer.start()
+        try:
+            results = self._together(works, heads)
+        finally:
+            for timer in timers:
+                timer.cancel()
+        self._gone.update((n, k) for n, k, _ in faults)
+        self._gone.update((n, k) for n, work in works.items() for k in work.gone)
+        self._played += 1
+        return planned, self._closed(planned, server, heads, results)
+
+    def _bring_back(self) -> None:
+        """Start lost devices anew, and wait until they are there."""
+        devices = {(n, k): device for n, crew in enumerate(self._crews) for k, device in crew.devices.items()}
+        lost = set(self._engine.lost(devices.values()))
+        again = [key for key, device in devices.items() if key in self._gone or device.name in lost]
+        for n, k in again:
+            self._crews[n].devices[k] = self._device(n, k)
+        self._await([self._crews[n].devices[k] for n, k in again])
+        self._gone.clear()
+
+    def _opened(
+        self, planned: PlannedRound, faults: Sequence[tuple[int, int, float]], begins: float
+    ) -> tuple[Server, ServerHeads, dict[int, ClusterRound]]:
+        """Begin a round: return the server, its heads, and the work of the clusters that play."""
+        script, fed, setup = planned.script, self.federation, self._setting.setup
+        steps = [cluster.local_steps if cluster.plays else 0 for cluster in script.clusters]
+        stay = np.full((setup.clusters, setup.architecture.blocks), STAY)
+        moments = stay if planned.outcome.moments is None else planned.outcome.moments[0]
+        server = fed.open_round(self._none, script.server_mode, max(1, *steps), moments)
+        factors = fed.begin_steps(max(steps))
+        heads = ServerHeads(server, steps, factors)
+        works = {}
+        for n, cluster in enumerate(script.clusters):
+            if not cluster.plays:
+                continue
+            task = ClusterTask(
+                script=cluster,
+                model=self._common_model(n),
+                batches=[fed.samples.next_batch(setup, fed.streams[n]) for _ in range(steps[n])],
+                rates=[setup.learning.learning_rate * factor for factor in factors],
+                faults=[(k, at) for m, k, at in faults if m == n],
+                begins=begins,
+            )
+            planner = RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms)
+            works[n] = ClusterRound(
+                self._engine, self._crews[n], heads, self._clock, planner, task, self._learning
+            )
+        return server, heads, works
+
+    def _together(self, works: Mapping[int, ClusterRound], heads: ServerHeads) -> dict[int, ClusterResult]:
+        """Play the clusters' rounds side by side; return their results.
+
+        Raises:
+            ExecutionError: If a control unit is lost.
+        """
+        rounds = {n: work.play() for n, work in works.items()}
+        waits: dict[int, Wait] = {n: next(round_) for n, round_ in rounds.items()}
+        results: dict[int, ClusterResult] = {}
+        while waits:
+            for_heads = [n for n, wait in waits.items() if not wait.refs and heads.there(wait.step)]
+            open_ = {n: (wait.refs, wait.watch) for n, wait in waits.items() if wait.refs}
+            n = for_heads[0] if for_heads else self._engine.first(open_)
+            try:
+                try:
+                    given = self._engine.get(*waits[n][:2]) if waits[n].refs else []
+                except Lost as lost:
+                    waits[n] = rounds[n].throw(lost)
+                else:
+                    waits[n] = rounds[n].send(given)
+            except StopIteration as end:
+                results[n] = end.value
+                del waits[n]
+        return results
+
+    def _modules(self, n: int) -> list[tuple[int | str, nn.Module]]:
+        model = self.federation.replicas[n].module
+        return [(EMBEDDING, model.embedding), *enumerate(model.blocks)]
+
+    def _common_model(self, n: int) -> dict[int | str, Arrays]:
+        """Return the common model, with a cluster's moments."""
+        _, flat, optimizer = self.federation.replicas[n]
+        found: dict[int | str, Arrays] = {}
+        for name, module in self._modules(n):
+            places = flat.slices([module])
+            if places:
+                values = torch.cat([flat.values[place] for place in places]).numpy()
+                found[name] = {VALUES: values, **memory_arrays(flat, optimizer, module)}
+        return found
+
+    def _closed(
+        self, planned: PlannedRound, server: Server, heads: ServerHeads, results: Mapping[int, ClusterResult]
+    ) -> dict[str, Any]:
+        """Take the updates, make the next common model, and return the report."""
+        script, clusters = planned.script, range(len(planned.script.clusters))
+        updated = np.zeros(len(clusters), dtype=np.bool_)
+        events: list[Any] = []
+        begins = max((cluster.delay_s for cluster in script.clusters if not cluster.plays), default=0.0)
+        for n, result in results.items():
+            updated[n], begins = result.updated, max(begins, result.delay_s)
+            if result.update is not None:
+                events += map(list, result.update.events)
+                self._take(n, result.update.parts)
+        self.federation.close_round(server, updated, self._none)
+        clock = self._clock
+        delay = clock.finish(begins + clock.lasts(script.broadcast_s))
+        updates = {n: result.update for n, result in results.items() if result.update is not None}
+        measured = {n: result.delay_s for n, result in results.items()}
+        measured |= {n: update.measured_s for n, update in updates.items()}
+        return {
+            "delay_s": clock.now(delay),
+            "emulated": clock.paced or clock.ahead,
+            "cluster_s": [measured.get(n) for n in clusters],
+            "collected_s": [updates[n].collected_s if n in updates else None for n in clusters],
+            "train_loss": heads.mean_loss,
+            "events": events,
+            "recoveries": [results[n].recoveries if n in results else [] for n in clusters],
+            "figures": self._setting.evaluate(self.federation),
+            "clock_bound_s": None,
+        }
+
+    @torch.no_grad()
+    def _take(self, n: int, parts: Mapping[int | str, Arrays]) -> None:
+        """Write a cluster's weights and moments into the federation."""
+        _, flat, optimizer = self.federation.replicas[n]
+        for name, module in self._modules(n):
+            start = 0
+            for place in flat.slices([module]):
+                stop = start + place.stop - place.start
+                flat.values[place] = torch.from_numpy(np.array(parts[name][VALUES][start:stop]))
+                start = stop
+            if start:
+                set_memory(flat, optimizer, module, parts[name], f"update of cluster {n}, {name}")
+
+    def committed(self) -> Committed:
+        """Return everything from which the execution can continue.
+
+        Call this between rounds, before the next one is planned.
+        """
+        assert self._upcoming is None, "the next round is planned already"
+        training = self._setting.save(self.federation)
+        return Committed(self._played, self.scale, self.rounds.get_state(), training)
+
+    def weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the weights of the common model and of the head."""
+        return {
+            f"{part}/{name}": parameter.detach().numpy().copy()
+            for part, module in zip(("model", "head"), self.federation.common_model, strict=True)
+            for name, parameter in module.named_parameters()
+        }
