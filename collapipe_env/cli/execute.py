@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from collapipe_env.cli.common import Call, chosen_scenario, command, opened, say_data
 from collapipe_env.cli.early_end import note, status_after
-from collapipe_env.cli.executed_rounds import Execution, finished, say_where
+from collapipe_env.cli.executed_rounds import ExecutedRounds, finished, say_where
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
@@ -162,7 +162,7 @@ def _run(options: Options, call: Call) -> None:
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
         state = committed(run, scenario)
-        past = [] if state is None else reports(run, state.rounds)
+        past = [] if state is None else reports(run, scenario, state.rounds)
         if past and finished(run, options.rounds):
             print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)
@@ -192,14 +192,8 @@ def _run(options: Options, call: Call) -> None:
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             elif options.clock == "none":
                 launcher.scale = options.slow_down
-            execution = Execution(
-                launcher,
-                run,
-                scenario,
-                call.record(),
-                scheduler=options.scheduler,
-                clock=options.clock,
-                rounds=options.rounds,
+            execution = ExecutedRounds(
+                launcher, run, scenario, call.record(), options.scheduler, options.clock, options.rounds
             )
             execution.take_up(past)
             _say_what_begins(options, scenario, launcher)

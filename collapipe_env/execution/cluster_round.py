@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -267,7 +266,7 @@ class ClusterRound:
 
     def _planned(self, device: int) -> RecoveryScript:
         """Plan the rest of the round without a device."""
-        asked, detect_s, completed = time.monotonic(), None, None
+        detect_s, completed = None, None
         if self._faults and self._faults[0][1] == device:
             at_s, _ = self._faults.pop(0)
         else:  # nobody knows when it failed: it was detected now
@@ -276,6 +275,5 @@ class ClusterRound:
         self._faults = [fault for fault in self._faults if fault[1] != device]
         found = self._planner.lost(device, at_s, detect_s=detect_s, completed=completed)
         assert found is not None, f"device {device} has no work"
-        asked_s = time.monotonic() - asked
-        self.recoveries.append({**to_json(found), "delay_s": found.script.delay_s, "asked_s": asked_s})
+        self.recoveries.append(to_json(found))
         return found

@@ -16,7 +16,8 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Wanted
 from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, Part, below, block_name, is_weight, under
-from collapipe_env.execution.role import Recorded, Role, line_of, received
+from collapipe_env.execution.role import Role, line_of, received
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.sample_rows import Rows, device_rows, micro_batch_rows, overlap
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.heartbeats import Pulse
 from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox, Wanted
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.ground.errors import CollaPipeError
 
@@ -41,47 +42,6 @@ def node_of(name: str) -> tuple[int, int]:
     """Return the cluster and node of a name; the inverse of :func:`node_name`."""
     cluster, _, device = name.removeprefix("c").partition("d")
     return int(cluster), int(device) + 1 if device else 0
-
-
-class Recorded(NamedTuple):
-    """An operation or a transfer that took place, numbered as in the round's timeline.
-
-    Attributes:
-        cluster: Cluster.
-        step: Local step.
-        element: Element of the cluster's chain.
-        micro_batch: Micro-batch.
-        direction: 0 forward, 1 backward, 2 weight gradient.
-        chunk: Chunk of a stage; 0 for messages.
-        start_s: Time at which the start was due, since the round began [s].
-        end_s: Time at which the end was due, since the round began [s].
-        measured_end_s: End by the machine's clock [s]; the priced end under the virtual clock. For a message,
-            the time at which its receiver was handed it, less the priced latency.
-        worked_s: Wall time of the computation itself [s]; 0 for messages.
-        began_s: Start by the machine's clock [s]; for a message, the time at which its sender sent it.
-        there_s: Time by the machine's clock at which a message was handed to its receiver [s]; 0 for
-            operations.
-        samples: Samples in it; 0 if unknown.
-    """
-
-    cluster: int
-    step: int
-    element: int
-    micro_batch: int
-    direction: int
-    chunk: int
-    start_s: float
-    end_s: float
-    measured_end_s: float
-    worked_s: float
-    began_s: float
-    there_s: float
-    samples: int
-
-    @property
-    def over_s(self) -> float:
-        """End by the machine's clock; for a message, its hand-over to the receiver, latency included [s]."""
-        return max(self.measured_end_s, self.there_s)
 
 
 def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, samples: int) -> dict[str, Any]:

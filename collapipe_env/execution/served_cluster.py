@@ -12,7 +12,8 @@ from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.head_work import HeadWork
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Cancelled, Mailbox
-from collapipe_env.execution.role import Recorded, Role, control_unit_name, line_of, received
+from collapipe_env.execution.role import Role, control_unit_name, line_of, received
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript

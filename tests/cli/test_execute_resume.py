@@ -141,11 +141,13 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
         assert "state.safetensors is damaged or not a state" in shown
         assert "--fresh" in shown
     state.write_bytes(content)
+    foreign = "round-2.json is damaged or not the report of this round: start over with --fresh"
     for damaged, words in (
         ("{", "is damaged"),
-        ("{}", "is not a report of a round"),
+        ("{}", foreign),
         ("[]", "instead of an"),
-        (report.read_text().replace('"emulated": true', '"emulated": 1'), "emulated is 1, expected true or"),
+        (report.read_text().replace('"emulated": true', '"emulated": false'), foreign),
+        ((parts / "played" / "round-1.json").read_text(), foreign),
     ):
         report.write_text(damaged)
         assert main([*given, "--rounds", "4"]) == 2

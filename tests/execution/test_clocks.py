@@ -14,7 +14,8 @@ from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.role import Recorded, line_of, received
+from collapipe_env.execution.role import line_of, received
+from collapipe_env.execution.round_reports import Recorded
 
 PATIENCE_S = 30.0
 """Far above any wait that ends."""
