@@ -371,7 +371,7 @@ class Execution:
         measured |= {n: update.measured_s for n, update in updates.items()}
         return {
             "delay_s": clock.now(delay),
-            "emulated": clock.paced or clock.ahead,
+            "emulated": clock.emulated,
             "cluster_s": [measured.get(n) for n in clusters],
             "collected_s": [updates[n].collected_s if n in updates else None for n in clusters],
             "train_loss": heads.mean_loss,
