@@ -11,18 +11,9 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable
 
 SPIN_S = 0.0003
 """Last part of a wait [s], in which the thread polls the clock instead of sleeping."""
-
-Machine = Callable[[], float]
-"""Reads a machine's monotonic clock [s]."""
-
-
-def monotonic() -> float:
-    """Return the reading of this machine's monotonic clock [s]."""
-    return time.monotonic()
 
 
 class Clock:
@@ -69,12 +60,10 @@ class WallClock(Clock):
 
     Args:
         scale: Seconds of wall time for a priced second, > 0.
-        machine: Reads the machine's monotonic clock [s].
     """
 
-    def __init__(self, scale: float, machine: Machine = monotonic) -> None:
-        self.scale, self._machine = scale, machine
-        self._begins = 0.0
+    def __init__(self, scale: float) -> None:
+        self._scale, self._begins = scale, 0.0
         sleep_precisely()
 
     def restart(self, round_begins: float) -> None:
@@ -83,7 +72,7 @@ class WallClock(Clock):
 
     def begin(self, start_s: float) -> float:
         """Sleep until then."""
-        sleep_until(self._begins + self.scale * start_s, self._machine)
+        sleep_until(self._begins + self._scale * start_s)
         return start_s
 
     def finish(self, due_s: float) -> float:
@@ -93,7 +82,7 @@ class WallClock(Clock):
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
         """Return the time since the round began."""
-        return (self._machine() - self._begins) / self.scale
+        return (time.monotonic() - self._begins) / self._scale
 
 
 class MachineClock(Clock):
@@ -102,14 +91,13 @@ class MachineClock(Clock):
     Args:
         slow_down: Length of an operation over its processor time, >= 1: the thread sleeps for the rest. Time
             for which it waited for a core is not stretched.
-        machine: Reads the machine's monotonic clock [s].
     """
 
     emulated = False
 
-    def __init__(self, slow_down: float = 1.0, machine: Machine = monotonic) -> None:
+    def __init__(self, slow_down: float = 1.0) -> None:
         self._begins = self._spent = 0.0
-        self._slow_down, self._machine = slow_down, machine
+        self._slow_down = slow_down
         sleep_precisely()
 
     def restart(self, round_begins: float) -> None:
@@ -129,26 +117,25 @@ class MachineClock(Clock):
         """Return the present time, after the rest of a slower machine's time if there is one."""
         if self._slow_down > 1.0:
             rest = (self._slow_down - 1.0) * (time.thread_time() - self._spent)
-            sleep_until(self._machine() + rest, self._machine)
+            sleep_until(time.monotonic() + rest)
         return self.now(due_s)
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
         """Return the time since the round began; below 0 before."""
-        return self._machine() - self._begins
+        return time.monotonic() - self._begins
 
     def lasts(self, seconds: float) -> float:  # noqa: ARG002 - the interface
         """Return 0: nobody waits for priced times."""
         return 0.0
 
 
-def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> Clock:
+def make_clock(name: str, scale: float = 1.0) -> Clock:
     """Return a clock by name.
 
     Args:
         name: ``virtual``, ``wall`` or ``none``.
         scale: For ``wall``, seconds of wall time for a priced second; for ``none``, the factor by which
             operations are slower than on this machine.
-        machine: Reads the machine's monotonic clock [s], for ``wall`` and ``none``.
 
     Raises:
         ValueError: If there is no such clock.
@@ -156,23 +143,22 @@ def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> C
     if name == "virtual":
         return Clock()
     if name == "wall":
-        return WallClock(scale, machine)
+        return WallClock(scale)
     if name == "none":
-        return MachineClock(scale, machine)
+        return MachineClock(scale)
     raise ValueError(f"clock {name!r}: use virtual, wall or none")
 
 
-def sleep_until(end: float, machine: Machine = monotonic) -> None:
+def sleep_until(end: float) -> None:
     """Sleep until a time of the monotonic clock; poll the clock in the last part.
 
     Args:
         end: The time [s].
-        machine: Reads the clock [s].
     """
-    left = end - machine()
+    left = end - time.monotonic()
     if left > SPIN_S:
         time.sleep(left - SPIN_S)
-    while machine() < end:
+    while time.monotonic() < end:
         pass
 
 
