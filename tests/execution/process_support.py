@@ -69,6 +69,11 @@ def differing(execution, twin):
     return [name for name in found if not np.array_equal(found[name], expected[name])]
 
 
+def lost(result):
+    """Devices that a round has lost, of each cluster."""
+    return [[one["device"] for one in recoveries] for recoveries in result["recoveries"]]
+
+
 def descendants(parent):
     """Processes whose ancestor is another one, as Linux lists them: name by number."""
     parents, names = {}, {}
