@@ -8,11 +8,9 @@ role, and every call that needs its results, fails with the same error, which co
 
 from __future__ import annotations
 
-import contextlib
-import logging
+import math
 import os
 import signal
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,18 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from collapipe_env.ground.errors import CollaPipeError, shown
-
-HEARTBEAT_S = 0.25
-"""Period in which roles that somebody waits for are pinged [s]."""
-PATIENCE_S = 2.0
-"""Longest time until a role answers a ping [s]."""
-START_S = 120.0
-"""Longest time until a role has been constructed [s]; its process imports its modules first."""
-LABEL = "collapipe"
-"""Label of Ray's nodes by which roles are placed."""
-CONTROL, SEATS = "control", ("first", "second")
-"""Threads of a process: the one that answers pings, and those of its roles."""
+from collapipe_env.execution.clock_offsets import ClockOffset
+from collapipe_env.ground.errors import CollaPipeError
 
 K = TypeVar("K")
 
@@ -83,7 +71,6 @@ class Engine(ABC):
         name: str,
         kind: Callable[..., Any],
         *args: Any,
-        place: str | None = None,
         beside: Role | None = None,
     ) -> Role:
         """Construct a role; return at once.
@@ -92,7 +79,6 @@ class Engine(ABC):
             name: Name of the role. A role that was lost can be spawned again by its name.
             kind: Class of the role, which other processes can import.
             args: Arguments of its constructor; may be references.
-            place: Label of the machines that may carry it; by default any may.
             beside: Role whose process also carries this one, in a thread of its own; at most one more.
         """
 
@@ -160,6 +146,18 @@ class Engine(ABC):
         waited = list(roles)
         self.get([role.opened for role in waited], waited)
 
+    @abstractmethod
+    def offsets(self, roles: Iterable[Role], fine_s: float = math.inf) -> dict[str, ClockOffset]:
+        """Measure the offsets of roles' monotonic clocks to the clock of this process, by their names.
+
+        Args:
+            roles: The roles.
+            fine_s: Bound that is good enough [s]: until it is reached, more exchanges than usual are made.
+
+        Raises:
+            Lost: If one is gone or silent.
+        """
+
     def __enter__(self) -> Self:
         return self
 
@@ -203,6 +201,11 @@ class Carrier:
         """Send a signal to this process."""
         os.kill(os.getpid(), number)
 
+    def times(self) -> tuple[float, float]:
+        """Return when this process hears the question, and when it answers, by its monotonic clock [s]."""
+        heard = time.monotonic()
+        return heard, time.monotonic()
+
     def _tried(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         try:
             return function(*args)
@@ -229,7 +232,6 @@ class Inline(Engine):
         name: str,
         kind: Callable[..., Any],
         *args: Any,
-        place: str | None = None,  # noqa: ARG002 - the interface
         beside: Role | None = None,  # noqa: ARG002 - the interface
     ) -> Role:
         """Construct a role."""
@@ -263,6 +265,10 @@ class Inline(Engine):
         """Let the role be lost, whichever the signal."""
         self._carrier.end(role.name)
 
+    def offsets(self, roles: Iterable[Role], fine_s: float = math.inf) -> dict[str, ClockOffset]:  # noqa: ARG002
+        """Return no offsets: there is one clock."""
+        return {role.name: ClockOffset(0.0, 0.0) for role in roles}
+
     def close(self) -> None:
         """Do nothing: the roles end with their last reference."""
 
@@ -275,221 +281,3 @@ class Inline(Engine):
             return function(*args)
         except Exception as failure:
             return _Failed(failure)
-
-
-class Ray(Engine):
-    """Carries every role in a process of its own, here or on the machines of a Ray cluster.
-
-    Args:
-        address: Address of a running cluster; by default, a Ray is started on this machine and ended with
-            the engine.
-        patience_s: Longest time until a role answers a ping [s].
-        options: Further arguments of ``ray.init``, for a Ray that is started here.
-
-    Raises:
-        CollaPipeError: If Ray is not installed, cannot be started or reached, or is reachable from other
-            machines without a token.
-    """
-
-    def __init__(self, address: str | None = None, *, patience_s: float = PATIENCE_S, **options: Any) -> None:
-        self._ray = require_ray()
-        self._patience_s, self._local = patience_s, address is None
-        self._roles: dict[str, Role] = {}
-        self._began: dict[str, float] = {}
-        self._gone: set[str] = set()
-        self._owned = not self._ray.is_initialized()
-        if self._owned:
-            _connect(self._ray, address, options)
-        self._carrier = self._ray.remote(
-            num_cpus=0,
-            max_restarts=0,
-            concurrency_groups=dict.fromkeys((CONTROL, *SEATS), 1),
-            **({} if self._local else {"scheduling_strategy": "SPREAD"}),
-        )(Carrier)
-
-    def spawn(
-        self,
-        name: str,
-        kind: Callable[..., Any],
-        *args: Any,
-        place: str | None = None,
-        beside: Role | None = None,
-    ) -> Role:
-        """Construct a role in a new process, or beside another."""
-        seat = SEATS[0 if beside is None else 1]
-        carrier = self._started(name, place) if beside is None else beside.carrier
-        opened = carrier.open.options(concurrency_group=seat).remote(name, kind, *args)
-        role = Role(name, carrier, carrier.call.options(concurrency_group=seat).remote, opened)
-        self._roles[name], self._began[name] = role, time.monotonic()
-        self._gone.discard(name)
-        return role
-
-    def _started(self, name: str, place: str | None) -> Any:
-        """Start a process for a role."""
-        if place is None or self._local:
-            return self._carrier.remote()
-        if not any(node["Alive"] and node["Labels"].get(LABEL) == place for node in self._ray.nodes()):
-            raise CollaPipeError(
-                f"{name} has its place on {shown(place)}, and no machine of the Ray cluster has that label: "
-                f"start one with ray start --labels {LABEL}={place}"
-            )
-        return self._carrier.options(label_selector={LABEL: place}).remote()
-
-    def get(self, refs: Sequence[Reference], watch: Iterable[Role] = ()) -> list[Any]:
-        """Wait for results; meanwhile, ping the watched roles."""
-        watched, waiting = list(watch), list(dict.fromkeys(refs))
-        while watched and waiting:
-            _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=HEARTBEAT_S)
-            gone = self.lost(watched) if waiting else []
-            if gone:
-                raise Lost(gone)
-        try:
-            return list(self._ray.get(list(refs)))
-        except self._ray.exceptions.RayError as error:
-            raise self._cause(error, watched) from error
-
-    def first(self, waits: Mapping[K, tuple[Sequence[Reference], Sequence[Role]]]) -> K:
-        """Wait for any of several gets; meanwhile, ping the watched roles."""
-        pinged = time.monotonic()
-        left = {key: list(dict.fromkeys(refs)) for key, (refs, _) in waits.items()}
-        while True:
-            for key, refs in left.items():
-                left[key] = self._known(refs, 0.0)[1]
-                if not left[key]:
-                    return key
-            some = list(dict.fromkeys(ref for refs in left.values() for ref in refs))
-            self._ray.wait(some, num_returns=1, timeout=HEARTBEAT_S, fetch_local=False)
-            if time.monotonic() - pinged >= HEARTBEAT_S:
-                for key, (_, watch) in waits.items():
-                    if self.lost(watch):
-                        return key
-                pinged = time.monotonic()
-
-    def interject(self, role: Role, method: str, *args: Any) -> None:
-        """Call a role's method in the thread that answers pings."""
-        role.carrier.call.options(concurrency_group=CONTROL).remote(role.name, method, *args)
-
-    def _cause(self, error: Any, watched: list[Role]) -> BaseException:
-        """Return the error with which a role or its process ended."""
-        errors = self._ray.exceptions
-        while isinstance(error, errors.RayTaskError):
-            error = error.cause
-        if not isinstance(error, errors.RayError):
-            return error
-        names = self.lost(watched)
-        if not names and isinstance(error, errors.RayActorError):
-            names = [
-                name for name, role in self._roles.items() if role.carrier._actor_id.hex() == error.actor_id
-            ]
-            self._gone.update(names)
-        return (
-            Lost(names)
-            if names
-            else CollaPipeError(f"Ray failed ({str(error).strip().partition(chr(10))[0]})")
-        )
-
-    def put(self, value: Any) -> Reference:
-        """Put a value into the store that all processes of a machine share."""
-        return self._ray.put(value)
-
-    def lost(self, roles: Iterable[Role]) -> list[str]:
-        """Ping roles; end the processes of those that do not answer."""
-        asked = [role for role in roles if role.name not in self._gone]
-        opened, starting = self._known([role.opened for role in asked], 0.0)
-        late = time.monotonic() - START_S
-        pings = {
-            role.carrier.ended.options(concurrency_group=CONTROL).remote(): role
-            for role in asked
-            if role.opened in opened
-        }
-        answers, silent = self._known(list(pings), self._patience_s)
-        gone = [pings[ref] for ref in silent]
-        gone += [role for role in asked if role.opened in starting and self._began[role.name] < late]
-        for ref in answers:
-            try:
-                if pings[ref].name in self._ray.get(ref):
-                    gone.append(pings[ref])
-            except self._ray.exceptions.RayError:
-                gone.append(pings[ref])
-        for role in gone:
-            self._gone.add(role.name)
-            self._ray.kill(role.carrier)
-        return [role.name for role in roles if role.name in self._gone]
-
-    def _known(self, refs: list[Reference], timeout_s: float) -> tuple[list[Reference], list[Reference]]:
-        """Return the references whose results are there in time, and the others."""
-        if not refs:
-            return [], []
-        found: tuple[list[Reference], list[Reference]] = self._ray.wait(
-            refs, num_returns=len(refs), timeout=timeout_s, fetch_local=False
-        )
-        return found
-
-    def kill(self, role: Role, number: int = signal.SIGKILL) -> None:
-        """Let a role's process send itself a signal, wherever it runs."""
-        role.carrier.signal.options(concurrency_group=CONTROL).remote(number)
-
-    def close(self) -> None:
-        """End all processes, and the Ray if it was started here."""
-        for role in self._roles.values():
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                self._ray.kill(role.carrier)
-        self._roles = {}
-        if self._owned:
-            self._ray.shutdown()
-
-
-def require_ray() -> Any:
-    """Return the library Ray.
-
-    Raises:
-        CollaPipeError: If it is not installed.
-    """
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise CollaPipeError(
-            "--engine ray needs the package ray, which is not installed: pip install 'collapipe-env[ray]', "
-            "or use --engine inline"
-        ) from None
-    return ray
-
-
-def _connect(ray: Any, address: str | None, options: dict[str, Any]) -> None:
-    """Connect to a cluster, or start one on this machine."""
-    # No usage statistics are sent unless the user's environment says so.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    before = signal.getsignal(signal.SIGTERM)
-    here = {} if address else {"num_cpus": 1, "include_dashboard": False, **options}
-    constants = ray._private.ray_constants
-    clusters = constants.ENABLE_RAY_CLUSTER
-    try:
-        _require_open(address)
-        # Ray listens at all addresses of the machine, even a local one, unless clusters are not enabled.
-        constants.ENABLE_RAY_CLUSTER = clusters and address is not None
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
-    except Exception as error:  # of many kinds, for a wrong or silent address
-        why = str(error).strip().partition("\n")[0]
-        if address:
-            raise CollaPipeError(
-                f"there is no Ray cluster to use at {shown(address)} ({why}): start one with "
-                "'ray start --head', and give its address"
-            ) from None
-        raise CollaPipeError(f"Ray cannot be started here ({why})") from None
-    finally:
-        constants.ENABLE_RAY_CLUSTER = clusters
-        # Ray ends the process on SIGTERM; here it is another Ctrl-C.
-        with contextlib.suppress(ValueError, TypeError):  # not the main thread; no handler of Python's
-            signal.signal(signal.SIGTERM, before)
-
-
-def _require_open(address: str | None) -> None:
-    """Refuse an address at which nothing listens, which Ray would try for minutes.
-
-    Raises:
-        OSError: If there is no connection.
-    """
-    host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

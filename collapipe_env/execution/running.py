@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from collapipe_env.execution.clock import make_clock
+from collapipe_env.execution.clock_offsets import ClockOffset, fine_enough, require_fine
 from collapipe_env.execution.cluster_round import (
     ClusterResult,
     ClusterRound,
@@ -44,6 +45,7 @@ from collapipe_env.execution.setting import (
     local_training,
     require_executable,
 )
+from collapipe_env.execution.time_scale import shortest_priced
 from collapipe_env.physics.moves import STAY
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
@@ -69,6 +71,8 @@ class Failures(NamedTuple):
 
 
 NO_FAILURES = Failures()
+MOST_TRIES = 5
+"""Most restarts of devices before a round."""
 
 
 def node_name(cluster: int, node: int) -> str:
@@ -172,19 +176,13 @@ class Execution:
             served = self._engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
             devices = {k: self._device(n, k) for k in range(1, count + 1)}
             self._crews.append(ClusterRoles(cu, served, devices))
-        self._await(
-            [role for crew in self._crews for role in (crew.control_unit, crew.head, *crew.devices.values())]
-        )
+        try:
+            self._engine.ready([role for crew in self._crews for role in crew.everybody])
+        except Lost as lost:
+            raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
 
     def _device(self, n: int, k: int) -> Role:
         return self._engine.spawn(node_name(n, k), Device, n, k, *self._device_terms)
-
-    def _await(self, roles: Sequence[Role]) -> None:
-        """Wait until roles are there."""
-        try:
-            self._engine.ready(roles)
-        except Lost as lost:
-            raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
 
     def play(self, failures: Failures = NO_FAILURES) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
@@ -200,13 +198,14 @@ class Execution:
             ExecutionError: If a control unit is lost.
         """
         self.start()
-        self._bring_back()
+        offsets = self._together_again()
         planned, self._upcoming = self.upcoming, None
         faults = [*planned.failures, *failures.faults] if self._clock_name == "virtual" else []
         lead = LEAD_S if self._clock_name == "wall" else 0.0
         begins = time.monotonic() + lead
         self._clock.restart(begins)
-        server, heads, works = self._opened(planned, faults, begins)
+        machines = {name: begins + one.offset_s for name, one in offsets.items()}
+        server, heads, works = self._opened(planned, faults, machines)
         timers = [
             threading.Timer(lead + self.scale * at, self._engine.kill, (self._crews[n].devices[k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
@@ -216,26 +215,73 @@ class Execution:
             timer.start()
         try:
             results = self._together(works, heads)
+        except ExecutionError as error:
+            raise ExecutionError(f"{error} in round {self._played + 1}") from None
         finally:
             for timer in timers:
                 timer.cancel()
         self._gone.update((n, k) for n, k, _ in faults)
         self._gone.update((n, k) for n, work in works.items() for k in work.gone)
         self._played += 1
-        return planned, self._closed(planned, server, heads, results)
+        report = self._closed(planned, server, heads, results)
+        return planned, {**report, "clock_bound_s": self._clock_bound(offsets)}
 
-    def _bring_back(self) -> None:
-        """Start lost devices anew, and wait until they are there."""
-        devices = {(n, k): device for n, crew in enumerate(self._crews) for k, device in crew.devices.items()}
-        lost = set(self._engine.lost(devices.values()))
-        again = [key for key, device in devices.items() if key in self._gone or device.name in lost]
-        for n, k in again:
-            self._crews[n].devices[k] = self._device(n, k)
-        self._await([self._crews[n].devices[k] for n, k in again])
+    def _together_again(self) -> dict[str, ClockOffset]:
+        """Bring lost devices back before a round; return the offsets of all clocks, by role.
+
+        Raises:
+            ExecutionError: If a control unit is lost, or devices are lost again and again.
+            CollaPipeError: If clocks are not known well enough for the wall clock.
+        """
+        shortest = shortest_priced(self.upcoming.script) if self._clock_name == "wall" else None
+        self._fine_s = fine_enough(shortest, self.scale)
+        for _ in range(MOST_TRIES):
+            everybody = [role for crew in self._crews for role in crew.everybody]
+            try:
+                self._bring_back({*self._engine.lost(everybody)})
+                everybody = [role for crew in self._crews for role in crew.everybody]
+                offsets = self._engine.offsets(everybody, self._fine_s)
+            except Lost:
+                continue
+            require_fine(offsets, shortest, self.scale, self._played + 1)
+            return offsets
+        raise ExecutionError(f"devices were lost before round {self._played + 1}, again and again")
+
+    def _bring_back(self, lost: set[str]) -> None:
+        """Start lost devices anew, and wait until they are there, so that nobody takes them for silent.
+
+        Args:
+            lost: Names of roles that do not answer.
+        """
+        again = []
+        for n, crew in enumerate(self._crews):
+            for role in (crew.control_unit, crew.head):
+                if role.name in lost:
+                    raise ExecutionError(f"{role.name} was lost before round {self._played + 1}")
+            for k, device in crew.devices.items():
+                if (n, k) in self._gone or device.name in lost:
+                    crew.devices[k] = self._device(n, k)
+                    again.append(crew.devices[k])
         self._gone.clear()
+        self._engine.ready(again)
+
+    def _clock_bound(self, before: Mapping[str, ClockOffset]) -> float | None:
+        """Return the largest error of the clocks' offsets in a round [s]; ``None`` if there is one clock."""
+        if not any(one.bound_s for one in before.values()):
+            return None
+        left = [
+            role
+            for n, crew in enumerate(self._crews)
+            for role in (crew.control_unit, *(d for k, d in crew.devices.items() if (n, k) not in self._gone))
+        ]
+        try:
+            after = self._engine.offsets(left, self._fine_s)
+        except Lost:  # it is missed before the next round
+            after = {}
+        return max(one.bound_until(after.get(name, one)) for name, one in before.items())
 
     def _opened(
-        self, planned: PlannedRound, faults: Sequence[tuple[int, int, float]], begins: float
+        self, planned: PlannedRound, faults: Sequence[tuple[int, int, float]], begins: Mapping[str, float]
     ) -> tuple[Server, ServerHeads, dict[int, ClusterRound]]:
         """Begin a round: return the server, its heads, and the work of the clusters that play."""
         script, fed, setup = planned.script, self.federation, self._setting.setup
@@ -331,7 +377,6 @@ class Execution:
             "events": events,
             "recoveries": [results[n].recoveries if n in results else [] for n in clusters],
             "figures": self._setting.evaluate(self.federation),
-            "clock_bound_s": None,
         }
 
     @torch.no_grad()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from toy_roles import OddError, SlowToBuild, Toy
 
-from collapipe_env.execution.engine import Engine, Inline, Lost, Ray
+from collapipe_env.execution.engine import Engine, Inline, Lost
+from collapipe_env.execution.ray_engine import Ray
 from collapipe_env.ground.errors import CollaPipeError
 
 

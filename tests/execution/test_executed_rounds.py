@@ -1,4 +1,4 @@
-"""Rounds executed by all roles as threads: the simulator's times, and the learner's weights."""
+"""Rounds executed by all roles in this process: the simulator's times, and the learner's weights."""
 
 import itertools
 
@@ -14,10 +14,10 @@ from executed_support import (
     sorted_events,
 )
 from numpy.testing import assert_allclose
-from process_support import Twin
-from threaded_execution import ThreadedExecution
+from process_support import Twin, WithSpare, differing
 
 from collapipe_env.execution.price_comparison import compare_round
+from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.ground.errors import ScenarioError
 
 WITHIN = 1e-9
@@ -27,17 +27,14 @@ SHORT = {"cluster.devices": 2}
 slow = pytest.mark.slow
 
 
-def executed(scenario, rounds=2, faults=(), seed=3, **plan):
+def executed(scenario, rounds=2, seed=3, **plan):
     """Play rounds in both ways; yields what was planned, the report, and both training runs."""
-    execution = ThreadedExecution(scenario, Changed(scenario, **plan), seed=seed)
+    execution = Execution(scenario, Changed(scenario, **plan), seed=seed)
     twin = InProcess(scenario, Changed(scenario, **plan), seed=seed)
-    try:
-        for number in range(rounds):
-            planned, result = execution.play(faults=faults if number == 0 else ())
-            twin.play()
-            yield planned, result, execution.federation, twin
-    finally:
-        execution.close()
+    for _ in range(rounds):
+        planned, result = execution.play()
+        twin.play()
+        yield planned, result, execution.federation, twin
 
 
 @pytest.mark.parametrize(
@@ -184,17 +181,16 @@ def after_a_late_loss(scenario):
     Returns:
         The recovery, and the largest difference after any round from the learner that knows of it.
     """
-    execution = ThreadedExecution(scenario, Changed(scenario))
+    execution = Execution(scenario, Changed(scenario))
     twin = Twin(scenario, execution.rounds)
     late, found, most = 0.0, [], 0.0
     for number in range(3):
-        planned, result = execution.play(faults=[(1, 2, late)] if number == 1 else [])
+        planned, result = execution.play(Failures(faults=[(1, 2, late)] if number == 1 else []))
         script = planned.script.clusters[1]
         late = 0.95 * (script.delay_s - script.upload_s - script.collect_s)
         twin.play(planned, result)
         found += result["recoveries"][1]
         most = max(most, largest_difference(execution.federation, twin.run))
-    execution.close()
     (recovery,) = found
     return recovery, most
 
@@ -243,4 +239,4 @@ def test_heads_forget_steps_that_are_taken_again_or_given_up(recovery, head, rep
 def test_what_cannot_be_executed_is_refused(changes, words):
     scenario = quick(**changes)
     with pytest.raises(ScenarioError, match=words):
-        ThreadedExecution(scenario, Changed(scenario))
+        Execution(scenario, Changed(scenario))
