@@ -14,7 +14,7 @@ from executed_support import (
     sorted_events,
 )
 from numpy.testing import assert_allclose
-from process_support import Twin, WithSpare, differing
+from process_support import Twin
 
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.running import Execution, Failures
