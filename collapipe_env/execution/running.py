@@ -92,8 +92,9 @@ class Execution:
     It is a context, which closes the engine.
 
     Attributes:
+        engine: Carries the roles. It may be set until the first round is played, like the scale.
         scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which devices
-            compute more slowly than this machine. It may be set until the first round is played.
+            compute more slowly than this machine.
         replayed: Rounds that were played before.
 
     Args:
@@ -121,7 +122,7 @@ class Execution:
     ) -> None:
         require_executable(scenario)
         self._scenario, self._clock_name, self.scale = scenario, clock, scale
-        self._engine: Engine = Inline() if engine is None else engine
+        self.engine: Engine = Inline() if engine is None else engine
         self._parameters, self._terms = system_parameters(scenario), recovery_terms(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self._upcoming: PlannedRound | None = None
@@ -146,7 +147,7 @@ class Execution:
 
     def close(self) -> None:
         """End all roles."""
-        self._engine.close()
+        self.engine.close()
 
     @property
     def upcoming(self) -> PlannedRound:
@@ -170,19 +171,19 @@ class Execution:
         frozen = [frozen_arrays(block) for block in model.blocks]
         loss = partial(setup.task.loss, smoothing=setup.learning.label_smoothing)
         how = self._clock_name, self.scale
-        self._device_terms = *how, self._engine.put(blocks)
+        self._device_terms = *how, self.engine.put(blocks)
         for n, count in enumerate(self._scenario.cluster.devices_per_cluster):
-            cu = self._engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
-            served = self._engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
+            cu = self.engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
+            served = self.engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
             devices = {k: self._device(n, k) for k in range(1, count + 1)}
             self._crews.append(ClusterRoles(cu, served, devices))
         try:
-            self._engine.ready([role for crew in self._crews for role in crew.everybody])
+            self.engine.ready([role for crew in self._crews for role in crew.everybody])
         except Lost as lost:
             raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
 
     def _device(self, n: int, k: int) -> Role:
-        return self._engine.spawn(node_name(n, k), Device, n, k, *self._device_terms)
+        return self.engine.spawn(node_name(n, k), Device, n, k, *self._device_terms)
 
     def play(self, failures: Failures = NO_FAILURES) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
@@ -207,7 +208,7 @@ class Execution:
         machines = {name: begins + one.offset_s for name, one in offsets.items()}
         server, heads, works = self._opened(planned, faults, machines)
         timers = [
-            threading.Timer(lead + self.scale * at, self._engine.kill, (self._crews[n].devices[k], number))
+            threading.Timer(lead + self.scale * at, self.engine.kill, (self._crews[n].devices[k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
             for n, k, at in some
         ]
@@ -238,9 +239,9 @@ class Execution:
         for _ in range(MOST_TRIES):
             everybody = [role for crew in self._crews for role in crew.everybody]
             try:
-                self._bring_back({*self._engine.lost(everybody)})
+                self._bring_back({*self.engine.lost(everybody)})
                 everybody = [role for crew in self._crews for role in crew.everybody]
-                offsets = self._engine.offsets(everybody, self._fine_s)
+                offsets = self.engine.offsets(everybody, self._fine_s)
             except Lost:
                 continue
             require_fine(offsets, shortest, self.scale, self._played + 1)
@@ -263,7 +264,7 @@ class Execution:
                     crew.devices[k] = self._device(n, k)
                     again.append(crew.devices[k])
         self._gone.clear()
-        self._engine.ready(again)
+        self.engine.ready(again)
 
     def _clock_bound(self, before: Mapping[str, ClockOffset]) -> float | None:
         """Return the largest error of the clocks' offsets in a round [s]; ``None`` if there is one clock."""
@@ -275,7 +276,7 @@ class Execution:
             for role in (crew.control_unit, *(d for k, d in crew.devices.items() if (n, k) not in self._gone))
         ]
         try:
-            after = self._engine.offsets(left, self._fine_s)
+            after = self.engine.offsets(left, self._fine_s)
         except Lost:  # it is missed before the next round
             after = {}
         return max(one.bound_until(after.get(name, one)) for name, one in before.items())
@@ -305,7 +306,7 @@ class Execution:
             )
             planner = RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms)
             works[n] = ClusterRound(
-                self._engine, self._crews[n], heads, self._clock, planner, task, self._learning
+                self.engine, self._crews[n], heads, self._clock, planner, task, self._learning
             )
         return server, heads, works
 
@@ -321,10 +322,10 @@ class Execution:
         while waits:
             for_heads = [n for n, wait in waits.items() if not wait.refs and heads.there(wait.step)]
             open_ = {n: (wait.refs, wait.watch) for n, wait in waits.items() if wait.refs}
-            n = for_heads[0] if for_heads else self._engine.first(open_)
+            n = for_heads[0] if for_heads else self.engine.first(open_)
             try:
                 try:
-                    given = self._engine.get(*waits[n][:2]) if waits[n].refs else []
+                    given = self.engine.get(*waits[n][:2]) if waits[n].refs else []
                 except Lost as lost:
                     waits[n] = rounds[n].throw(lost)
                 else:
