@@ -26,8 +26,8 @@ from measuring import BenchmarkOptions, Between, command, store
 
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.table import markdown_table
-from collapipe_env.execution.engine import Ray
 from collapipe_env.execution.price_comparison import ComparedRound, compare_round
+from collapipe_env.execution.ray_engine import Ray
 from collapipe_env.execution.replanned import Replanned
 from collapipe_env.execution.running import Execution
 from collapipe_env.execution.time_scale import usual_scale

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from collapipe_env.cli.common import Call, chosen_scenario, command, opened, pri
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.table import markdown_table
-from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.errors import MissingPackageError, ScenarioError
 from collapipe_env.ground.files import read_json, write_json, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import PRESETS
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Measure this machine and write a scenario with its speed.
 
-Processes train the priced model on plans of one cluster, as fast as they can and without emulation. The
-simulator's formulas are then fitted to the measured passes and messages: FLOP/s, overhead per block, and
-overhead, latency and rate of messages. Other plans, not used for the fit, are measured and predicted to check
-it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C, finished rounds are kept and the same
-command resumes there.
+Processes train the priced model on plans of one cluster, as fast as they can and without emulation (this
+needs the extra ray). The simulator's formulas are then fitted to the measured passes and messages: FLOP/s,
+overhead per block, and overhead, latency and rate of messages. Other plans, not used for the fit, are measured
+and predicted to check it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C, finished rounds
+are kept and the same command resumes there.
 
 Examples:
   collapipe calibrate --scenario small
@@ -62,6 +63,8 @@ def _run(options: Options, call: Call) -> None:
 
     if options.from_ is not None and options.out is None:
         raise ScenarioError("--from needs --out, another folder for the new profile")
+    if options.from_ is None and find_spec("ray") is None:
+        raise MissingPackageError.of("calibrations", "Ray", "ray")
     torch.set_num_threads(1)
     if options.from_ is None:
         base, named = chosen_scenario(options.scenario), options.scenario
