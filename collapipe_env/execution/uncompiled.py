@@ -1,4 +1,4 @@
-"""PyTorch without its compiler, in processes that never compile: the compiler's import takes longest of all."""
+"""PyTorch without its compiler, in processes that never compile: its import takes longest of all."""
 
 from __future__ import annotations
 
