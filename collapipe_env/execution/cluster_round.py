@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from collapipe_env.execution.head import Served
 from collapipe_env.execution.parts import Arrays, LocalTraining
 from collapipe_env.execution.recovery_planning import RecoveryPlanner
 from collapipe_env.execution.sample_rows import micro_batch_rows
-from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.scripts import ClusterScript, RecoveryScript
 from collapipe_env.execution.server_heads import ServerHeads
 from collapipe_env.ground.errors import CollaPipeError
@@ -72,7 +71,7 @@ class ClusterTask(NamedTuple):
         batches: Mini-batch of each local step.
         rates: Step size of each local step.
         faults: Devices that are to fail, with the time since the start of the round [s].
-        begins: This machine's monotonic time at which the round begins [s].
+        begins: Monotonic time at which the round begins by each role's machine [s], by name.
     """
 
     script: ClusterScript
@@ -80,7 +79,7 @@ class ClusterTask(NamedTuple):
     batches: Sequence[MiniBatch]
     rates: Sequence[float]
     faults: Sequence[tuple[int, float]]
-    begins: float
+    begins: Mapping[str, float]
 
 
 class ClusterRound:
@@ -141,10 +140,11 @@ class ClusterRound:
         roles, task, call = self._roles, self._task, self._call
         tokens = torch.stack([batch.tokens for batch in task.batches])
         targets = torch.stack([batch.targets for batch in task.batches])
-        call(roles.control_unit, "begin", task.begins, self._script, task.model, tokens)
-        call(roles.head, "begin", task.begins, self._script, self._shared_real, targets)
+        cu, head, begins = roles.control_unit, roles.head, task.begins
+        call(cu, "begin", begins[cu.name], self._script, task.model, tokens)
+        call(head, "begin", begins[head.name], self._script, self._shared_real, targets)
         for device in roles.devices.values():
-            call(device, "begin", task.begins)
+            call(device, "begin", begins[device.name])
 
     def _assign(self) -> None:
         """Hand out the blocks that a device has not yet had in this round, and assign the stages."""
@@ -267,7 +267,7 @@ class ClusterRound:
 
     def _planned(self, device: int) -> RecoveryScript:
         """Plan the rest of the round without a device."""
-        asked, detect_s, completed = time.monotonic(), None, None
+        detect_s, completed = None, None
         if self._faults and self._faults[0][1] == device:
             at_s, _ = self._faults.pop(0)
         else:  # nobody knows when it failed: it was detected now
@@ -276,6 +276,5 @@ class ClusterRound:
         self._faults = [fault for fault in self._faults if fault[1] != device]
         found = self._planner.lost(device, at_s, detect_s=detect_s, completed=completed)
         assert found is not None, f"device {device} has no work"
-        asked_s = time.monotonic() - asked
-        self.recoveries.append({**to_json(found), "delay_s": found.script.delay_s, "asked_s": asked_s})
+        self.recoveries.append(asdict(found))
         return found

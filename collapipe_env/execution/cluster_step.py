@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collapipe_env.execution.engine import Reference, Role
@@ -23,7 +23,12 @@ class ClusterRoles:
 
     control_unit: Role
     head: Role
-    devices: Mapping[int, Role]
+    devices: dict[int, Role]
+
+    @property
+    def everybody(self) -> list[Role]:
+        """All of them."""
+        return [self.control_unit, self.head, *self.devices.values()]
 
 
 class LocalStep:

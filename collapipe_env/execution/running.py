@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from collapipe_env.execution.clock import make_clock
+from collapipe_env.execution.clock_offsets import ClockOffset, fine_enough, require_fine
 from collapipe_env.execution.cluster_round import (
     ClusterResult,
     ClusterRound,
@@ -44,6 +45,7 @@ from collapipe_env.execution.setting import (
     local_training,
     require_executable,
 )
+from collapipe_env.execution.time_scale import shortest_priced
 from collapipe_env.physics.moves import STAY
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
@@ -69,6 +71,8 @@ class Failures(NamedTuple):
 
 
 NO_FAILURES = Failures()
+MOST_TRIES = 5
+"""Most restarts of devices before a round."""
 
 
 def node_name(cluster: int, node: int) -> str:
@@ -88,8 +92,10 @@ class Execution:
     It is a context, which closes the engine.
 
     Attributes:
+        engine: Carries the roles. It may be set until the first round is played, like the scale.
         scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which devices
-            compute more slowly than this machine. It may be set until the first round is played.
+            compute more slowly than this machine.
+        crews: Roles of each cluster, once they have been started.
         replayed: Rounds that were played before.
 
     Args:
@@ -117,7 +123,7 @@ class Execution:
     ) -> None:
         require_executable(scenario)
         self._scenario, self._clock_name, self.scale = scenario, clock, scale
-        self._engine: Engine = Inline() if engine is None else engine
+        self.engine: Engine = Inline() if engine is None else engine
         self._parameters, self._terms = system_parameters(scenario), recovery_terms(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self._upcoming: PlannedRound | None = None
@@ -130,7 +136,7 @@ class Execution:
             self.replayed = self.rounds.replay(committed)
             self._setting, self.federation = self._setting.restored(committed.training)
             self._played, self.scale = committed.rounds, committed.scale
-        self._crews: list[ClusterRoles] = []
+        self.crews: list[ClusterRoles] = []
         self._gone: set[tuple[int, int]] = set()
         self._none = np.zeros(scenario.cluster.clusters, dtype=np.int64)
 
@@ -142,7 +148,7 @@ class Execution:
 
     def close(self) -> None:
         """End all roles."""
-        self._engine.close()
+        self.engine.close()
 
     @property
     def upcoming(self) -> PlannedRound:
@@ -157,7 +163,7 @@ class Execution:
         Raises:
             ExecutionError: If one is lost.
         """
-        if self._crews:
+        if self.crews:
             return
         self._clock = make_clock(self._clock_name, self.scale)
         self._learning = learning = local_training(self._scenario.learning)
@@ -166,27 +172,21 @@ class Execution:
         frozen = [frozen_arrays(block) for block in model.blocks]
         loss = partial(setup.task.loss, smoothing=setup.learning.label_smoothing)
         how = self._clock_name, self.scale
-        self._device_terms = *how, self._engine.put(blocks)
+        self._device_terms = *how, self.engine.put(blocks)
         for n, count in enumerate(self._scenario.cluster.devices_per_cluster):
-            cu = self._engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
-            served = self._engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
+            cu = self.engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
+            served = self.engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
             devices = {k: self._device(n, k) for k in range(1, count + 1)}
-            self._crews.append(ClusterRoles(cu, served, devices))
-        self._await(
-            [role for crew in self._crews for role in (crew.control_unit, crew.head, *crew.devices.values())]
-        )
-
-    def _device(self, n: int, k: int) -> Role:
-        # Under the wall clock a hang is noticed as soon as the simulator says.
-        wait_s = self._terms.detection_s if self._clock_name == "wall" else PATIENCE_S
-        return self._engine.spawn(node_name(n, k), Device, n, k, *self._device_terms, patience_s=wait_s)
-
-    def _await(self, roles: Sequence[Role]) -> None:
-        """Wait until roles are there."""
+            self.crews.append(ClusterRoles(cu, served, devices))
         try:
-            self._engine.ready(roles)
+            self.engine.ready([role for crew in self.crews for role in crew.everybody])
         except Lost as lost:
             raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
+
+    def _device(self, n: int, k: int) -> Role:
+        # Under the wall clock, one that hangs is given up as soon as the simulator says.
+        wait_s = self._terms.detection_s if self._clock_name == "wall" else PATIENCE_S
+        return self.engine.spawn(node_name(n, k), Device, n, k, *self._device_terms, patience_s=wait_s)
 
     def play(self, failures: Failures = NO_FAILURES) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
@@ -202,15 +202,16 @@ class Execution:
             ExecutionError: If a control unit is lost.
         """
         self.start()
-        self._bring_back()
+        offsets = self._together_again()
         planned, self._upcoming = self.upcoming, None
         faults = [*planned.failures, *failures.faults] if self._clock_name == "virtual" else []
         lead = LEAD_S if self._clock_name == "wall" else 0.0
         begins = time.monotonic() + lead
         self._clock.restart(begins)
-        server, heads, works = self._opened(planned, faults, begins)
+        machines = {name: begins + one.offset_s for name, one in offsets.items()}
+        server, heads, works = self._opened(planned, faults, machines)
         timers = [
-            threading.Timer(lead + self.scale * at, self._engine.kill, (self._crews[n].devices[k], number))
+            threading.Timer(lead + self.scale * at, self.engine.kill, (self.crews[n].devices[k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
             for n, k, at in some
         ]
@@ -218,26 +219,73 @@ class Execution:
             timer.start()
         try:
             results = self._together(works, heads)
+        except ExecutionError as error:
+            raise ExecutionError(f"{error} in round {self._played + 1}") from None
         finally:
             for timer in timers:
                 timer.cancel()
         self._gone.update((n, k) for n, k, _ in faults)
         self._gone.update((n, k) for n, work in works.items() for k in work.gone)
         self._played += 1
-        return planned, self._closed(planned, server, heads, results)
+        report = self._closed(planned, server, heads, results)
+        return planned, {**report, "clock_bound_s": self._clock_bound(offsets)}
 
-    def _bring_back(self) -> None:
-        """Start lost devices anew, and wait until they are there."""
-        devices = {(n, k): device for n, crew in enumerate(self._crews) for k, device in crew.devices.items()}
-        lost = set(self._engine.lost(devices.values()))
-        again = [key for key, device in devices.items() if key in self._gone or device.name in lost]
-        for n, k in again:
-            self._crews[n].devices[k] = self._device(n, k)
-        self._await([self._crews[n].devices[k] for n, k in again])
+    def _together_again(self) -> dict[str, ClockOffset]:
+        """Bring lost devices back before a round; return the offsets of all clocks, by role.
+
+        Raises:
+            ExecutionError: If a control unit is lost, or devices are lost again and again.
+            CollaPipeError: If clocks are not known well enough for the wall clock.
+        """
+        shortest = shortest_priced(self.upcoming.script) if self._clock_name == "wall" else None
+        self._fine_s = fine_enough(shortest, self.scale)
+        for _ in range(MOST_TRIES):
+            everybody = [role for crew in self.crews for role in crew.everybody]
+            try:
+                self._bring_back({*self.engine.lost(everybody)})
+                everybody = [role for crew in self.crews for role in crew.everybody]
+                offsets = self.engine.offsets(everybody, self._fine_s)
+            except Lost:
+                continue
+            require_fine(offsets, shortest, self.scale, self._played + 1)
+            return offsets
+        raise ExecutionError(f"devices were lost before round {self._played + 1}, again and again")
+
+    def _bring_back(self, lost: set[str]) -> None:
+        """Start lost devices anew, and wait until they are there, so that nobody takes them for silent.
+
+        Args:
+            lost: Names of roles that do not answer.
+        """
+        again = []
+        for n, crew in enumerate(self.crews):
+            for role in (crew.control_unit, crew.head):
+                if role.name in lost:
+                    raise ExecutionError(f"{role.name} was lost before round {self._played + 1}")
+            for k, device in crew.devices.items():
+                if (n, k) in self._gone or device.name in lost:
+                    crew.devices[k] = self._device(n, k)
+                    again.append(crew.devices[k])
         self._gone.clear()
+        self.engine.ready(again)
+
+    def _clock_bound(self, before: Mapping[str, ClockOffset]) -> float | None:
+        """Return the largest error of the clocks' offsets in a round [s]; ``None`` if there is one clock."""
+        if not any(one.bound_s for one in before.values()):
+            return None
+        left = [
+            role
+            for n, crew in enumerate(self.crews)
+            for role in (crew.control_unit, *(d for k, d in crew.devices.items() if (n, k) not in self._gone))
+        ]
+        try:
+            after = self.engine.offsets(left, self._fine_s)
+        except Lost:  # it is missed before the next round
+            after = {}
+        return max(one.bound_until(after.get(name, one)) for name, one in before.items())
 
     def _opened(
-        self, planned: PlannedRound, faults: Sequence[tuple[int, int, float]], begins: float
+        self, planned: PlannedRound, faults: Sequence[tuple[int, int, float]], begins: Mapping[str, float]
     ) -> tuple[Server, ServerHeads, dict[int, ClusterRound]]:
         """Begin a round: return the server, its heads, and the work of the clusters that play."""
         script, fed, setup = planned.script, self.federation, self._setting.setup
@@ -261,7 +309,7 @@ class Execution:
             )
             planner = RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms)
             works[n] = ClusterRound(
-                self._engine, self._crews[n], heads, self._clock, planner, task, self._learning
+                self.engine, self.crews[n], heads, self._clock, planner, task, self._learning
             )
         return server, heads, works
 
@@ -277,10 +325,10 @@ class Execution:
         while waits:
             for_heads = [n for n, wait in waits.items() if not wait.refs and heads.there(wait.step)]
             open_ = {n: (wait.refs, wait.watch) for n, wait in waits.items() if wait.refs}
-            n = for_heads[0] if for_heads else self._engine.first(open_)
+            n = for_heads[0] if for_heads else self.engine.first(open_)
             try:
                 try:
-                    given = self._engine.get(*waits[n][:2]) if waits[n].refs else []
+                    given = self.engine.get(*waits[n][:2]) if waits[n].refs else []
                 except Lost as lost:
                     waits[n] = rounds[n].throw(lost)
                 else:
@@ -326,14 +374,13 @@ class Execution:
         measured |= {n: update.measured_s for n, update in updates.items()}
         return {
             "delay_s": clock.now(delay),
-            "emulated": clock.paced or clock.ahead,
+            "emulated": clock.emulated,
             "cluster_s": [measured.get(n) for n in clusters],
             "collected_s": [updates[n].collected_s if n in updates else None for n in clusters],
             "train_loss": heads.mean_loss,
             "events": events,
             "recoveries": [results[n].recoveries if n in results else [] for n in clusters],
             "figures": self._setting.evaluate(self.federation),
-            "clock_bound_s": None,
         }
 
     @torch.no_grad()

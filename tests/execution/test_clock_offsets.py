@@ -20,7 +20,7 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.joining import ExecutionError, SilenceError, play_role
 from collapipe_env.execution.launching import Launcher
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.timekeeping import EXCHANGES, MOST_EXCHANGES, Timekeeper, require_fine
 
 ROUNDING_S = 1e-6
