@@ -95,6 +95,7 @@ class Execution:
         engine: Carries the roles. It may be set until the first round is played, like the scale.
         scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which devices
             compute more slowly than this machine.
+        crews: Roles of each cluster, once they have been started.
         replayed: Rounds that were played before.
 
     Args:
@@ -135,7 +136,7 @@ class Execution:
             self.replayed = self.rounds.replay(committed)
             self._setting, self.federation = self._setting.restored(committed.training)
             self._played, self.scale = committed.rounds, committed.scale
-        self._crews: list[ClusterRoles] = []
+        self.crews: list[ClusterRoles] = []
         self._gone: set[tuple[int, int]] = set()
         self._none = np.zeros(scenario.cluster.clusters, dtype=np.int64)
 
@@ -162,7 +163,7 @@ class Execution:
         Raises:
             ExecutionError: If one is lost.
         """
-        if self._crews:
+        if self.crews:
             return
         self._clock = make_clock(self._clock_name, self.scale)
         self._learning = learning = local_training(self._scenario.learning)
@@ -176,9 +177,9 @@ class Execution:
             cu = self.engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
             served = self.engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
             devices = {k: self._device(n, k) for k in range(1, count + 1)}
-            self._crews.append(ClusterRoles(cu, served, devices))
+            self.crews.append(ClusterRoles(cu, served, devices))
         try:
-            self.engine.ready([role for crew in self._crews for role in crew.everybody])
+            self.engine.ready([role for crew in self.crews for role in crew.everybody])
         except Lost as lost:
             raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
 
@@ -208,7 +209,7 @@ class Execution:
         machines = {name: begins + one.offset_s for name, one in offsets.items()}
         server, heads, works = self._opened(planned, faults, machines)
         timers = [
-            threading.Timer(lead + self.scale * at, self.engine.kill, (self._crews[n].devices[k], number))
+            threading.Timer(lead + self.scale * at, self.engine.kill, (self.crews[n].devices[k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
             for n, k, at in some
         ]
@@ -237,10 +238,10 @@ class Execution:
         shortest = shortest_priced(self.upcoming.script) if self._clock_name == "wall" else None
         self._fine_s = fine_enough(shortest, self.scale)
         for _ in range(MOST_TRIES):
-            everybody = [role for crew in self._crews for role in crew.everybody]
+            everybody = [role for crew in self.crews for role in crew.everybody]
             try:
                 self._bring_back({*self.engine.lost(everybody)})
-                everybody = [role for crew in self._crews for role in crew.everybody]
+                everybody = [role for crew in self.crews for role in crew.everybody]
                 offsets = self.engine.offsets(everybody, self._fine_s)
             except Lost:
                 continue
@@ -255,7 +256,7 @@ class Execution:
             lost: Names of roles that do not answer.
         """
         again = []
-        for n, crew in enumerate(self._crews):
+        for n, crew in enumerate(self.crews):
             for role in (crew.control_unit, crew.head):
                 if role.name in lost:
                     raise ExecutionError(f"{role.name} was lost before round {self._played + 1}")
@@ -272,7 +273,7 @@ class Execution:
             return None
         left = [
             role
-            for n, crew in enumerate(self._crews)
+            for n, crew in enumerate(self.crews)
             for role in (crew.control_unit, *(d for k, d in crew.devices.items() if (n, k) not in self._gone))
         ]
         try:
@@ -306,7 +307,7 @@ class Execution:
             )
             planner = RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms)
             works[n] = ClusterRound(
-                self.engine, self._crews[n], heads, self._clock, planner, task, self._learning
+                self.engine, self.crews[n], heads, self._clock, planner, task, self._learning
             )
         return server, heads, works
 
@@ -371,7 +372,7 @@ class Execution:
         measured |= {n: update.measured_s for n, update in updates.items()}
         return {
             "delay_s": clock.now(delay),
-            "emulated": clock.paced or clock.ahead,
+            "emulated": clock.emulated,
             "cluster_s": [measured.get(n) for n in clusters],
             "collected_s": [updates[n].collected_s if n in updates else None for n in clusters],
             "train_loss": heads.mean_loss,

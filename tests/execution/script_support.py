@@ -24,12 +24,11 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
         caps: Caps of the stages.
         micro_batches: ``M``.
         chunks: ``v``.
-        variant: That of ``zb-h1``.
+        variant: That of ``zb-h1``; odd ones have no weight gradients, which fill gaps.
         local_steps: ``H``.
     """
     S, M = len(caps), micro_batches
     orders = stage_orders(schedule, caps, M, chunks, variant)
-    gaps = schedule == "zb-h1" and variant & 1
 
     def stage(s):
         v = chunks if s < S else 1
@@ -42,7 +41,6 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
             backward_s=float(times.backward[s]),
             weight_s=float(times.weight[s]),
             chunk_share=tuple(times.chunk_share[s, :v].tolist()),
-            weight_limit=(min(caps[s], M) if s < S else M) if gaps else None,
         )
 
     there, back = times.link_forward.tolist(), times.link_backward.tolist()

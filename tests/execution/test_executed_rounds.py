@@ -1,6 +1,9 @@
 """Rounds executed by all roles in this process: the simulator's times, and the learner's weights."""
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from executed_support import (
@@ -14,11 +17,15 @@ from executed_support import (
     sorted_events,
 )
 from numpy.testing import assert_allclose
-from process_support import Twin
+from process_support import Twin, WithSpare, differing, lost
 
+from collapipe_env.execution.cluster_round import ExecutionError
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.ground.errors import ScenarioError
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from make_execution_failures import instant
 
 WITHIN = 1e-9
 """Largest difference of times [s]."""
@@ -240,3 +247,46 @@ def test_what_cannot_be_executed_is_refused(changes, words):
     scenario = quick(**changes)
     with pytest.raises(ScenarioError, match=words):
         Execution(scenario, Changed(scenario))
+
+
+def test_devices_that_fail_at_work_leave_the_learners_weights():
+    scenario = quick(**{"workload.batch_size": 16})
+    execution = Execution(scenario, WithSpare(scenario), seed=1)
+    twin = Twin(scenario, execution.rounds)
+    for faults, expected in [
+        ([(0, 3, "collection")], [[3], []]),
+        ([(0, 2, "forward"), (1, 1, "backward")], [[2], [1]]),
+        ([(0, 1, "forward"), (0, 3, "backward")], [[1, 3], []]),
+        ([(1, 3, "forward"), (0, 2, "upload")], [[], []]),  # one has no work, the other has done it
+    ]:
+        clusters = execution.upcoming.script.clusters
+        when = [(n, k, instant(clusters[n], phase)) for n, k, phase in faults]
+        planned, result = execution.play(Failures(faults=when))
+        assert lost(result) == expected
+        twin.play(planned, result)
+        assert differing(execution, twin) == [], faults
+
+
+@pytest.mark.parametrize("who", ["c1", "h0"])
+def test_without_a_control_unit_or_a_head_it_goes_on_from_the_last_committed_round(who):
+    scenario = quick(**SHORT)
+    execution, twin = Execution(scenario, Changed(scenario)), InProcess(scenario, Changed(scenario))
+    execution.play()
+    state = execution.committed()
+    (role,) = (role for crew in execution.crews for role in crew.everybody if role.name == who)
+    execution.engine.kill(role)
+    with pytest.raises(ExecutionError, match=f"{who} was lost before round 2"):
+        execution.play()
+    again = Execution(scenario, Changed(scenario), committed=state)
+    assert len(again.replayed) == 1
+    again.play()
+    for _ in range(2):
+        twin.play()
+    assert same_weights(again.federation, twin.run)
+
+
+def test_devices_import_no_more_than_they_need():
+    unwanted = "{'pydantic', 'numba', 'scipy', 'yaml', 'collapipe_env.scenario'}"
+    checked = f"import collapipe_env.execution.device, sys; print(sorted({unwanted} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
