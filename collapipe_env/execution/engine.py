@@ -21,6 +21,9 @@ from typing import Any, Self, TypeVar
 from collapipe_env.execution.clock_offsets import ClockOffset
 from collapipe_env.ground.errors import CollaPipeError
 
+PATIENCE_S = 30.0
+"""Longest time until a role answers a ping [s], where lateness costs nothing."""
+
 K = TypeVar("K")
 
 Reference = Any
@@ -54,12 +57,14 @@ class Role:
         carrier: Object or actor that holds it.
         call: Submits a call of a role's method: its name, the method, the arguments.
         opened: Reference of its construction.
+        patience_s: Longest time until it answers a ping [s].
     """
 
     name: str
     carrier: Any
     call: Callable[..., Reference]
     opened: Reference
+    patience_s: float
 
 
 class Engine(ABC):
@@ -72,6 +77,7 @@ class Engine(ABC):
         kind: Callable[..., Any],
         *args: Any,
         beside: Role | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> Role:
         """Construct a role; return at once.
 
@@ -80,6 +86,7 @@ class Engine(ABC):
             kind: Class of the role, which other processes can import.
             args: Arguments of its constructor; may be references.
             beside: Role whose process also carries this one, in a thread of its own; at most one more.
+            patience_s: Longest time until it answers a ping [s]; one that takes longer is lost.
         """
 
     def call(self, role: Role, method: str, *args: Any) -> Reference:
@@ -233,10 +240,11 @@ class Inline(Engine):
         kind: Callable[..., Any],
         *args: Any,
         beside: Role | None = None,  # noqa: ARG002 - the interface
+        patience_s: float = PATIENCE_S,
     ) -> Role:
         """Construct a role."""
         opened = self._done(self._carrier.open, name, kind, *args)
-        return Role(name, self._carrier, partial(self._done, self._carrier.call), opened)
+        return Role(name, self._carrier, partial(self._done, self._carrier.call), opened, patience_s)
 
     def get(self, refs: Sequence[Reference], watch: Iterable[Role] = ()) -> list[Any]:
         """Return the results."""

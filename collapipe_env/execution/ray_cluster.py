@@ -22,6 +22,12 @@ NODE_ID = "ray.io/node-id"
 """Label that Ray itself gives to each of its nodes."""
 PROBE_S = 60.0
 """Longest time until every machine of a cluster has answered [s]."""
+USUAL = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray's own default is 15, and a nice process is late
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of calls whose results nobody wants any more
+}
+"""Variables of Ray where the user's environment does not say otherwise; its processes inherit them."""
 GUARD = """
 import contextlib, os, signal, sys
 held = []
@@ -71,8 +77,8 @@ class RayCluster:
             raise
 
     def _connect(self, address: str | None, options: Mapping[str, Any]) -> None:
-        # No usage statistics are sent unless the user's environment says so.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in USUAL.items():
+            os.environ.setdefault(name, value)
         before, constants = signal.getsignal(signal.SIGTERM), self.ray._private.ray_constants
         clusters = constants.ENABLE_RAY_CLUSTER
         here = {} if address else {"num_cpus": 1, "include_dashboard": False, **options}

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from collapipe_env.execution.clock_offsets import EXCHANGES, MOST_EXCHANGES, ClockOffset, Exchange
-from collapipe_env.execution.engine import Carrier, Engine, Lost, Reference, Role
+from collapipe_env.execution.engine import PATIENCE_S, Carrier, Engine, Lost, Reference, Role
 from collapipe_env.execution.ray_cluster import RayCluster, first_line
+from collapipe_env.execution.uncompiled import leave_compiler_out
 from collapipe_env.ground.errors import CollaPipeError, shown
 
 HEARTBEAT_S = 0.25
 """Period in which roles that somebody waits for are pinged [s]."""
-PATIENCE_S = 2.0
-"""Longest time until a role answers a ping [s]."""
 START_S = 120.0
 """Longest time until a role has been constructed [s]; its process imports its modules first."""
 LABEL = "collapipe"
@@ -36,6 +35,7 @@ class Process(Carrier):
 
     def __init__(self) -> None:
         super().__init__()
+        leave_compiler_out()
         if sys.platform == "linux":  # one that hangs would not notice the end of Ray
             pr_set_pdeathsig = 1
             ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
@@ -49,7 +49,6 @@ class Ray(Engine):
             the engine.
         places: Label of the machines that may carry a role, by its name or a pattern of names such as
             ``c0d*``; the first one that fits counts. Others may be anywhere.
-        patience_s: Longest time until a role answers a ping [s].
         options: Further arguments of ``ray.init``, for a Ray that is started here.
 
     Raises:
@@ -62,11 +61,10 @@ class Ray(Engine):
         address: str | None = None,
         *,
         places: Mapping[str, str] | None = None,
-        patience_s: float = PATIENCE_S,
         **options: Any,
     ) -> None:
         self._cluster = RayCluster(address, options)
-        self._ray, self._places, self._patience_s = self._cluster.ray, places or {}, patience_s
+        self._ray, self._places = self._cluster.ray, places or {}
         self._roles: dict[str, Role] = {}
         self._began: dict[str, float] = {}
         self._pings: dict[str, tuple[Reference, float]] = {}
@@ -75,12 +73,20 @@ class Ray(Engine):
             num_cpus=0, max_restarts=0, concurrency_groups=dict.fromkeys((CONTROL, *SEATS), 1)
         )(Process)
 
-    def spawn(self, name: str, kind: Callable[..., Any], *args: Any, beside: Role | None = None) -> Role:
+    def spawn(
+        self,
+        name: str,
+        kind: Callable[..., Any],
+        *args: Any,
+        beside: Role | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> Role:
         """Construct a role in a new process, or beside another."""
         seat = SEATS[0 if beside is None else 1]
         carrier = self._started(name) if beside is None else beside.carrier
         opened = carrier.open.options(concurrency_group=seat).remote(name, kind, *args)
-        role = Role(name, carrier, carrier.call.options(concurrency_group=seat).remote, opened)
+        call = carrier.call.options(concurrency_group=seat).remote
+        role = Role(name, carrier, call, opened, patience_s)
         self._roles[name], self._began[name] = role, time.monotonic()
         self._gone.discard(name)
         self._pings.pop(name, None)
@@ -140,8 +146,10 @@ class Ray(Engine):
         """Ping roles, and wait for their answers; end the processes of those that do not answer."""
         asked = list(roles)
         self._silent(asked)
-        pings = [self._pings[role.name][0] for role in asked if role.name in self._pings]
-        self._known(pings, self._patience_s)
+        for role in asked:
+            if role.name in self._pings:
+                ping, since = self._pings[role.name]
+                self._known([ping], max(since + role.patience_s - time.monotonic(), 0.0))
         return self._silent(asked, again=False)
 
     def _silent(self, roles: Sequence[Role], *, again: bool = True) -> list[str]:
@@ -158,15 +166,16 @@ class Ray(Engine):
         now = time.monotonic()
         for role in alive:
             ref, since = self._pings.get(role.name, (None, now))
-            limit = self._patience_s
+            limit = role.patience_s
             if ref in answers:
                 del self._pings[role.name]
-                if answers[ref] is None or role.name in answers[ref]:
+                names, since = answers[ref], now
+                if names is None or role.name in names:
                     self._end(role)
                     continue
             elif ref is None and role.opened not in opened:  # it imports its modules, or computes
                 since, limit = self._began[role.name], START_S
-            if now - since > limit:
+            if now - since >= limit:
                 self._end(role)
             elif again and role.name not in self._pings and role.opened in opened:
                 ping = role.carrier.ended.options(concurrency_group=CONTROL).remote()

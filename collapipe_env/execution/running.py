@@ -26,7 +26,7 @@ from collapipe_env.execution.cluster_step import ClusterRoles
 from collapipe_env.execution.committed_rounds import Committed
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
-from collapipe_env.execution.engine import Engine, Inline, Lost, Role
+from collapipe_env.execution.engine import PATIENCE_S, Engine, Inline, Lost, Role
 from collapipe_env.execution.head import Head
 from collapipe_env.execution.parts import (
     EMBEDDING,
@@ -184,7 +184,9 @@ class Execution:
             raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
 
     def _device(self, n: int, k: int) -> Role:
-        return self.engine.spawn(node_name(n, k), Device, n, k, *self._device_terms)
+        # Under the wall clock, one that hangs is given up as soon as the simulator says.
+        wait_s = self._terms.detection_s if self._clock_name == "wall" else PATIENCE_S
+        return self.engine.spawn(node_name(n, k), Device, n, k, *self._device_terms, patience_s=wait_s)
 
     def play(self, failures: Failures = NO_FAILURES) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
