@@ -105,7 +105,7 @@ class Device(TrainingRole):
         }
         for block, part in blocks.items():
             part.set_arrays(self.give(step, block, "state"), f"block {block}")
-        self.parts = {**blocks}
+        self.parts = dict(blocks.items())
         modules = [[blocks[block].module for block in chunk] for chunk in chunks]
         self._segment = Segment(modules, self.learning.precision, recompute=script.recompute)
 
