@@ -188,6 +188,9 @@ def _run(options: Options, call: Call) -> None:
         if past:
             print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
         # Imported late, so that --help and typing errors are answered at once.
+        from collapipe_env.execution.uncompiled import leave_compiler_out
+
+        leave_compiler_out()
         import torch
 
         from collapipe_env.execution.running import Execution, Failures
