@@ -25,9 +25,9 @@ DESCRIPTION = """Measure this machine and write a scenario with its speed.
 
 Processes train the priced model on plans of one cluster, as fast as they can and without emulation (this
 needs the extra ray). The simulator's formulas are then fitted to the measured passes and messages: FLOP/s,
-overhead per block, and overhead, latency and rate of messages. Other plans, not used for the fit, are measured
-and predicted to check it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C, finished rounds
-are kept and the same command resumes there.
+overhead per block, and overhead, latency and rate of messages. Other plans, not used for the fit, are
+measured and predicted to check it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C,
+finished rounds are kept and the same command resumes there.
 
 Examples:
   collapipe calibrate --scenario small

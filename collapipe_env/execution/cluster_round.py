@@ -70,16 +70,12 @@ class ClusterTask(NamedTuple):
         model: The common model, with the cluster's own moments.
         batches: Mini-batch of each local step.
         rates: Step size of each local step.
-        faults: Devices that are to fail, with the time since the start of the round [s].
-        begins: Monotonic time at which the round begins by each role's machine [s], by name.
     """
 
     script: ClusterScript
     model: Mapping[int | str, Arrays]
     batches: Sequence[MiniBatch]
     rates: Sequence[float]
-    faults: Sequence[tuple[int, float]]
-    begins: Mapping[str, float]
 
 
 class ClusterRound:
@@ -92,6 +88,7 @@ class ClusterRound:
         heads: Heads of all clusters in the round.
         clock: The driver's clock.
         planner: Plans the rest of the round after a loss.
+        faults: Devices that are to fail, with the time since the start of the round [s].
     """
 
     def __init__(
@@ -103,12 +100,13 @@ class ClusterRound:
         planner: RecoveryPlanner,
         task: ClusterTask,
         learning: LocalTraining,
+        faults: Sequence[tuple[int, float]],
     ) -> None:
         self._engine, self._call, self._roles, self._heads = engine, engine.call, roles, heads
         self._clock, self._planner, self._task, self._learning = clock, planner, task, learning
         self._script, self._n = task.script, task.script.cluster
         self._steps, self._attempt, self._done = task.script.local_steps, 0, 0
-        self._faults = sorted((at, k) for k, at in task.faults)
+        self._faults = sorted((at, k) for k, at in faults)
         self._real = np.stack([(batch.tokens != PADDING).numpy() for batch in task.batches])
         self._shared_real = engine.put(self._real)
         self._handed: dict[int, set[int]] = {}
@@ -116,9 +114,13 @@ class ClusterRound:
         self.recoveries: list[dict[str, Any]] = []
         self.gone: set[int] = set()
 
-    def play(self) -> Waiting:
-        """Play the round; return its :class:`ClusterResult`."""
-        self._begin()
+    def play(self, begins_at: Mapping[str, float]) -> Waiting:
+        """Play the round; return its :class:`ClusterResult`.
+
+        Args:
+            begins_at: Monotonic time at which the round begins by each role's machine [s], by name.
+        """
+        self._begin(begins_at)
         begins = self._clock.lasts(self._script.migration_s + self._script.relay_s)
         while True:
             try:
@@ -135,12 +137,12 @@ class ClusterRound:
                     self._heads.give_up(self._n)
                     return ClusterResult(None, False, self.recoveries, recovery.script.delay_s)
 
-    def _begin(self) -> None:
+    def _begin(self, begins: Mapping[str, float]) -> None:
         """Tell all roles that the round begins, and hand the model to the control unit."""
         roles, task, call = self._roles, self._task, self._call
         tokens = torch.stack([batch.tokens for batch in task.batches])
         targets = torch.stack([batch.targets for batch in task.batches])
-        cu, head, begins = roles.control_unit, roles.head, task.begins
+        cu, head = roles.control_unit, roles.head
         call(cu, "begin", begins[cu.name], self._script, task.model, tokens)
         call(head, "begin", begins[head.name], self._script, self._shared_real, targets)
         for device in roles.devices.values():

@@ -137,9 +137,10 @@ class ControlUnit(TrainingRole):
             Time of the last one [s], and the sum of squared gradients.
         """
         ends = self._begins_s
+        last = max(message.at_s for message in messages)  # it has waited for
         for m, (first, end) in enumerate(self._rows):
             pieces = messages[m * devices : (m + 1) * devices]
-            ends = max(ends, self.receive(pieces, m))
+            ends = max(ends, self.receive(pieces, m, last))
             gradient = gathered((0, end - first), pieces)
             if gradient is not None and self._outputs[m].requires_grad:
                 torch.autograd.backward(self._outputs.pop(m), gradient)

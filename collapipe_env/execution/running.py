@@ -6,51 +6,36 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
-from torch import nn
 
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.clock_offsets import ClockOffset, fine_enough, require_fine
 from collapipe_env.execution.cluster_round import (
     ClusterResult,
     ClusterRound,
-    ClusterTask,
     ExecutionError,
     Wait,
+    Waiting,
 )
 from collapipe_env.execution.cluster_step import ClusterRoles
 from collapipe_env.execution.committed_rounds import Committed
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
+from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.execution.engine import PATIENCE_S, Engine, Inline, Lost, Role
 from collapipe_env.execution.head import Head
-from collapipe_env.execution.parts import (
-    EMBEDDING,
-    VALUES,
-    Arrays,
-    frozen_arrays,
-    memory_arrays,
-    set_memory,
-)
+from collapipe_env.execution.parts import frozen_arrays
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recovery_planning import RecoveryPlanner, recovery_terms
+from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.execution.server_heads import ServerHeads
-from collapipe_env.execution.setting import (
-    TrainingSetting,
-    device_setting,
-    local_training,
-    require_executable,
-)
+from collapipe_env.execution.setting import device_setting, local_training, require_executable
 from collapipe_env.execution.time_scale import shortest_priced
-from collapipe_env.physics.moves import STAY
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.training.servers import Server
 
 LEAD_S = 0.5
 """Time from the first call to the start of a round under the wall clock [s], in which blocks move."""
@@ -87,14 +72,14 @@ def node_name(cluster: int, node: int) -> str:
 class Execution:
     """Rounds of a scenario, played by roles.
 
-    The driver holds the server: the federation is the learner's own, with its order of samples and its rule
-    of aggregation. Control units embed, devices train the blocks, and the server's workers compute the heads.
-    It is a context, which closes the engine.
+    The driver holds the server. Control units embed, devices train the blocks, and the server's workers
+    compute the heads. It is a context, which closes the engine.
 
     Attributes:
         engine: Carries the roles. It may be set until the first round is played, like the scale.
         scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which devices
             compute more slowly than this machine.
+        server: The edge server.
         crews: Roles of each cluster, once they have been started.
         replayed: Rounds that were played before.
 
@@ -127,15 +112,13 @@ class Execution:
         self._parameters, self._terms = system_parameters(scenario), recovery_terms(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self._upcoming: PlannedRound | None = None
-        self._setting = TrainingSetting.of(scenario, self.rounds.new_generator)
-        self._played = 0
+        self._played, content = 0, None
         self.replayed: list[PlannedRound] = []
-        if committed is None:
-            self.federation = self._setting.federation()
-        else:
+        if committed is not None:
             self.replayed = self.rounds.replay(committed)
-            self._setting, self.federation = self._setting.restored(committed.training)
             self._played, self.scale = committed.rounds, committed.scale
+            content = committed.training
+        self.server = EdgeServer(scenario, self.rounds.new_generator, content)
         self.crews: list[ClusterRoles] = []
         self._gone: set[tuple[int, int]] = set()
         self._none = np.zeros(scenario.cluster.clusters, dtype=np.int64)
@@ -167,12 +150,10 @@ class Execution:
             return
         self._clock = make_clock(self._clock_name, self.scale)
         self._learning = learning = local_training(self._scenario.learning)
-        blocks, setup = device_setting(self._scenario), self._setting.setup
-        model, head = self.federation.common_model
+        model, head = self.server.federation.common_model
         frozen = [frozen_arrays(block) for block in model.blocks]
-        loss = partial(setup.task.loss, smoothing=setup.learning.label_smoothing)
-        how = self._clock_name, self.scale
-        self._device_terms = *how, self.engine.put(blocks)
+        how, loss = (self._clock_name, self.scale), self.server.loss
+        self._device_terms = *how, self.engine.put(device_setting(self._scenario))
         for n, count in enumerate(self._scenario.cluster.devices_per_cluster):
             cu = self.engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
             served = self.engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
@@ -205,11 +186,22 @@ class Execution:
         offsets = self._together_again()
         planned, self._upcoming = self.upcoming, None
         faults = [*planned.failures, *failures.faults] if self._clock_name == "virtual" else []
+        heads = self.server.open_round(planned)
+        works = {
+            n: ClusterRound(
+                *(self.engine, self.crews[n], heads, self._clock),
+                RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms),
+                self.server.task(cluster),
+                self._learning,
+                [(k, at) for m, k, at in faults if m == n],
+            )
+            for n, cluster in enumerate(planned.script.clusters)
+            if cluster.plays
+        }
         lead = LEAD_S if self._clock_name == "wall" else 0.0
         begins = time.monotonic() + lead
         self._clock.restart(begins)
         machines = {name: begins + one.offset_s for name, one in offsets.items()}
-        server, heads, works = self._opened(planned, faults, machines)
         timers = [
             threading.Timer(lead + self.scale * at, self.engine.kill, (self.crews[n].devices[k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
@@ -218,7 +210,7 @@ class Execution:
         for timer in timers:
             timer.start()
         try:
-            results = self._together(works, heads)
+            results = self._together({n: work.play(machines) for n, work in works.items()}, heads)
         except ExecutionError as error:
             raise ExecutionError(f"{error} in round {self._played + 1}") from None
         finally:
@@ -227,7 +219,9 @@ class Execution:
         self._gone.update((n, k) for n, k, _ in faults)
         self._gone.update((n, k) for n, work in works.items() for k in work.gone)
         self._played += 1
-        report = self._closed(planned, server, heads, results)
+        self.server.close_round(results)
+        report = self._report(planned.script, results)
+        report |= {"train_loss": heads.mean_loss, "figures": self.server.evaluate()}
         return planned, {**report, "clock_bound_s": self._clock_bound(offsets)}
 
     def _together_again(self) -> dict[str, ClockOffset]:
@@ -284,42 +278,12 @@ class Execution:
             after = {}
         return max(one.bound_until(after.get(name, one)) for name, one in before.items())
 
-    def _opened(
-        self, planned: PlannedRound, faults: Sequence[tuple[int, int, float]], begins: Mapping[str, float]
-    ) -> tuple[Server, ServerHeads, dict[int, ClusterRound]]:
-        """Begin a round: return the server, its heads, and the work of the clusters that play."""
-        script, fed, setup = planned.script, self.federation, self._setting.setup
-        steps = [cluster.local_steps if cluster.plays else 0 for cluster in script.clusters]
-        stay = np.full((setup.clusters, setup.architecture.blocks), STAY)
-        moments = stay if planned.outcome.moments is None else planned.outcome.moments[0]
-        server = fed.open_round(self._none, script.server_mode, max(1, *steps), moments)
-        factors = fed.begin_steps(max(steps))
-        heads = ServerHeads(server, steps, factors)
-        works = {}
-        for n, cluster in enumerate(script.clusters):
-            if not cluster.plays:
-                continue
-            task = ClusterTask(
-                script=cluster,
-                model=self._common_model(n),
-                batches=[fed.samples.next_batch(setup, fed.streams[n]) for _ in range(steps[n])],
-                rates=[setup.learning.learning_rate * factor for factor in factors],
-                faults=[(k, at) for m, k, at in faults if m == n],
-                begins=begins,
-            )
-            planner = RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms)
-            works[n] = ClusterRound(
-                self.engine, self.crews[n], heads, self._clock, planner, task, self._learning
-            )
-        return server, heads, works
-
-    def _together(self, works: Mapping[int, ClusterRound], heads: ServerHeads) -> dict[int, ClusterResult]:
+    def _together(self, rounds: Mapping[int, Waiting], heads: ServerHeads) -> dict[int, ClusterResult]:
         """Play the clusters' rounds side by side; return their results.
 
         Raises:
             ExecutionError: If a control unit is lost.
         """
-        rounds = {n: work.play() for n, work in works.items()}
         waits: dict[int, Wait] = {n: next(round_) for n, round_ in rounds.items()}
         results: dict[int, ClusterResult] = {}
         while waits:
@@ -338,36 +302,11 @@ class Execution:
                 del waits[n]
         return results
 
-    def _modules(self, n: int) -> list[tuple[int | str, nn.Module]]:
-        model = self.federation.replicas[n].module
-        return [(EMBEDDING, model.embedding), *enumerate(model.blocks)]
-
-    def _common_model(self, n: int) -> dict[int | str, Arrays]:
-        """Return the common model, with a cluster's moments."""
-        _, flat, optimizer = self.federation.replicas[n]
-        found: dict[int | str, Arrays] = {}
-        for name, module in self._modules(n):
-            places = flat.slices([module])
-            if places:
-                values = torch.cat([flat.values[place] for place in places]).numpy()
-                found[name] = {VALUES: values, **memory_arrays(flat, optimizer, module)}
-        return found
-
-    def _closed(
-        self, planned: PlannedRound, server: Server, heads: ServerHeads, results: Mapping[int, ClusterResult]
-    ) -> dict[str, Any]:
-        """Take the updates, make the next common model, and return the report."""
-        script, clusters = planned.script, range(len(planned.script.clusters))
-        updated = np.zeros(len(clusters), dtype=np.bool_)
-        events: list[Any] = []
-        begins = max((cluster.delay_s for cluster in script.clusters if not cluster.plays), default=0.0)
-        for n, result in results.items():
-            updated[n], begins = result.updated, max(begins, result.delay_s)
-            if result.update is not None:
-                events += map(list, result.update.events)
-                self._take(n, result.update.parts)
-        self.federation.close_round(server, updated, self._none)
-        clock = self._clock
+    def _report(self, script: RoundScript, results: Mapping[int, ClusterResult]) -> dict[str, Any]:
+        """Return the report of a round, whose broadcast begins after all updates have come."""
+        clock, clusters = self._clock, range(len(script.clusters))
+        idle = [cluster.delay_s for cluster in script.clusters if not cluster.plays]
+        begins = max([*idle, *(result.delay_s for result in results.values())])
         delay = clock.finish(begins + clock.lasts(script.broadcast_s))
         updates = {n: result.update for n, result in results.items() if result.update is not None}
         measured = {n: result.delay_s for n, result in results.items()}
@@ -377,24 +316,9 @@ class Execution:
             "emulated": clock.emulated,
             "cluster_s": [measured.get(n) for n in clusters],
             "collected_s": [updates[n].collected_s if n in updates else None for n in clusters],
-            "train_loss": heads.mean_loss,
-            "events": events,
+            "events": [list(event) for update in updates.values() for event in update.events],
             "recoveries": [results[n].recoveries if n in results else [] for n in clusters],
-            "figures": self._setting.evaluate(self.federation),
         }
-
-    @torch.no_grad()
-    def _take(self, n: int, parts: Mapping[int | str, Arrays]) -> None:
-        """Write a cluster's weights and moments into the federation."""
-        _, flat, optimizer = self.federation.replicas[n]
-        for name, module in self._modules(n):
-            start = 0
-            for place in flat.slices([module]):
-                stop = start + place.stop - place.start
-                flat.values[place] = torch.from_numpy(np.array(parts[name][VALUES][start:stop]))
-                start = stop
-            if start:
-                set_memory(flat, optimizer, module, parts[name], f"update of cluster {n}, {name}")
 
     def committed(self) -> Committed:
         """Return everything from which the execution can continue.
@@ -402,13 +326,8 @@ class Execution:
         Call this between rounds, before the next one is planned.
         """
         assert self._upcoming is None, "the next round is planned already"
-        training = self._setting.save(self.federation)
-        return Committed(self._played, self.scale, self.rounds.get_state(), training)
+        return Committed(self._played, self.scale, self.rounds.get_state(), self.server.save())
 
     def weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the weights of the common model and of the head."""
-        return {
-            f"{part}/{name}": parameter.detach().numpy().copy()
-            for part, module in zip(("model", "head"), self.federation.common_model, strict=True)
-            for name, parameter in module.named_parameters()
-        }
+        return self.server.weights()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from executed_support import Changed
 
-from collapipe_env.execution.setting import TrainingSetting
+from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.outcome_checks import trained_round
 
@@ -34,8 +34,8 @@ class Twin:
     """
 
     def __init__(self, scenario, rounds):
-        self._setting = TrainingSetting.of(scenario, rounds.new_generator)
-        self.run = self._setting.federation()
+        self._server = EdgeServer(scenario, rounds.new_generator)
+        self.run = self._server.federation
 
     def play(self, planned, result):
         """Train a round of the execution.
@@ -44,7 +44,7 @@ class Twin:
             planned: What was planned.
             result: The server's report, with its recoveries.
         """
-        plan = trained_round(planned.outcome, self._setting.setup, 1)[0]
+        plan = trained_round(planned.outcome, self._server.setup, 1)[0]
         moments, survived = plan.moments.copy(), plan.survived.copy()
         for n, recoveries in enumerate(result["recoveries"]):
             for one in recoveries:

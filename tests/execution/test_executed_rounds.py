@@ -41,7 +41,7 @@ def executed(scenario, rounds=2, seed=3, **plan):
     for _ in range(rounds):
         planned, result = execution.play()
         twin.play()
-        yield planned, result, execution.federation, twin
+        yield planned, result, execution.server.federation, twin
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def after_a_late_loss(scenario):
         late = 0.95 * (script.delay_s - script.upload_s - script.collect_s)
         twin.play(planned, result)
         found += result["recoveries"][1]
-        most = max(most, largest_difference(execution.federation, twin.run))
+        most = max(most, largest_difference(execution.server.federation, twin.run))
     (recovery,) = found
     return recovery, most
 
@@ -282,7 +282,7 @@ def test_without_a_control_unit_or_a_head_it_goes_on_from_the_last_committed_rou
     again.play()
     for _ in range(2):
         twin.play()
-    assert same_weights(again.federation, twin.run)
+    assert same_weights(again.server.federation, twin.run)
 
 
 def test_devices_import_no_more_than_they_need():
