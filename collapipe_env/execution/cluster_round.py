@@ -15,7 +15,7 @@ from collapipe_env.execution.cluster_step import ClusterRoles, LocalStep
 from collapipe_env.execution.control_unit import Update
 from collapipe_env.execution.engine import Engine, Lost, Reference, Role
 from collapipe_env.execution.head import Served
-from collapipe_env.execution.parts import Arrays, LocalTraining
+from collapipe_env.execution.parts import Arrays, LocalTraining, PartName
 from collapipe_env.execution.recovery_planning import RecoveryPlanner
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.scripts import ClusterScript, RecoveryScript
@@ -73,7 +73,7 @@ class ClusterTask(NamedTuple):
     """
 
     script: ClusterScript
-    model: Mapping[int | str, Arrays]
+    model: Mapping[PartName, Arrays]
     batches: Sequence[MiniBatch]
     rates: Sequence[float]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.execution.messages import Message, gathered
-from collapipe_env.execution.parts import EMBEDDING, FROZEN, Arrays, LocalTraining, Part
+from collapipe_env.execution.parts import EMBEDDING, FROZEN, Arrays, LocalTraining, Part, PartName, Parts
 from collapipe_env.execution.roles import TrainingRole
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript
@@ -27,7 +27,7 @@ class Update(NamedTuple):
         events: Rows of the record of the cluster's nodes.
     """
 
-    parts: dict[int | str, Arrays]
+    parts: Parts
     ends_s: float
     collected_s: float
     measured_s: float
@@ -57,7 +57,7 @@ class ControlUnit(TrainingRole):
         self.parts = {EMBEDDING: self._embedding}
 
     def begin(
-        self, begins: float, script: ClusterScript, model: Mapping[int | str, Arrays], tokens: Tensor
+        self, begins: float, script: ClusterScript, model: Mapping[PartName, Arrays], tokens: Tensor
     ) -> None:
         """Begin a round.
 
@@ -69,7 +69,7 @@ class ControlUnit(TrainingRole):
         """
         self.begin_round(begins)
         self._tokens = tokens
-        blocks = {b: {**frozen, **model.get(b, {})} for b, frozen in enumerate(self._frozen)}
+        blocks: Parts = {b: {**frozen, **model.get(b, {})} for b, frozen in enumerate(self._frozen)}
         self._embedding.set_arrays(model.get(EMBEDDING, {}), EMBEDDING)
         self.kept = {0: {**blocks, EMBEDDING: self._embedding.arrays()}}
         self.follow(script)
@@ -146,7 +146,7 @@ class ControlUnit(TrainingRole):
                 torch.autograd.backward(self._outputs.pop(m), gradient)
         return ends, self.pulled_squares()
 
-    def upload(self, begins_s: float, *segments: tuple[Mapping[int | str, Arrays], float, Any]) -> Update:
+    def upload(self, begins_s: float, *segments: tuple[Mapping[PartName, Arrays], float, Any]) -> Update:
         """Collect the segments, and send the cluster's update to the server.
 
         Args:
@@ -154,7 +154,7 @@ class ControlUnit(TrainingRole):
             segments: What the devices hand over.
         """
         clock, ends, events = self.clock, begins_s, list(self.events)
-        parts = {b: without_frozen(self.kept[0][b]) for b in range(len(self._frozen))}
+        parts: Parts = {b: without_frozen(self.kept[0][b]) for b in range(len(self._frozen))}
         for handed, at_s, seen in segments:
             ends = max(ends, clock.ready(at_s))
             events += seen

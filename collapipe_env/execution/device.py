@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from collapipe_env.execution.engine import Lost
 from collapipe_env.execution.messages import LOST, Message, gathered
-from collapipe_env.execution.parts import Arrays, LocalTraining, Part
+from collapipe_env.execution.parts import Arrays, LocalTraining, Part, Parts
 from collapipe_env.execution.roles import TrainingRole
 from collapipe_env.execution.sample_rows import Rows, device_rows, micro_batch_rows
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript
@@ -105,7 +105,7 @@ class Device(TrainingRole):
         }
         for block, part in blocks.items():
             part.set_arrays(self.give(step, block, "state"), f"block {block}")
-        self.parts = dict(blocks)
+        self.parts = dict(blocks.items())
         modules = [[blocks[block].module for block in chunk] for chunk in chunks]
         self._segment = Segment(modules, self.learning.precision, recompute=script.recompute)
 
@@ -213,7 +213,7 @@ class Device(TrainingRole):
         squares = self.pulled_squares()
         return self._free_s, squares if self._mine == 0 else 0.0
 
-    def collect(self, begins_s: float) -> tuple[dict[int | str, Arrays], float, list[tuple[float, ...]]]:
+    def collect(self, begins_s: float) -> tuple[Parts, float, list[tuple[float, ...]]]:
         """Hand the segment over; return it, its time of arrival [s], and the record.
 
         The first device of a stage hands it over for all.

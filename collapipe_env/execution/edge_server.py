@@ -11,7 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.execution.cluster_round import ClusterResult, ClusterTask
-from collapipe_env.execution.parts import EMBEDDING, VALUES, Arrays, memory_arrays, set_memory
+from collapipe_env.execution.parts import (
+    EMBEDDING,
+    VALUES,
+    Arrays,
+    PartName,
+    Parts,
+    memory_arrays,
+    set_memory,
+)
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.execution.server_heads import ServerHeads
@@ -86,7 +94,7 @@ class EdgeServer:
         """Return the work of a cluster in the round, and draw its samples."""
         n, fed, learning = script.cluster, self.federation, self.setup.learning
         _, flat, optimizer = fed.replicas[n]
-        model: dict[int | str, Arrays] = {}
+        model: Parts = {}
         for name, module in self._modules(n):
             if places := flat.slices([module]):
                 values = torch.cat([flat.values[place] for place in places]).numpy()
@@ -112,7 +120,7 @@ class EdgeServer:
         self.federation.close_round(self._server, updated, self._none)
 
     @torch.no_grad()
-    def _take(self, n: int, parts: Mapping[int | str, Arrays]) -> None:
+    def _take(self, n: int, parts: Mapping[PartName, Arrays]) -> None:
         """Write a cluster's weights and moments into the federation."""
         _, flat, optimizer = self.federation.replicas[n]
         for name, module in self._modules(n):

@@ -20,6 +20,10 @@ from collapipe_env.training.flat_parameters import FlatParameters, parameter_cou
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 """Arrays of a part, by name."""
+PartName = int | str
+"""Number of a block, or :data:`EMBEDDING`."""
+Parts = dict[PartName, Arrays]
+"""Arrays of parts."""
 EMBEDDING = "embedding"
 """Name of the embedding among the parts of a model."""
 

@@ -17,7 +17,16 @@ from torch import Tensor
 
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.messages import Line, Message, Transfer
-from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, LocalTraining, Part, is_weight
+from collapipe_env.execution.parts import (
+    FROZEN,
+    VALUES,
+    Arrays,
+    LocalTraining,
+    Part,
+    PartName,
+    Parts,
+    is_weight,
+)
 from collapipe_env.execution.sample_rows import Rows
 
 T = TypeVar("T")
@@ -155,8 +164,8 @@ class TrainingRole(TimedRole):
     def __init__(self, cluster: int, clock: str, scale: float, learning: LocalTraining) -> None:
         super().__init__(cluster, clock, scale)
         self.learning = learning
-        self.parts: dict[int | str, Part] = {}
-        self.kept: dict[int, dict[int | str, Arrays]] = {}
+        self.parts: dict[PartName, Part] = {}
+        self.kept: dict[int, Parts] = {}
 
     def take(self, step: int, block: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Take over a block, or some of its arrays, as it is before a local step."""

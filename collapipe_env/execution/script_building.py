@@ -37,7 +37,6 @@ Order: TypeAlias = tuple[tuple[int, int, int], ...]
 """Operations of a stage: kind, micro-batch and chunk."""
 ORDERED: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
 """Schedules whose orders are known: all that flush the pipeline at the end of a local step."""
-_NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
 
 
 def round_script(record: RoundRecord, row: int, parameters: Parameters) -> RoundScript:
@@ -114,29 +113,10 @@ def cluster_script(
         micro_batches=M,
         schedule=SCHEDULES[schedule],
         recompute=recompute,
-        stages=(),
-        server=_NO_STAGE,
-        server_blocks=0,
-        hop_forward_s=(),
-        hop_backward_s=(),
-        wrap_forward_s=0.0,
-        wrap_backward_s=0.0,
-        uplink_s=0.0,
-        downlink_s=0.0,
         latency_s=costs.elements.hop_latency,
         edge_latency_s=costs.elements.edge_latency,
-        migration_s=0.0,
-        relay_s=0.0,
-        allreduce_s=0.0,
-        update_s=0.0,
-        replicas_s=0.0,
-        barrier_s=0.0,
-        collect_s=0.0,
         collect_each_s=(0.0,) * plan.blocks.shape[-1],
-        upload_s=0.0,
         delay_s=float(costs.cluster_delay[at]),
-        replicas="none",
-        hosts=(),
         arrived=tuple(tuple(bool(x) for x in step[:M]) for step in arrived[:local_steps]),
         moments=None if moments is None else tuple(int(x) for x in on_host(moments)[at]),
     )

@@ -60,6 +60,10 @@ class StageScript:
         return (self.forward_s, self.backward_s, self.weight_s)[kind] * self.chunk_share[chunk]
 
 
+NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
+"""A stage without work."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterScript:
     """Script of one cluster's round.
@@ -112,30 +116,30 @@ class ClusterScript:
     micro_batches: int
     schedule: ScheduleName
     recompute: bool
-    stages: tuple[StageScript, ...]
-    server: StageScript
-    server_blocks: int
-    hop_forward_s: tuple[float, ...]
-    hop_backward_s: tuple[float, ...]
-    wrap_forward_s: float
-    wrap_backward_s: float
-    uplink_s: float
-    downlink_s: float
-    latency_s: float
-    edge_latency_s: float
-    migration_s: float
-    relay_s: float
-    allreduce_s: float
-    update_s: float
-    replicas_s: float
-    barrier_s: float
-    collect_s: float
-    collect_each_s: tuple[float, ...]
-    upload_s: float
-    delay_s: float
-    replicas: ReplicaPlace
-    hosts: tuple[int | None, ...]
-    arrived: tuple[tuple[bool, ...], ...]
+    stages: tuple[StageScript, ...] = ()
+    server: StageScript = NO_STAGE
+    server_blocks: int = 0
+    hop_forward_s: tuple[float, ...] = ()
+    hop_backward_s: tuple[float, ...] = ()
+    wrap_forward_s: float = 0.0
+    wrap_backward_s: float = 0.0
+    uplink_s: float = 0.0
+    downlink_s: float = 0.0
+    latency_s: float = 0.0
+    edge_latency_s: float = 0.0
+    migration_s: float = 0.0
+    relay_s: float = 0.0
+    allreduce_s: float = 0.0
+    update_s: float = 0.0
+    replicas_s: float = 0.0
+    barrier_s: float = 0.0
+    collect_s: float = 0.0
+    collect_each_s: tuple[float, ...] = ()
+    upload_s: float = 0.0
+    delay_s: float = 0.0
+    replicas: ReplicaPlace = "none"
+    hosts: tuple[int | None, ...] = ()
+    arrived: tuple[tuple[bool, ...], ...] = ()
     moments: tuple[int, ...] | None = None
 
     @property

@@ -53,7 +53,6 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
         recompute=False,
         stages=tuple(stage(s) for s in range(S)),
         server=stage(S),
-        server_blocks=0,
         hop_forward_s=tuple(there[: S + 1]),
         hop_backward_s=tuple(back[: S + 1]),
         wrap_forward_s=there[S + 1],
@@ -62,20 +61,9 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
         downlink_s=back[S + 2],
         latency_s=float(times.latency[0]),
         edge_latency_s=float(times.latency[S + 2]),
-        migration_s=0.0,
-        relay_s=0.0,
-        allreduce_s=0.0,
-        update_s=0.0,
-        replicas_s=0.0,
-        barrier_s=0.0,
-        collect_s=0.0,
         collect_each_s=(0.0,) * S,
-        upload_s=0.0,
-        delay_s=0.0,
-        replicas="none",
         hosts=(None,) * S,
         arrived=((True,) * M,) * local_steps,
-        moments=None,
     )
 
 
