@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from generated_parts import markdown_table, write_parts
 
-from collapipe_env.execution.launching import Failures, Launcher
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.ray_engine import Ray
+from collapipe_env.execution.round_reports import event_table
+from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
@@ -89,11 +90,9 @@ def row(
     at_s = {k: at for _, k, at in when}
     detected = [one["at_s"] - at_s[one["device"]] for one in recoveries]
     last = recoveries[-1]
-    events = [Recorded(*event) for event in result["events"] if event[0] == 0]
-    # The control unit's own transfers to the first stage; it keeps only those of the last attempt.
-    sent = [event for event in events if event.element == 0 and event.direction == 0]
-    begun = min(event.began_s for event in sent)
-    failed = at_s[last["device"]]
+    # The control unit's own transfers to the first stage, of the attempt that counts.
+    events = event_table(event for event in result["events"] if (event[0], event[2], event[4]) == (0, 0, 0))
+    begun, failed = events["began_s"].min(), at_s[last["device"]]
     return [
         case.name,
         case.lost,
@@ -113,13 +112,12 @@ def main() -> None:
     scenario = load_scenario("small").with_overrides(CHANGES)
     rows = []
     scheduler = SCHEDULERS.get("pipeline")(scenario)
-    with Launcher(scenario, scheduler, clock="wall", scale=SCALE) as launcher:
-        launcher.start_local()
-        launcher.play()  # everything is warm then
+    with Execution(scenario, scheduler, clock="wall", scale=SCALE, engine=Ray()) as execution:
+        execution.play()  # everything is warm then
         for case in CASES:
-            script = launcher.upcoming.script.clusters[0]
+            script = execution.upcoming.script.clusters[0]
             when = [(0, k, instant(script, phase)) for k, phase in case.devices]
-            planned, result = launcher.play(Failures(hangs=when) if case.hang else Failures(kills=when))
+            planned, result = execution.play(Failures(hangs=when) if case.hang else Failures(kills=when))
             rows.append(row(case, when, planned, result))
             print(" | ".join(rows[-1]), flush=True)
     write_parts(PAGE, {"failures": markdown_table(HEADS, rows, 2)}, target)

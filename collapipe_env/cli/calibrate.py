@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from collapipe_env.cli.common import Call, chosen_scenario, command, opened, print_pages, say_files
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.evaluation.table import markdown_table
+from collapipe_env.ground.errors import MissingPackageError, ScenarioError
 from collapipe_env.ground.files import read_json, write_json, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import PRESETS
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.calibration_fit import Measured
-    from collapipe_env.execution.calibration_plans import CalibrationPlan
+    from collapipe_env.execution.calibration_rounds import CalibrationPlan, Measured
 
 DESCRIPTION = """Measure this machine and write a scenario with its speed.
 
-Processes train the priced model on plans of one cluster, as fast as they can and without emulation. The
-simulator's formulas are then fitted to the measured passes and messages: FLOP/s, overhead per block, and
-overhead, latency and rate of messages. Other plans, not used for the fit, are measured and predicted to check
-it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C, finished rounds are kept and the same
-command resumes there.
+Processes train the priced model on plans of one cluster, as fast as they can and without emulation (this
+needs the extra ray). The simulator's formulas are then fitted to the measured passes and messages: FLOP/s,
+overhead per block, and overhead, latency and rate of messages. Other plans, not used for the fit, are
+measured and predicted to check it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C,
+finished rounds are kept and the same command resumes there.
 
 Examples:
   collapipe calibrate --scenario small
@@ -58,18 +59,21 @@ def _run(options: Options, call: Call) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
-    from collapipe_env.execution.calibration_plans import calibration_plans, setting_of
+    from collapipe_env.execution.calibration_rounds import calibration_plans, setting_of
 
     if options.from_ is not None and options.out is None:
         raise ScenarioError("--from needs --out, another folder for the new profile")
+    if options.from_ is None and find_spec("ray") is None:
+        raise MissingPackageError.of("calibrations", "Ray", "ray")
     torch.set_num_threads(1)
     if options.from_ is None:
         base, named = chosen_scenario(options.scenario), options.scenario
         devices = options.devices or min(max(os.cpu_count() or 2, 2), 4)
         slow_down = options.slow_down
     else:
-        source = RunDirectory(options.from_)
-        before = read_json(source.options, "name the folder of a calibration with --from")
+        before = read_json(
+            RunDirectory(options.from_).options, "name the folder of a calibration with --from"
+        )
         if before.get("kind") != "calibration":
             raise ScenarioError(f"--from {options.from_} holds no calibration: name the folder of one")
         base, named = load_scenario(before["base"]), str(before["base_name"])
@@ -89,14 +93,14 @@ def _run(options: Options, call: Call) -> None:
     }
     with opened(run, call, asked, setting, fresh=options.fresh, growing="rounds"):
         if options.from_ is None:
-            rounds = _measure(options, run, setting, plans, slow_down)
+            rounds = _measure(options, run, setting, plans)
         else:
-            rounds = _kept(RunDirectory(options.from_))
+            rounds = _kept(RunDirectory(options.from_).measured)
         _report(run, base, named, setting, rounds, call.record())
 
 
 def _measure(
-    options: Options, run: RunDirectory, setting: Scenario, plans: Sequence[CalibrationPlan], slow_down: float
+    options: Options, run: RunDirectory, setting: Scenario, plans: Sequence[CalibrationPlan]
 ) -> list[Measured]:
     """Measure the missing rounds; each is kept as soon as it ends."""
     from collapipe_env.execution.calibration_rounds import measured_rounds, read_round
@@ -114,9 +118,8 @@ def _measure(
         f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
         f"{2 + devices} processes: the server, a control unit, {devices} devices"
     )
-    done = len(places) - len(missing)
-    for one in measured_rounds(setting, missing, options.seed, slow_down):
-        done += 1
+    measured = measured_rounds(setting, missing, options.seed, options.slow_down)
+    for done, one in enumerate(measured, 1 + len(places) - len(missing)):
         print(
             f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  (load {one.load:.1f})",
             flush=True,
@@ -124,13 +127,13 @@ def _measure(
     return [read_round(path) for path, _ in places]
 
 
-def _kept(source: RunDirectory) -> list[Measured]:
+def _kept(measured: Path) -> list[Measured]:
     """Rounds of an earlier calibration."""
     from collapipe_env.execution.calibration_rounds import read_round
 
-    found = [read_round(path) for path in sorted(source.measured.glob("*.json"))]
+    found = [read_round(path) for path in sorted(measured.glob("*.json"))]
     if not found:
-        raise ScenarioError(f"--from {source.path} holds no finished rounds: measure first")
+        raise ScenarioError(f"--from {measured.parent} holds no finished rounds: measure first")
     return found
 
 
@@ -144,33 +147,34 @@ def _report(
 ) -> None:
     """Fit, check, write and print."""
     from collapipe_env.execution.calibration_fit import fit
-    from collapipe_env.execution.calibration_profile import calibrated, merged
-    from collapipe_env.execution.calibration_report import calibration_page, checked_plans, residual_table
+    from collapipe_env.execution.calibration_profile import (
+        calibrated,
+        calibration_page,
+        checked_plans,
+        merged,
+    )
     from collapipe_env.scenario.plain_data import plain_yaml
     from collapipe_env.simulator.build import system_parameters
 
-    costs = system_parameters(setting).costs
-    constants, lines = fit([one for one in rounds if one.plan.fitted], costs)
-    name = f"{base.name}-calibrated"
-    sections = calibrated(base, name, setting, constants)
+    fitted = [one for one in rounds if one.plan.fitted]
+    constants, sizes = fit(fitted, system_parameters(setting).costs)
+    sections = calibrated(base, f"{base.name}-calibrated", setting, constants)
     scenario = merged(base, sections)
     checked = checked_plans(rounds, scenario)
-    loads = [one.load for one in rounds]
-    load = f"Load average of the machine: {min(loads):.1f} to {max(loads):.1f}; {os.cpu_count()} cores."
+    low, high = min(one.load for one in rounds), max(one.load for one in rounds)
+    load = f"Load average of the machine: {low:.1f} to {high:.1f}; {os.cpu_count()} cores."
     page = calibration_page(f"Calibration of this machine on {base.name}", checked, constants, [load])
     written = {"base": named, **sections} if named in PRESETS else scenario.to_dict()
+    numbers = {
+        "constants": asdict(constants),
+        "plans": [asdict(one) for one in checked],
+        "sizes": sizes,
+        "load": [low, high],
+    }
     write_text(run.profile, f"# Written by {head['command']}\n{plain_yaml(written)}")
-    write_json(
-        run.calibration,
-        {
-            **head,
-            "constants": constants.to_dict(),
-            "plans": [one.to_dict() for one in checked],
-            "sizes": [one._asdict() for one in lines],
-            "load": [min(loads), max(loads)],
-        },
-    )
-    write_text(run.table, f"{page.markdown()}\n{residual_table(lines)}\n")
+    write_json(run.calibration, {**head, **numbers})
+    below = markdown_table([*sizes[0]], [[*row.values()] for row in sizes])
+    write_text(run.table, f"{page.markdown()}\n{below}\n")
     print_pages(page)
     say_files(table=run.table, numbers=run.calibration, scenario=run.profile)
 

@@ -1,17 +1,15 @@
-"""``collapipe execute``: real processes that execute a scheduler's plans."""
+"""``collapipe execute``: a scheduler's plans, carried out by roles that really train."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from collapipe_env.cli.common import Call, chosen_scenario, command, opened, say_data
-from collapipe_env.cli.early_end import note, status_after
-from collapipe_env.cli.executed_rounds import Execution, finished, say_where
+from collapipe_env.cli.executed_rounds import ExecutedRounds, finished, say_where
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
@@ -19,34 +17,30 @@ from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
-from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.replanned import Replanned
-from collapipe_env.execution.tokens import SHORTEST_TOKEN, token_of_file
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.launching import Launcher
-    from collapipe_env.execution.transport.tcp import Address
+    from collapipe_env.execution.engine import Engine
+    from collapipe_env.execution.running import Execution
 
-DESCRIPTION = """Carry out a scheduler's plans with real processes, one per device.
+DESCRIPTION = """Carry out a scheduler's plans: devices, control units and heads really train.
 
-Starts a process for the edge server, for each control unit and for each device on this machine. They train
-the real segments over TCP, and their times are compared with the simulator's. With the wall clock, operations
-and transfers last as long as the simulator says. With the virtual clock nothing waits, and all times are the
-simulator's. Ends with a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
-stop all processes. However a run ends, finished rounds are kept, and the same command resumes there, also
-with a larger --rounds.
+By default, all of them are objects of this process, and with the virtual clock nothing waits: all times are
+the simulator's. With --engine ray each device and each control unit has a process of its own, here or on the
+machines of a Ray cluster, and with the wall clock operations and transfers last as long as the simulator
+says. Times are compared with the simulator's. Ends with a table, a picture of each round, a Chrome trace and
+the weights. Ctrl-C and SIGTERM stop all processes. However a run ends, finished rounds are kept, and the same
+command resumes there, also with a larger --rounds.
 
 Examples:
-  collapipe execute --scenario small --scheduler dssra --rounds 3
-  collapipe execute --clock virtual --fault c0d1@1.5
-  collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d1@2
-  collapipe execute --serve HOST:29500 --token-file FILE
-  collapipe execute --join HOST:29500 --role c0d1 --token-file FILE
+  collapipe execute --scenario small --rounds 3
+  collapipe execute --fault c0d1@1.5
+  collapipe execute --engine ray --scheduler pipeline --schedule 1f1b --kill c0d1@2
+  collapipe execute --engine ray --ray-address 10.0.0.1:6379 --place c0*=office c1*=hall
 """
 
-LOOPBACK = "127.0.0.1"
 LONGEST_S = 1e6
 """Latest time of a failure since the start of its round [s]."""
 FAILURE = re.compile(
@@ -67,7 +61,11 @@ class Options:
     rounds: Annotated[int, Within(1, 100_000)] = 3
     """Number of rounds."""
     seed: Seed = 0
-    clock: Literal["wall", "virtual", "none"] = "wall"
+    engine: Literal["inline", "ray"] = "inline"
+    """inline: this process. ray: a process for each device and each control unit; needs the extra ray."""
+    clock: Annotated[
+        Literal["wall", "virtual", "none"] | None, about(default="virtual, or wall with --engine ray")
+    ] = None
     """wall: wait for simulated times. virtual: wait for nothing. none: as fast as this machine can."""
     time_scale: Annotated[
         float | None, Within(1e-3, 1e4), about("FLOAT", "the shortest operation lasts 20 ms")
@@ -89,16 +87,10 @@ class Options:
     """Devices whose processes are killed in the first round of the wall clock, with the time."""
     hang: Failing = ()
     """Devices whose processes stop responding in the first round of the wall clock."""
-    serve: Annotated[str | None, about("HOST:PORT", "start them here")] = None
-    """Wait at this address for processes that join, instead of starting them (for several machines)."""
-    join: Annotated[str | None, about("HOST:PORT", "none")] = None
-    """Join the run that waits at this address, as --role; it supplies all other options."""
-    role: Annotated[str | None, about("ROLE", "none")] = None
-    """Role to join as: server, c0, c0d0 and so on."""
-    bind: Annotated[str, about("HOST")] = LOOPBACK
-    """Address of this machine at which a joining process listens."""
-    token_file: Annotated[Path | None, about("FILE", "none")] = None
-    """File with the secret that all processes share; needed with --serve and --join."""
+    ray_address: Annotated[str | None, about("ADDRESS", "a Ray that the command starts here")] = None
+    """Ray cluster to use, such as auto or 10.0.0.1:6379."""
+    place: Annotated[tuple[str, ...], about("ROLES=LABEL ...")] = ()
+    """Machines of the cluster for roles: their names, such as c0 or c0d*, and the machines' label."""
     out: Annotated[Folder, about(default="runs/execute-<scenario>-<scheduler>")] = None
     """Folder for all files."""
     fresh: Fresh = False
@@ -109,42 +101,67 @@ class Options:
         Raises:
             ScenarioError: Names the options and the remedy.
         """
+        ray = self.engine == "ray"
+        for option, given in (
+            ("--clock wall", self.clock == "wall"),
+            ("--clock none", self.clock == "none"),
+            ("--ray-address", self.ray_address is not None),
+            ("--place", bool(self.place)),
+        ):
+            if given and not ray:
+                raise ScenarioError(f"{option} needs --engine ray: in this process nothing runs side by side")
+        if self.place and self.ray_address is None:
+            raise ScenarioError("--place needs --ray-address: a Ray that is started here is on this machine")
         if self.slow_down != 1.0 and self.clock != "none":
             raise ScenarioError("--slow-down needs --clock none: other clocks take the priced times")
-        if self.fault and self.clock != "virtual":
+        if self.fault and self.usual_clock != "virtual":
             raise ScenarioError("--fault needs --clock virtual; with another clock use --kill")
-        for option, given in (("--kill", self.kill), ("--hang", self.hang)):
-            if given and self.clock == "virtual":
+        for option, failing in (("--kill", self.kill), ("--hang", self.hang)):
+            if failing and (not ray or self.clock == "virtual"):
                 raise ScenarioError(
-                    f"{option} needs --clock wall or none; with the virtual clock use --fault"
+                    f"{option} needs --engine ray with --clock wall or none; otherwise use --fault"
                 )
-            if given and self.serve is not None:
-                raise ScenarioError(f"{option} needs processes that are started here: leave --serve out")
-        if self.serve is not None and self.join is not None:
-            raise ScenarioError("--serve and --join are two ends of one execution: use one of them")
-        if (self.join is None) != (self.role is None):
-            raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d0")
-        if (self.serve is not None or self.join is not None) and self.token_file is None:
-            raise ScenarioError(
-                f"--serve and --join need --token-file, a file with a secret of at least {SHORTEST_TOKEN} "
-                "characters"
-            )
+
+    @property
+    def usual_clock(self) -> Literal["wall", "virtual", "none"]:
+        """The clock, or that of the engine if none is given."""
+        return self.clock or ("wall" if self.engine == "ray" else "virtual")
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Label of the machines by the roles that they carry.
+
+        Raises:
+            ScenarioError: If one is not ROLES=LABEL.
+        """
+        pairs = [text.partition("=") for text in self.place]
+        for text, (roles, _, label) in zip(self.place, pairs, strict=True):
+            if not (roles and label):
+                raise ScenarioError(f"--place {shown(text)} is not ROLES=LABEL; c0d*=office is an example")
+        return {roles: label for roles, _, label in pairs}
+
+    def start_engine(self) -> Engine:
+        """Return the engine.
+
+        Raises:
+            CollaPipeError: If Ray is not installed, or cannot be used.
+        """
+        if self.engine == "inline":
+            from collapipe_env.execution.engine import Inline
+
+            return Inline()
+        from collapipe_env.execution.ray_engine import Ray
+
+        return Ray(self.ray_address, places=self.places)
 
 
 def _run(options: Options, call: Call) -> None:
     options.check()
-    _require_one_address("--bind", options.bind)
-    if options.join is None and options.bind != LOOPBACK:
-        raise ScenarioError("--bind is for --join: --serve HOST:PORT says where the launcher listens")
-    if options.join is None and options.serve is None and options.token_file is not None:
-        raise ScenarioError("--token-file is for --serve and --join: processes started here get a new token")
-    # These are checked before anything is loaded or written.
-    address = None if options.serve is None else _address("--serve", options.serve)
-    token = None if options.token_file is None else token_of_file(options.token_file)
-    if options.join is not None:
-        assert token is not None
-        _join(options, token)
-        return
+    _ = options.places
+    if options.engine == "ray":
+        from collapipe_env.execution.ray_cluster import require_ray
+
+        require_ray()
     scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
     if options.full_size:
@@ -162,7 +179,7 @@ def _run(options: Options, call: Call) -> None:
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
         state = committed(run, scenario)
-        past = [] if state is None else reports(run, state.rounds)
+        past = [] if state is None else reports(run, scenario, state.rounds)
         if past and finished(run, options.rounds):
             print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)
@@ -170,108 +187,46 @@ def _run(options: Options, call: Call) -> None:
         run.weights.unlink(missing_ok=True)  # those of fewer rounds
         if past:
             print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
-        if options.serve is None:
-            start_fork_server()  # it imports the same modules meanwhile
         # Imported late, so that --help and typing errors are answered at once.
+        from collapipe_env.execution.uncompiled import leave_compiler_out
+
+        leave_compiler_out()
         import torch
 
-        from collapipe_env.execution.launching import Failures, Launcher
+        from collapipe_env.execution.running import Execution, Failures
         from collapipe_env.execution.time_scale import usual_scale
 
         torch.set_num_threads(1)
-        with Launcher(
-            scenario,
-            scheduler,
-            seed=options.seed,
-            clock=options.clock,
-            bind=address or (LOOPBACK, 0),
-            token=token,
-            committed=state,
-        ) as launcher:
-            if state is None and options.clock == "wall":
-                launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
-            elif options.clock == "none":
-                launcher.scale = options.slow_down
-            execution = Execution(
-                launcher,
-                run,
-                scenario,
-                call.record(),
-                scheduler=options.scheduler,
-                clock=options.clock,
-                rounds=options.rounds,
+        clock = options.usual_clock
+        with Execution(scenario, scheduler, seed=options.seed, clock=clock, committed=state) as execution:
+            if state is None and clock == "wall":
+                execution.scale = options.time_scale or usual_scale(execution.upcoming.script)
+            elif clock == "none":
+                execution.scale = options.slow_down
+            rounds = ExecutedRounds(
+                execution, run, scenario, call.record(), options.scheduler, clock, options.rounds
             )
-            execution.take_up(past)
-            _say_what_begins(options, scenario, launcher)
-            if options.serve is None:
-                launcher.start_local()
-            else:
-                host, port = launcher.address
-                print(f"waiting at {host}:{port} for all processes to join", flush=True)
-                launcher.wait_for_others(tell=partial(print, flush=True))
-            execution.play(Failures(*failures))
+            rounds.take_up(past)
+            _say_what_begins(options, scenario, execution)
+            execution.engine = options.start_engine()
+            rounds.play(Failures(*failures))
 
 
-def _join(options: Options, token: str) -> None:
-    """Play a role of an execution that another process serves."""
-    from collapipe_env.execution.joining import play_role
-
-    assert options.join is not None
-    assert options.role is not None
-    address = _address("--join", options.join)
-    _require_one_address("--join", address[0])
-    print(f"joining {options.join} as {options.role}", flush=True)
-    try:
-        play_role(options.role, address, token, options.bind)
-    except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
-        note(f"\n{options.role} has been stopped; its launcher will notice")
-        raise SystemExit(status_after(stop)) from None
-    print("the execution has ended")
-
-
-def _address(option: str, text: str) -> Address:
-    """Host and port of ``HOST:PORT``."""
-    from collapipe_env.execution.addresses import host_and_port
-
-    address = host_and_port(text)
-    if address is None:
-        raise ScenarioError(
-            f"{option} {shown(text)} is not an address: give HOST:PORT, such as 192.168.1.5:29500"
-        )
-    return address
-
-
-def _require_one_address(option: str, host: str) -> None:
-    """Refuse a host at which a process may listen, but to which nobody can connect.
-
-    Raises:
-        ScenarioError: Names the option and the host.
-    """
-    from collapipe_env.execution.addresses import is_wildcard
-
-    if is_wildcard(host):
-        raise ScenarioError(
-            f"{option} {host} stands for all addresses of a machine, and others cannot connect to it: name "
-            "the address by which they reach the machine, such as 192.168.1.5"
-        )
-
-
-def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:
+def _say_what_begins(options: Options, scenario: Scenario, execution: Execution) -> None:
     devices = sum(scenario.cluster.devices_per_cluster)
     units = scenario.cluster.clusters
-    begins = "starting" if options.serve is None else "waiting for"
-    first = launcher.upcoming  # a plan that cannot be executed is refused before anything is started
+    first = execution.upcoming  # a plan that cannot be executed is refused before anything is started
+    begins = f"{counted(units, 'control unit')} and {counted(devices, 'device')}"
     print(
-        f"{begins} {1 + units + devices} processes: the server, {counted(units, 'control unit')}, "
-        f"{counted(devices, 'device')}; {counted(options.rounds, 'round')} of {options.scheduler} on "
-        f"{scenario.name}"
+        f"{begins} {'as processes' if options.engine == 'ray' else 'in this process'}; "
+        f"{counted(options.rounds, 'round')} of {options.scheduler} on {scenario.name}"
     )
-    if options.clock == "wall":
-        each = launcher.scale * first.script.delay_s
+    if options.usual_clock == "wall":
+        each = execution.scale * first.script.delay_s
         print(
-            f"wall clock: a simulated second lasts {launcher.scale:.3g} s, a round takes about {each:.0f} s"
+            f"wall clock: a simulated second lasts {execution.scale:.3g} s, a round takes about {each:.0f} s"
         )
-    elif options.clock == "virtual":
+    elif options.usual_clock == "virtual":
         print("virtual clock: nothing waits in real time")
     else:
         print("no clock: all work runs as fast as this machine can")
@@ -280,10 +235,10 @@ def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -
 def _deciding(options: Options) -> dict[str, Any]:
     """Options that decide what is measured, for the record of the run."""
     names = (
-        *("rounds", "seed", "clock", "time_scale", "slow_down"),
+        *("rounds", "seed", "time_scale", "slow_down"),
         *("schedule", "micro_batches", "fault", "kill", "hang"),
     )
-    values = {name: getattr(options, name) for name in names}
+    values = {"clock": options.usual_clock, **{name: getattr(options, name) for name in names}}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 

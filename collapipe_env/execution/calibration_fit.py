@@ -8,14 +8,13 @@ squares of the relative errors to the medians over all passes, or messages, of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from collapipe_env.execution.calibration_plans import CalibrationError, CalibrationPlan
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.calibration_rounds import CalibrationError, Measured
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.workload import WorkloadCosts
 
@@ -24,44 +23,12 @@ FASTEST = 1e15
 LEAST_SHARE = 0.01
 """Least share of the largest pass that its samples must explain."""
 
-
-@dataclass(frozen=True)
-class Measured:
-    """A round of a calibration.
-
-    Attributes:
-        plan: The plan that was played.
-        step_s: ``T_step`` by the machine's clock [s].
-        load: Load average of the machine before the round.
-        events: All events of its local step.
-    """
-
-    plan: CalibrationPlan
-    step_s: float
-    load: float
-    events: tuple[Recorded, ...]
-
-
-class Line(NamedTuple):
-    """One size of passes or messages, compared with the fitted law.
-
-    Attributes:
-        what: ``pass``, ``message``, ``edge message`` or ``head``.
-        blocks: Blocks of a pass; 0 for messages and the head.
-        samples: Samples.
-        backward: Whether it goes backward.
-        number: Number of measurements.
-        measured_s: Median of the measurements [s].
-        law_s: Time by the law [s].
-    """
-
-    what: str
-    blocks: int
-    samples: int
-    backward: bool
-    number: int
-    measured_s: float
-    law_s: float
+Size = tuple[int, int, int]
+"""Blocks of a pass (0 for messages and the head), samples, and direction: 0 forward, 1 backward."""
+Terms = Callable[[int, int, int], tuple[float, float]]
+"""Factors of the two unknowns of a law, for a size."""
+PASS, MESSAGE, EDGE, HEAD, BUSY = "pass", "message", "edge message", "head", "busy"
+"""Kinds of measurements; the last is the time that a stage takes to send a result."""
 
 
 @dataclass(frozen=True)
@@ -90,22 +57,8 @@ class Constants:
     server_flops: float
     server_s: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        return asdict(self)
 
-
-class _Row(NamedTuple):
-    """A pass or a message: what it is, and its length [s]."""
-
-    what: str
-    blocks: int
-    samples: int
-    direction: int
-    seconds: float
-
-
-def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, list[Line]]:
+def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, list[dict[str, Any]]]:
     """Fit constants to rounds.
 
     Args:
@@ -113,137 +66,117 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
         costs: Prices of the scenario in which they were measured: FLOPs and bits of a sample.
 
     Returns:
-        The constants, and each size compared with the law.
+        The constants; and a row for each size of passes and messages: what it is, how often it was measured,
+        its median, its time by the law [ms], and the ratio of the two.
 
     Raises:
         CalibrationError: If the rounds do not determine the constants.
     """
-    rows: list[_Row] = []
-    busy: list[float] = []
+    bits = costs.activation_bits, costs.gradient_bits
+    flops, head_flops = costs.block_forward_flops, costs.decoder_forward_flops
+    message: Terms = lambda _, samples, backward: (1.0, samples * bits[backward])  # noqa: E731
+    terms: dict[str, Terms] = {
+        PASS: lambda d, samples, backward: (d * (1 + backward), d * (1 + backward) * samples * flops),
+        MESSAGE: message,
+        EDGE: message,
+        HEAD: lambda _, samples, backward: (1 + backward, (1 + backward) * samples * head_flops),
+    }
+    found: dict[str, dict[Size, list[float]]] = {what: {} for what in (*terms, BUSY)}
     for one in rounds:
-        found, gaps = _rows(one)
-        rows += found
-        busy += gaps
-    passes, heads = _grouped(rows, "pass"), _grouped(rows, "head")
-    between, edge = _grouped(rows, "message"), _grouped(rows, "edge message")
-    if len({samples for _, samples, _ in passes}) < 2:
-        sizes = ", ".join(sorted({str(samples) for _, samples, _ in passes})) or "no"
+        for what, size, seconds in _measurements(one):
+            if seconds > 0.0 or what == BUSY:
+                found[what].setdefault(size, []).append(seconds)
+    passes = {samples for _, samples, _ in found[PASS]}
+    if len(passes) < 2:
         raise CalibrationError(
-            f"there are passes over {sizes} samples only: the law needs two sizes, so measure plans with "
-            "several numbers of micro-batches"
+            f"there are passes over {', '.join(map(str, passes)) or 'no'} samples only: the law needs two "
+            "sizes, so measure plans with several numbers of micro-batches"
         )
-
-    def work(key: tuple[int, int, int]) -> tuple[float, float]:
-        blocks, samples, direction = key
-        passes = blocks * (1 + direction)
-        return passes, passes * samples * costs.block_forward_flops
-
-    def bits(key: tuple[int, int, int]) -> tuple[float, float]:
-        _, samples, direction = key
-        each = costs.gradient_bits if direction else costs.activation_bits
-        return 1.0, samples * each
-
-    def decoding(key: tuple[int, int, int]) -> tuple[float, float]:
-        _, samples, direction = key
-        return 1.0 + direction, (1 + direction) * samples * costs.decoder_forward_flops
-
-    block_s, per_flop = _law(passes, work)
-    largest = max(passes, key=work)
-    if per_flop * work(largest)[1] < LEAST_SHARE * float(np.median(passes[largest])):
+    laws = {what: _law(found[what], terms[what]) for what in terms}
+    (block_s, per_flop), (fixed_s, per_bit) = laws[PASS], laws[MESSAGE]
+    (edge_s, per_edge_bit), (server_s, per_server_flop) = laws[EDGE], laws[HEAD]
+    largest = max(found[PASS], key=lambda size: terms[PASS](*size))
+    if per_flop * terms[PASS](*largest)[1] < LEAST_SHARE * float(np.median(found[PASS][largest])):
         raise CalibrationError(
             "passes over more samples did not take longer: the machine was busy with other things, or the "
             "blocks are too small to be measured; measure more --rounds, or a larger workload"
         )
-    fixed, per_bit = _law(between, bits)
-    edge_fixed, per_edge_bit = _law(edge, bits)
-    server_s, per_server_flop = _law(heads, decoding)
-    message_s = min(max(float(np.median(busy)), 0.0), fixed) if busy else 0.0
+    busy = [seconds for each in found[BUSY].values() for seconds in each]
+    message_s = float(np.clip(np.median(busy or [0.0]), 0.0, fixed_s))
     constants = Constants(
         flops=1.0 / per_flop,
         block_s=block_s,
         rate=_rate(per_bit),
         message_s=message_s,
-        latency_s=fixed - message_s,
+        latency_s=fixed_s - message_s,
         edge_rate=_rate(per_edge_bit),
-        edge_latency_s=edge_fixed,
+        edge_latency_s=edge_s,
         server_flops=_rate(per_server_flop),
         server_s=server_s,
     )
-    lines: list[Line] = []
-    for what, groups, terms, (first, second) in (
-        ("pass", passes, work, (block_s, per_flop)),
-        ("message", between, bits, (fixed, per_bit)),
-        ("edge message", edge, bits, (edge_fixed, per_edge_bit)),
-        ("head", heads, decoding, (server_s, per_server_flop)),
-    ):
-        for key, seconds in sorted(groups.items()):
-            a, b = terms(key)
-            middle = float(np.median(seconds))
-            lines.append(
-                Line(what, key[0], key[1], bool(key[2]), len(seconds), middle, a * first + b * second)
-            )
-    return constants, lines
+    return constants, [
+        _row(what, size, each, float(np.dot(terms[what](*size), laws[what])))
+        for what in terms
+        for size, each in sorted(found[what].items())
+    ]
 
 
-def _law(groups: Mapping[tuple[int, int, int], Sequence[float]], terms: Any) -> tuple[float, float]:
+def _law(groups: Mapping[Size, Sequence[float]], terms: Terms) -> tuple[float, float]:
     """Return the two factors, neither below 0, of least relative error against the medians."""
     from scipy.optimize import nnls
 
     if not groups:
         return 0.0, 0.0
     medians = np.array([float(np.median(seconds)) for seconds in groups.values()])
-    system = np.array([terms(key) for key in groups], dtype=np.float64) / medians[:, None]
-    size = np.maximum(np.abs(system).max(axis=0), 1e-300)
-    factors: FloatArray = nnls(system / size, np.ones(len(medians)))[0] / size
+    system = np.array([terms(*size) for size in groups], dtype=np.float64) / medians[:, None]
+    scale = np.maximum(np.abs(system).max(axis=0), 1e-300)
+    factors: FloatArray = nnls(system / scale, np.ones(len(medians)))[0] / scale
     return float(factors[0]), float(factors[1])
+
+
+def _row(what: str, size: Size, each: Sequence[float], law_s: float) -> dict[str, Any]:
+    """Return the row of a size that was measured."""
+    blocks, samples, backward = size
+    median_s = float(np.median(each))
+    return {
+        "what": what,
+        "blocks": blocks or "",
+        "samples": samples,
+        "direction": "backward" if backward else "forward",
+        "measured": len(each),
+        "median (ms)": round(1e3 * median_s, 3),
+        "law (ms)": round(1e3 * law_s, 3),
+        "law over median": round(law_s / median_s, 2),
+    }
 
 
 def _rate(seconds: float) -> float:
     return min(1.0 / seconds, FASTEST) if seconds > 0.0 else FASTEST
 
 
-def _grouped(rows: Sequence[_Row], what: str) -> dict[tuple[int, int, int], list[float]]:
-    found: dict[tuple[int, int, int], list[float]] = {}
-    for row in rows:
-        if row.what == what and row.seconds > 0.0:
-            found.setdefault((row.blocks, row.samples, row.direction), []).append(row.seconds)
-    return found
-
-
-def _rows(one: Measured) -> tuple[list[_Row], list[float]]:
-    """Return passes and messages of a round, and the times that stages took to send their results [s]."""
+def _measurements(one: Measured) -> Iterator[tuple[str, Size, float]]:
+    """Yield passes and messages of a round: what each is, its size and its length [s]."""
     S = len(one.plan.blocks)
-    messages = {
+    hops = {
         (e.element, e.micro_batch, e.direction): e for e in one.events if e.element % 2 == 0 and e.there_s
     }
-    edge = {(e.micro_batch, e.direction): e for e in one.events if e.element == 2 * S + 1 and e.there_s}
-    rows = [
-        _Row("message", 0, e.samples, e.direction, e.there_s - e.began_s)
-        for e in messages.values()
-        if e.element <= 2 * S
-    ]
-    busy: list[float] = []
+    for e in one.events:
+        if e.element == 2 * S + 2:
+            yield HEAD, (0, e.samples, e.direction), e.measured_end_s - e.began_s
+        elif e.element % 2 == 0 and e.there_s:
+            yield MESSAGE, (0, e.samples, e.direction), e.there_s - e.began_s
+        elif e.element == 2 * S + 1 and (other := hops.get((2 * S, e.micro_batch, e.direction))):
+            # Includes the time that the control unit takes to pass a micro-batch on.
+            seconds = other.began_s - e.began_s if e.direction else e.there_s - other.there_s
+            yield EDGE, (0, e.samples, e.direction), seconds
     for s, blocks in enumerate(one.plan.blocks):
         mine = sorted((e for e in one.events if e.element == 2 * s + 1), key=lambda e: e.began_s)
-        for event, following in zip(mine, [*mine[1:], None], strict=True):
-            seconds = event.measured_end_s - event.began_s
+        for e, following in zip(mine, [*mine[1:], None], strict=True):
+            ends_s = e.measured_end_s
             if following is not None:
-                backward = following.direction
-                came = messages.get((2 * (s + backward), following.micro_batch, backward))
-                if came is not None and came.there_s <= event.measured_end_s:
+                hop = 2 * (s + following.direction), following.micro_batch, following.direction
+                if hop in hops and hops[hop].there_s <= ends_s:
                     # The stage sends its result before it goes on.
-                    busy.append(following.began_s - event.measured_end_s)
-                    seconds = following.began_s - event.began_s
-            rows.append(_Row("pass", blocks, event.samples, event.direction, seconds))
-    for (m, direction), e in edge.items():
-        # Includes the time that the control unit takes to pass a micro-batch on.
-        other = messages.get((2 * S, m, direction))
-        if other is not None:
-            seconds = e.there_s - other.there_s if direction == 0 else other.began_s - e.began_s
-            rows.append(_Row("edge message", 0, e.samples, direction, seconds))
-    rows += [
-        _Row("head", 0, e.samples, e.direction, e.measured_end_s - e.began_s)
-        for e in one.events
-        if e.element == 2 * S + 2
-    ]
-    return rows, busy
+                    yield BUSY, (0, 0, 0), following.began_s - ends_s
+                    ends_s = following.began_s
+            yield PASS, (blocks, e.samples, e.direction), ends_s - e.began_s

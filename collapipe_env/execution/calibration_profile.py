@@ -1,14 +1,19 @@
-"""Profile of a calibrated machine: a scenario with its constants, and the times that it predicts ([X])."""
+"""Profile of a calibrated machine: a scenario with its constants, and its check against all plans ([X])."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from collapipe_env.evaluation.table import Page
 from collapipe_env.execution.calibration_fit import Constants
-from collapipe_env.execution.calibration_plans import MEMORY_BYTES, CalibrationPlan, FixedPlans
+from collapipe_env.execution.calibration_rounds import MEMORY_BYTES, CalibrationPlan, FixedPlans, Measured
 from collapipe_env.execution.planned_rounds import PlannedRounds
 from collapipe_env.execution.script_replay import replayed_step
+from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.inheritance import merge
 from collapipe_env.simulator.build import system_parameters
@@ -21,6 +26,11 @@ MOST_HZ = 1e12
 """Greatest bandwidth that a scenario may have [Hz]."""
 TURNS = 4
 """Iterations that fit the edge bandwidths to a rate, to which they are not quite proportional."""
+COLUMNS = (
+    *(("plan", ""), ("used", ""), ("T_step measured", "s"), ("range", "s")),
+    *(("T_step by the profile", "s"), ("error", "%")),
+)
+"""Names and units."""
 
 
 def profile_of(
@@ -32,12 +42,8 @@ def profile_of(
         setting: Scenario in which the machine was measured.
         edge_hz: Bandwidths of uplink and downlink [Hz].
     """
-    devices = setting.devices.profiles[0]
-    power = (
-        {"switched_capacitance": devices.switched_capacitance}
-        if devices.active_power_w is None
-        else {"active_power_w": devices.active_power_w}
-    )
+    device, budgets = setting.devices.profiles[0], setting.budgets
+    power = "switched_capacitance" if device.active_power_w is None else "active_power_w"
     return {
         "devices": {
             "profiles": [
@@ -47,7 +53,7 @@ def profile_of(
                     "clock_max_hz": REFERENCE_HZ,
                     "flops_per_cycle": constants.flops / REFERENCE_HZ,
                     "memory_bytes": [MEMORY_BYTES],
-                    **power,
+                    power: getattr(device, power),
                 }
             ]
         },
@@ -73,10 +79,7 @@ def profile_of(
             "edge_latency_s": constants.edge_latency_s,
             "server_s": constants.server_s,
         },
-        "budgets": {
-            "device_energy_j": setting.budgets.device_energy_j,
-            "cu_energy_j": setting.budgets.cu_energy_j,
-        },
+        "budgets": {"device_energy_j": budgets.device_energy_j, "cu_energy_j": budgets.cu_energy_j},
     }
 
 
@@ -92,12 +95,12 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
         Name and sections of the new scenario, as its file has them next to ``base``.
     """
     bits = system_parameters(setting).costs.activation_bits * setting.workload.batch_size
-    one_each = (*(1,) * (setting.cluster.max_devices - 1), _rest(setting))
-    plan = CalibrationPlan(one_each, "gpipe", 1, fitted=True)
+    others = setting.cluster.max_devices - 1
+    plan = CalibrationPlan((*(1,) * others, setting.workload.blocks - others), "gpipe", 1, fitted=True)
     edge_hz = (min(constants.edge_rate, MOST_HZ),) * 2
     for _ in range(TURNS):
         trial = merged(base, {"name": name, **profile_of(setting, constants, edge_hz)})
-        script = PlannedRounds(trial, FixedPlans(trial, [plan]), 0).next().script.clusters[0]
+        (script,) = _scripts(trial, [plan])
         up, down = (
             min(hz * constants.edge_rate * seconds / bits, MOST_HZ)
             for hz, seconds in zip(edge_hz, (script.uplink_s, script.downlink_s), strict=True)
@@ -107,24 +110,100 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
 
 
 def merged(base: Scenario, sections: Mapping[str, Any]) -> Scenario:
-    """Return a scenario with changed sections, as a file with ``base`` is read.
-
-    Args:
-        sections: The changes.
-    """
+    """Return a scenario with changed sections, as a file with ``base`` is read."""
     return load_scenario(merge(base.to_dict(), sections))
 
 
 def predicted_steps(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> list[float]:
-    """Return the ``T_step`` that the simulator predicts for plans [s].
+    """Return the ``T_step`` that the simulator predicts for plans in a scenario of one cluster [s]."""
+    return [replayed_step(script)[0] for script in _scripts(scenario, plans)]
+
+
+def _scripts(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> list[ClusterScript]:
+    """Return the cluster's script under each plan."""
+    rounds = PlannedRounds(scenario, FixedPlans(scenario, plans), 0)
+    return [rounds.next().script.clusters[0] for _ in plans]
+
+
+@dataclass(frozen=True)
+class CheckedPlan:
+    """A plan's local step, measured and predicted by the profile.
+
+    Attributes:
+        plan: The plan.
+        measured_s: Median ``T_step`` of its rounds [s].
+        low_s: Shortest [s].
+        high_s: Longest [s].
+        predicted_s: ``T_step`` by the simulator [s].
+        error: Prediction over measurement, less 1.
+    """
+
+    plan: CalibrationPlan
+    measured_s: float
+    low_s: float
+    high_s: float
+    predicted_s: float
+    error: float
+
+
+def checked_plans(rounds: Sequence[Measured], scenario: Scenario) -> list[CheckedPlan]:
+    """Return every plan with its prediction by the profile, the fitted plans first.
 
     Args:
-        scenario: Scenario of one cluster.
+        scenario: The calibrated scenario.
     """
-    rounds = PlannedRounds(scenario, FixedPlans(scenario, plans), 0)
-    return [replayed_step(rounds.next().script.clusters[0])[0] for _ in plans]
+    plans = sorted(
+        {one.plan for one in rounds}, key=lambda p: (not p.fitted, p.blocks, p.schedule, p.micro_batches)
+    )
+    found = []
+    for plan, predicted_s in zip(plans, predicted_steps(scenario, plans), strict=True):
+        steps = [one.step_s for one in rounds if one.plan == plan]
+        middle_s = float(np.median(steps))
+        error = predicted_s / middle_s - 1.0
+        found.append(CheckedPlan(plan, middle_s, min(steps), max(steps), predicted_s, error))
+    return found
 
 
-def _rest(setting: Scenario) -> int:
-    """Return the blocks left for the last device if every other device has one."""
-    return setting.workload.blocks - setting.cluster.max_devices + 1
+def worst(checked: Sequence[CheckedPlan], *, fitted: bool) -> float:
+    """Return the largest error, with its sign, of the fitted plans or of the others."""
+    return max((one.error for one in checked if one.plan.fitted == fitted), key=abs, default=0.0)
+
+
+def calibration_page(
+    title: str, checked: Sequence[CheckedPlan], constants: Constants, below: Sequence[str] = ()
+) -> Page:
+    """Return the table of all plans.
+
+    Args:
+        below: Further lines below the table.
+    """
+    lines = [
+        (
+            one.plan.name,
+            "fitted" if one.plan.fitted else "check",
+            f"{one.measured_s:.3f}",
+            f"{one.low_s:.3f}..{one.high_s:.3f}",
+            f"{one.predicted_s:.3f}",
+            f"{100 * one.error:+.1f}",
+        )
+        for one in checked
+    ]
+    c = constants
+    text = (
+        f"A device: {c.flops / 1e9:.2f} GFLOP/s, {1e3 * c.block_s:.3f} ms a block. Messages between devices: "
+        f"{1e3 * (c.message_s + c.latency_s):.3f} ms, of which they keep the line busy for "
+        f"{1e3 * c.message_s:.3f} ms, and "
+        f"{c.rate / 1e9:.3g} Gbit/s. To the server: {1e3 * c.edge_latency_s:.3f} ms and "
+        f"{c.edge_rate / 1e9:.3g} Gbit/s. The head: {1e3 * c.server_s:.3f} ms and "
+        f"{c.server_flops / 1e9:.3g} GFLOP/s."
+    )
+    errors = [abs(one.error) for one in checked if not one.plan.fitted]
+    mean = f", mean size {100 * float(np.mean(errors)):.1f} %" if errors else ""
+    verdict = (
+        f"Largest error of T_step: {100 * worst(checked, fitted=True):+.1f} % where it was fitted, "
+        f"{100 * worst(checked, fitted=False):+.1f} % on plans that were not{mean}."
+    )
+    important = "plan", "error", "used", "T_step measured", "T_step by the profile"
+    return Page(
+        title, [text, verdict, *below], COLUMNS, [[(t, "") for t in line] for line in lines], important
+    )

@@ -1,304 +1,282 @@
-"""Round of a control unit: it hands blocks out, takes the local steps, and recovers from losses."""
+"""Round of a cluster: hands blocks out, takes the local steps, recovers from losses, collects the update."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from collapipe_env.execution.cluster_role import ClusterRole
-from collapipe_env.execution.cluster_step import LocalStep, StepTask
-from collapipe_env.execution.frames import Frame
-from collapipe_env.execution.mailbox import Cancelled
-from collapipe_env.execution.parts import (
-    EMBEDDING,
-    FROZEN,
-    Arrays,
-    below,
-    block_name,
-    is_weight,
-    under,
-)
-from collapipe_env.execution.role import LAUNCHER, SERVER, begin_terms
+from collapipe_env.execution.clock import Clock
+from collapipe_env.execution.cluster_step import ClusterRoles, LocalStep
+from collapipe_env.execution.control_unit import Update
+from collapipe_env.execution.engine import Engine, Lost, Reference, Role
+from collapipe_env.execution.head import Served
+from collapipe_env.execution.parts import Arrays, LocalTraining, PartName
+from collapipe_env.execution.recovery_planning import RecoveryPlanner
 from collapipe_env.execution.sample_rows import micro_batch_rows
-from collapipe_env.execution.script_reading import from_json, to_json
-from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
+from collapipe_env.execution.scripts import ClusterScript, RecoveryScript
+from collapipe_env.execution.server_heads import ServerHeads
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.models.tokenization import PADDING
+from collapipe_env.training.cluster_samples import MiniBatch
 
 
-class ControlUnitRound:
-    """A round of a cluster, with as many attempts as it takes.
+class ExecutionError(CollaPipeError):
+    """An execution cannot continue."""
 
-    Args:
-        frame: The server's command.
+
+class Wait(NamedTuple):
+    """Results that a cluster's round waits for.
+
+    Attributes:
+        refs: References of the results; with none, it waits for the server's head of a local step.
+        watch: Roles that must stay alive meanwhile.
+        step: That local step.
     """
 
-    def __init__(self, owner: ClusterRole, frame: Frame) -> None:
-        self._owner, self._tag = owner, frame.tag
-        self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
-        self._steps, self._offset = self._script.local_steps, 0
-        self._rates = [float(rate) for rate in frame.meta["rates"]]
-        self._begins = begin_terms(frame)
-        self._names = {0: owner.name, **{int(k): str(name) for k, name in frame.meta["names"].items()}}
-        self._faults = sorted((float(at), int(k)) for k, at in frame.meta["faults"])
-        owner.begin_round(frame)
-        for _ in range(int(frame.meta.get("skipped", 0))):  # drawn before this process began
-            owner.samples.next_batch(owner.setup, owner.stream)
-        for name in [EMBEDDING, *owner.kept]:
-            arrays = under(name, frame.arrays)
-            if name == EMBEDDING:
-                owner.embedding.set_arrays({**owner.embedding.arrays(), **arrays}, name)
-            else:
-                weights = {n: a for n, a in owner.kept[name].items() if is_weight(n)}
-                owner.kept[name] = {**weights, **arrays}
-        owner.replicas = {}
-        self._batches = [owner.samples.next_batch(owner.setup, owner.stream) for _ in range(self._steps)]
-        self._rows = micro_batch_rows(owner.setup.batch_size, self._script.micro_batches)
-        self._embeddings: dict[int, Arrays] = {0: owner.embedding.arrays()}
-        self._events: list[Any] = []
-        self._updates: dict[int, bool] = {}
-        self._recoveries: list[dict[str, Any]] = []
-        self._gone: set[int] = set()
-        self._handed: dict[int, set[int]] = {}
+    refs: Sequence[Reference]
+    watch: Sequence[Role] = ()
+    step: int = 0
 
-    def run(self) -> None:
-        """Train the round, collect the segments and send the update."""
-        if not self._script.plays:
-            return
-        begins = self._owner.clock.lasts(self._script.migration_s + self._script.relay_s)
-        recovery: RecoveryScript | None = None
+
+Waiting = Generator[Wait, list[Any], Any]
+
+
+class ClusterResult(NamedTuple):
+    """Result of a cluster's round.
+
+    Attributes:
+        update: Its update; ``None`` if it has given the round up.
+        updated: Whether anything arrived in any local step.
+        recoveries: Recoveries from losses, as plain data.
+        delay_s: ``T_n`` of a round that was given up [s].
+    """
+
+    update: Update | None
+    updated: bool
+    recoveries: list[dict[str, Any]]
+    delay_s: float
+
+
+class ClusterTask(NamedTuple):
+    """Work of a cluster in a round.
+
+    Attributes:
+        script: Its script.
+        model: The common model, with the cluster's own moments.
+        batches: Mini-batch of each local step.
+        rates: Step size of each local step.
+    """
+
+    script: ClusterScript
+    model: Mapping[PartName, Arrays]
+    batches: Sequence[MiniBatch]
+    rates: Sequence[float]
+
+
+class ClusterRound:
+    """A round of a cluster, with as many attempts as it takes.
+
+    It is driven as a generator: it yields what it waits for, and is sent the results or thrown the loss.
+
+    Args:
+        roles: Roles of the cluster.
+        heads: Heads of all clusters in the round.
+        clock: The driver's clock.
+        planner: Plans the rest of the round after a loss.
+        faults: Devices that are to fail, with the time since the start of the round [s].
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        roles: ClusterRoles,
+        heads: ServerHeads,
+        clock: Clock,
+        planner: RecoveryPlanner,
+        task: ClusterTask,
+        learning: LocalTraining,
+        faults: Sequence[tuple[int, float]],
+    ) -> None:
+        self._engine, self._call, self._roles, self._heads = engine, engine.call, roles, heads
+        self._clock, self._planner, self._task, self._learning = clock, planner, task, learning
+        self._script, self._n = task.script, task.script.cluster
+        self._steps, self._attempt, self._done = task.script.local_steps, 0, 0
+        self._faults = sorted((at, k) for k, at in faults)
+        self._real = np.stack([(batch.tokens != PADDING).numpy() for batch in task.batches])
+        self._shared_real = engine.put(self._real)
+        self._handed: dict[int, set[int]] = {}
+        self._updates: dict[int, bool] = {}
+        self.recoveries: list[dict[str, Any]] = []
+        self.gone: set[int] = set()
+
+    def play(self, begins_at: Mapping[str, float]) -> Waiting:
+        """Play the round; return its :class:`ClusterResult`.
+
+        Args:
+            begins_at: Monotonic time at which the round begins by each role's machine [s], by name.
+        """
+        self._begin(begins_at)
+        begins = self._clock.lasts(self._script.migration_s + self._script.relay_s)
         while True:
             try:
-                collected = self._attempt(begins, recovery)
-                break
-            except Cancelled:
-                recovery = self._recover(recovery)
+                self._assign()
+                while self._done < self._steps:
+                    begins = yield from self._step(self._done, begins)
+                    self._done += 1
+                update = yield from self._collect(begins)
+                return ClusterResult(update, any(self._updates.values()), self.recoveries, update.ends_s)
+            except Lost as lost:
+                recovery = self._recover(lost)
                 self._script, begins = recovery.script, recovery.resume_s
                 if recovery.dropped:
-                    self._give_up(recovery)
-                    return
-        self._upload(collected)
+                    self._heads.give_up(self._n)
+                    return ClusterResult(None, False, self.recoveries, recovery.script.delay_s)
 
-    def _attempt(self, begins_s: float, recovery: RecoveryScript | None) -> float:
-        """Take the local steps of the present script; return the time when segments are collected [s]."""
-        owner = self._owner
-        owner.recorded = []
-        self._offset = self._steps - self._script.local_steps
-        owner.watch({self._names[k]: k for k in self._script.devices}, self._tag.round, self._tag.attempt)
-        self._label()
-        self._assign(begins_s, recovery)
-        begins = begins_s
-        for step in range(self._offset, self._steps):
-            task = StepTask(
-                script=self._script,
-                tag=self._tag._replace(step=step),
-                names=self._names,
-                batch=self._batches[step],
-                rows=self._rows,
-                units=self._units(step),
-                arrived=self._script.arrived[step - self._offset],
-                rate=self._rates[step],
-                beginning=self._embeddings[0],
-            )
-            begins = LocalStep(owner, task).run(begins)
-            self._updates[step] = any(task.units)
-            self._embeddings = {n: e for n, e in self._embeddings.items() if n in (0, step)}
-            self._embeddings[step + 1] = owner.embedding.arrays()
-            owner.replicas = {n: kept for n, kept in owner.replicas.items() if n >= step}
-        return self._collect(begins)
+    def _begin(self, begins: Mapping[str, float]) -> None:
+        """Tell all roles that the round begins, and hand the model to the control unit."""
+        roles, task, call = self._roles, self._task, self._call
+        tokens = torch.stack([batch.tokens for batch in task.batches])
+        targets = torch.stack([batch.targets for batch in task.batches])
+        cu, head = roles.control_unit, roles.head
+        call(cu, "begin", begins[cu.name], self._script, task.model, tokens)
+        call(head, "begin", begins[head.name], self._script, self._shared_real, targets)
+        for device in roles.devices.values():
+            call(device, "begin", begins[device.name])
 
-    def _recover(self, last: RecoveryScript | None) -> RecoveryScript:
-        """End the attempt, and request a plan for the remaining work."""
-        owner, recovery = self._owner, last
-        ended, alive = self._tag, {self._names[k] for k in self._alive()}
-        losses = owner.losses()
-        for loss in losses:
-            number = next(k for k, name in self._names.items() if name == loss.name)
-            alive.discard(loss.name)
-            self._gone.add(number)
-            self._faults = [fault for fault in self._faults if fault[1] != number]
-            at = owner.clock.now(0.0) if loss.at_s is None else loss.at_s
-            meta = {
-                "cluster": owner.cluster,
-                "device": number,
-                "at_s": at,
-                # If the time of the failure is unknown, it was detected now.
-                "detect_s": 0.0 if loss.at_s is None else None,
-            }
-            asked = time.monotonic()
-            owner.send(LAUNCHER, "lost", ended._replace(place=number), meta=meta)
-            key = ended._replace(attempt=ended.attempt + 1, place=number)
-            answer = owner.mailbox.wait("recovery", key)
-            if answer.meta["recovery"] is not None:
-                recovery = from_json(answer.meta["recovery"], RecoveryScript)
-                self._recoveries.append(
-                    {
-                        **answer.meta["recovery"],
-                        "delay_s": recovery.script.delay_s,
-                        "asked_s": time.monotonic() - asked,
-                    }
-                )
-        assert recovery is not None
-        owner.mailbox.cancel(ended.round, ended.attempt)
-        for name in sorted(alive):
-            owner.send(name, "abort", ended, meta={"lost": [loss.name for loss in losses]})
-        owner.send(
-            SERVER, "abort", ended, meta={"dropped": recovery.dropped, "script": to_json(recovery.script)}
-        )
-        for loss in losses:
-            owner.drop(loss.name)
-        self._tag = ended._replace(attempt=ended.attempt + 1)
-        back = 0 if recovery.restored else self._steps - recovery.script.local_steps
-        if not recovery.dropped:
-            owner.embedding.set_arrays(self._embeddings[back], EMBEDDING)
-            for block in recovery.reset:
-                name = block_name(block)
-                owner.kept[name] = {n: a for n, a in owner.kept[name].items() if is_weight(n)}
-        return recovery
+    def _assign(self) -> None:
+        """Hand out the blocks that a device has not yet had in this round, and assign the stages."""
+        script, call, cu = self._engine.put(self._script), self._call, self._roles.control_unit
+        for place, stage in enumerate(self._script.stages):
+            for k in stage.devices:
+                device, handed = self._roles.devices[k], self._handed.setdefault(k, set())
+                held = {block for chunk in stage.chunks for block in range(*chunk)}
+                for block in sorted(held - handed):
+                    call(device, "take", 0, block, call(cu, "give", 0, block, "state"))
+                handed |= held
+                dies_at = self._faults[0][0] if self._faults and self._faults[0][1] == k else None
+                call(device, "assign", script, place, self._shared_real, self._done, dies_at)
 
-    def _alive(self) -> list[int]:
-        return [k for k in self._names if k > 0 and k not in self._gone]
+    def _working(self) -> list[Role]:
+        """Return the roles without which the present attempt cannot go on."""
+        devices = [self._roles.devices[k] for k in self._script.devices]
+        return [self._roles.control_unit, self._roles.head, *devices]
 
-    def _give_up(self, recovery: RecoveryScript) -> None:
-        """Tell the server that this cluster sends no update in this round."""
-        meta = {
-            "updated": False,
-            "dropped": True,
-            "events": [],
-            "collected_s": None,
-            "measured_s": recovery.script.delay_s,
-            "recoveries": self._recoveries,
-        }
-        owner = self._owner
-        owner.send(SERVER, "update", self._tag, at_s=recovery.script.delay_s, meta=meta)
+    def _step(self, step: int, begins_s: float) -> Generator[Wait, list[Any], float]:
+        """Take a local step; return the time when the next one, or the collection, begins [s]."""
+        call, roles, script = self._call, self._roles, self._script
+        working = self._working()
+        cu, head, *devices = working
+        while not self._heads.there(step):
+            yield Wait((), working, step)
+        arrived = script.arrived[step - (self._steps - script.local_steps)]
+        units = self._units(step, arrived)
+        call(head, "begin_step", step, begins_s, self._heads.weights(self._n, step), units)
+        for role in (cu, *devices):
+            call(role, "begin_step", step, begins_s)
+        learned = LocalStep(call, roles, script, self._attempt, arrived).submit()
+        ended = [call(role, "end_step") for role in (head, *devices)]
+        served: Served
+        (ends, squares), served, *each = yield Wait([learned, *ended], working)
+        ends = max(ends, served.ends_s, *(end for end, _ in each))
+        squares += sum(norm for _, norm in each)
+        clip, updated = self._learning.gradient_clip, any(units)
+        factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
+        terms = updated, factor, self._task.rates[step]
+        applied = [call(role, "apply", *terms) for role in (cu, *devices)]
+        self._send_replicas(step + 1)
+        yield Wait(applied, working)  # the step is committed on all nodes
+        self._heads.end_step(self._n, step, served)
+        self._updates[step] = updated
+        lengths = script.allreduce_s, script.update_s, script.replicas_s, script.barrier_s
+        # Added one after the other, as the simulator does.
+        return sum(map(self._clock.lasts, lengths), ends)
 
-    def _units(self, step: int) -> list[float]:
+    def _units(self, step: int, arrived: Sequence[bool]) -> list[float]:
         """Return the number of predictions of each micro-batch that arrives, 0 for the others."""
-        counts, arrived = self._batches[step].units, self._script.arrived[step - self._offset]
-        return [
-            float(counts[a:b].sum()) if there else 0.0
-            for (a, b), there in zip(self._rows, arrived, strict=True)
-        ]
+        counts, rows = self._task.batches[step].units, micro_batch_rows(self._real.shape[1], len(arrived))
+        return [float(counts[a:b].sum()) if ok else 0.0 for (a, b), ok in zip(rows, arrived, strict=True)]
 
-    def _label(self) -> None:
-        """Tell the server the targets, and which tokens are real."""
-        targets = np.stack([batch.targets.numpy() for batch in self._batches])
-        meta = {"units": [self._units(step) for step in range(self._offset, self._steps)]}
-        arrays = {"targets": targets[self._offset :], "real": self._real()[self._offset :]}
-        self._owner.send(SERVER, "labels", self._tag, meta=meta, arrays=arrays)
+    def _send_replicas(self, step: int) -> None:
+        """Send replicas of trained blocks to the nodes that keep them."""
+        if self._script.replicas == "none":
+            return
+        for stage, host in zip(self._script.stages, self._script.hosts, strict=True):
+            if host is not None:
+                for block in (block for chunk in stage.chunks for block in range(*chunk)):
+                    self._move(stage.devices[0], host, step, block, "replica")
 
-    def _real(self) -> np.ndarray[Any, Any]:
-        return np.stack([(batch.tokens != PADDING).numpy() for batch in self._batches])
+    def _move(self, source: int, target: int, step: int, block: int, part: str) -> None:
+        """Let a node hand a block, as it is before a local step, to another."""
+        arrays = self._call(self._node(source), "give", step, block, part)
+        self._call(self._node(target), "take", step, block, arrays)
 
-    def _assign(self, begins_s: float, recovery: RecoveryScript | None) -> None:
-        """Hand the blocks out; after a loss, only those that a device has not yet had in this round."""
-        owner, real = self._owner, self._real()
-        places = {k: place for place, stage in enumerate(self._script.stages) for k in stage.devices}
-        moves = [] if recovery is None else recovery.moves
-        involved = {k for move in moves for k in (move.source, move.target) if k > 0}
-        script = to_json(self._script)
-        for k in sorted(places.keys() | (involved - self._gone)):
-            stage = self._script.stages[places[k]] if k in places else None
-            held = {} if stage is None else {b for first, end in stage.chunks for b in range(first, end)}
-            arrays: Arrays = {} if stage is None else {"real": real}
-            for block in sorted(set(held) - self._handed.get(k, set())):
-                arrays |= below(block_name(block), owner.kept[block_name(block)])
-            self._handed.setdefault(k, set()).update(held)
-            meta = {
-                "script": script,
-                "stage": places.get(k, -1),
-                "rates": self._rates,
-                "offset": self._offset,
-                "begins_s": begins_s,
-                **self._begins,
-                "names": {str(node): name for node, name in self._names.items()},
-                "dies_at": self._faults[0][0] if self._faults and self._faults[0][1] == k else None,
-                **_handover(recovery, k, self._offset),
-            }
-            owner.send(self._names[k], "assign", self._tag._replace(place=k), meta=meta, arrays=arrays)
-        collected = {**owner.replicas.get(self._offset, {}), **self._taken_over(moves)} if moves else {}
-        for move in moves:
-            if move.source == 0:
-                self._give(move, collected)
+    def _node(self, node: int) -> Role:
+        return self._roles.devices[node] if node else self._roles.control_unit
 
-    def _taken_over(self, moves: Sequence[Move]) -> dict[str, Arrays]:
-        """Return the blocks that devices hand over to the control unit, as after the credited local steps."""
-        found: dict[str, Arrays] = {}
-        for move in moves:
-            if move.target == 0 != move.source:
+    def _collect(self, begins_s: float) -> Generator[Wait, list[Any], Update]:
+        """Collect the segments, and have the update sent."""
+        call, (cu, head, *devices) = self._call, self._working()
+        segments = [call(device, "collect", begins_s) for device in devices]
+        # Called after the collections, so their answers say that the segments are handed over.
+        yield Wait([call(device, "ping") for device in devices], self._working())
+        upload = call(cu, "upload", begins_s, *segments)
+        update: Update
+        update, served = yield Wait([upload, call(head, "record")], [cu, head])
+        return update._replace(events=[*update.events, *served])
+
+    def _recover(self, lost: Lost) -> RecoveryScript:
+        """Plan the rest of the round without the devices that are gone, and move their blocks.
+
+        Raises:
+            ExecutionError: If the control unit or its head is gone.
+        """
+        working = self._working()
+        names = {*lost.names, *self._engine.lost(working)}
+        for role in working[:2]:
+            if role.name in names:
+                raise ExecutionError(f"{role.name} was lost")
+        self._attempt += 1
+        gone = [k for k in self._script.devices if self._roles.devices[k].name in names]
+        left = [self._roles.control_unit, *self._others(gone)]
+        for role in (*left, self._roles.head):
+            self._engine.interject(role, "abort", self._attempt)
+        found: RecoveryScript | None = None
+        for k in gone:
+            found = self._planned(k)
+            if found.dropped:
+                return found
+            self._done = 0 if found.restored else self._steps - found.script.local_steps
+            for role in left:
+                self._call(role, "go_back", self._done, found.reset)
+            for move in sorted(found.moves, key=lambda move: move.source == 0):  # the CU collects first
                 for block in range(move.first_block, move.end_block):
-                    key = f"move_{move.source}", self._tag._replace(place=block)
-                    arrays = self._owner.mailbox.wait(*key).arrays
-                    found.setdefault(block_name(block), {}).update(arrays)
+                    if not {move.source, move.target} & set(gone):
+                        self._move(move.source, move.target, self._done, block, move.part)
+        assert found is not None, f"nobody of {sorted(names)} has work"
+        for role in (self._roles.control_unit, self._roles.head):
+            self._call(role, "follow", found.script)
         return found
 
-    def _give(self, move: Move, collected: Mapping[str, Arrays]) -> None:
-        """Send blocks that the control unit has: collected, from the start of the round, or replicas."""
-        owner = self._owner
-        for block in range(move.first_block, move.end_block):
-            name = block_name(block)
-            begun = owner.kept[name]
-            frozen = {n: a for n, a in begun.items() if n.startswith(FROZEN)}
-            if move.part == "replica":
-                chosen = collected[name]
-            elif move.part == "frozen":
-                chosen = frozen
-            elif move.part == "weights":
-                chosen = {n: a for n, a in begun.items() if is_weight(n)}
-            else:
-                chosen = {**frozen, **collected.get(name, begun)}
-            tag = self._tag._replace(place=block)
-            owner.send(self._names[move.target], "move_0", tag, arrays=chosen)
+    def _others(self, gone: Sequence[int]) -> list[Role]:
+        """Return the devices that are there, after some are gone."""
+        self.gone.update(gone)
+        return [device for k, device in self._roles.devices.items() if k not in self.gone]
 
-    def _collect(self, begins_s: float) -> float:
-        """Collect the segments; return the time when all are there [s]."""
-        owner = self._owner
-        ends, segments = begins_s, []
-        for k in self._script.devices:
-            frame = owner.mailbox.wait("segment", self._tag._replace(place=k))
-            ends = max(ends, owner.clock.ready(frame.at_s))
-            segments.append(frame)
-        owner.watch({}, self._tag.round, self._tag.attempt)
-        for frame in segments:
-            self._events += frame.meta["events"]
-            for name in owner.kept:
-                arrays = under(name, frame.arrays)
-                if arrays:
-                    frozen = {n: a for n, a in owner.kept[name].items() if n.startswith(FROZEN)}
-                    owner.kept[name] = {**frozen, **arrays}
-        return ends
-
-    def _upload(self, begins_s: float) -> None:
-        """Send the update to the server."""
-        owner = self._owner
-        collected_s = owner.clock.now(begins_s)
-        upload_s = owner.clock.lasts(self._script.upload_s)
-        owner.clock.begin(begins_s + upload_s)
-        ends = owner.clock.finish(begins_s + upload_s)
-        arrays = below(EMBEDDING, owner.embedding.arrays())
-        for name, kept in owner.kept.items():
-            arrays |= below(name, {n: a for n, a in kept.items() if not n.startswith(FROZEN)})
-        self._events += [list(event) for event in owner.recorded]
-        meta = {
-            "updated": any(self._updates.values()),
-            "dropped": False,
-            "events": self._events,
-            "collected_s": collected_s,
-            "measured_s": owner.clock.now(ends),
-            "recoveries": self._recoveries,
-        }
-        owner.send(SERVER, "update", self._tag, at_s=ends, meta=meta, arrays=arrays)
-
-
-def _handover(recovery: RecoveryScript | None, device: int, credited: int) -> dict[str, Any]:
-    """Return the part of an assignment that tells a device what to hand over, take over and forget."""
-    moves = () if recovery is None else recovery.moves
-    blocks = [(m, b) for m in moves for b in range(m.first_block, m.end_block)]
-    return {
-        "credited": credited,
-        "reset": [] if recovery is None else list(recovery.reset),
-        "gives": [[b, m.target, m.part] for m, b in blocks if m.source == device],
-        "takes": [[b, m.source] for m, b in blocks if m.target == device != m.source],
-    }
+    def _planned(self, device: int) -> RecoveryScript:
+        """Plan the rest of the round without a device."""
+        detect_s, completed = None, None
+        if self._faults and self._faults[0][1] == device:
+            at_s, _ = self._faults.pop(0)
+        else:  # nobody knows when it failed: it was detected now
+            at_s, detect_s = self._clock.now(0.0), 0.0
+            completed = self._done - (self._steps - self._planner.script.local_steps)
+        self._faults = [fault for fault in self._faults if fault[1] != device]
+        found = self._planner.lost(device, at_s, detect_s=detect_s, completed=completed)
+        assert found is not None, f"device {device} has no work"
+        self.recoveries.append(asdict(found))
+        return found

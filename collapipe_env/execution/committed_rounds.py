@@ -15,13 +15,13 @@ import numpy as np
 
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import StateError
-from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.files import json_digest, read_json, without_nan, write_json
 from collapipe_env.ground.state_files import read_tree, write_tree
 from collapipe_env.ground.state_trees import Tree, require_array, require_names
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 
-FORMAT, VERSION = "collapipe_env execution", 2
+FORMAT, VERSION = "collapipe_env execution", 3
 REMEDY = "start over with --fresh, or choose another place with --out"
 MOST_ROUNDS = 100_000
 
@@ -62,7 +62,9 @@ def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], sta
     Raises:
         DataError: If the folder cannot be written to.
     """
-    write_json(report_path(run, state.rounds), report)
+    plain = without_nan(report)
+    kept = {"digest": _digest(plain, scenario, state.rounds), "report": plain}
+    write_json(report_path(run, state.rounds), kept)
     write_tree(
         run.state,
         {
@@ -100,18 +102,30 @@ def committed(run: RunDirectory, scenario: Scenario) -> Committed | None:
     return Committed(rounds, float(scale), tree["simulator"], training.tobytes())
 
 
-def reports(run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
-    """Return the server's reports of the rounds that were kept, as they are in their files.
-
-    :func:`~collapipe_env.execution.round_reports.require_report` checks them against their rounds.
+def reports(run: RunDirectory, scenario: Scenario, rounds: int) -> list[dict[str, Any]]:
+    """Return the reports of the rounds that were kept.
 
     Args:
         rounds: Number of rounds.
 
     Raises:
-        DataError: If one is missing or not a JSON object.
+        DataError: If a file is missing or not a JSON object.
+        StateError: If it is damaged, or not of this scenario and round.
     """
-    return [read_json(report_path(run, number), REMEDY) for number in range(1, rounds + 1)]
+    found = []
+    for number in range(1, rounds + 1):
+        path = report_path(run, number)
+        content = read_json(path, REMEDY)
+        report = content.get("report")
+        if not isinstance(report, dict) or content.get("digest") != _digest(report, scenario, number):
+            raise StateError(f"{path} is damaged or not the report of this round: {REMEDY}")
+        found.append(report)
+    return found
+
+
+def _digest(report: Mapping[str, Any], scenario: Scenario, number: int) -> str:
+    """Return the digest of a report, its scenario and the number of its round."""
+    return json_digest([scenario_digest(scenario), number, report])
 
 
 def same_trees(one: Any, other: Any) -> bool:

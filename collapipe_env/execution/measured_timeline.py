@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded
-from collapipe_env.execution.script_reading import from_json
+from collapipe_env.execution.price_comparison import ends_of, measured_broadcast
+from collapipe_env.execution.round_reports import event_table, remaining_script
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.physics.schedules.timeline import (
     Direction,
@@ -31,36 +34,53 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     events of the earlier attempts are not kept.
     """
     priced = predicted_events(planned.record, 0, cluster)
-    done = [Recorded(*row) for row in result["events"] if row[0] == cluster]
-    recoveries = result["recoveries"][cluster]
-    if not recoveries and done and not result["emulated"]:
-        return replace(priced, events=_events(done), phases=_measured_phases(done, result, cluster))
-    if not recoveries:
-        # The price does not include losses of other clusters, for which all have waited.
-        phases = _with_wait(priced.phases, result) if any(result["recoveries"]) else priced.phases
-        return replace(priced, events=_events(done), phases=phases)
-    last = recoveries[-1]
-    left = from_json(last["script"], ClusterScript)
-    after = [one for one in done if one.start_s >= last["resume_s"] - 1e-9] if left.plays else []
-    collected = result["collected_s"][cluster]
-    ends = last["resume_s"] if collected is None else float(collected) - left.collect_s
+    done = event_table(row for row in result["events"] if row[0] == cluster)
+    recoveries, emulated = result["recoveries"][cluster], bool(result["emulated"])
+    if emulated and not any(result["recoveries"]):
+        return replace(priced, events=_events(done))
+    elements, broadcast_s = priced.elements, measured_broadcast(planned, result)
+    if recoveries:
+        left, resumed_s = remaining_script(recoveries[-1]), recoveries[-1]["resume_s"]
+        elements = elements_of(left) if left.plays else elements[-1:]
+        done = done[done["start_s"] >= resumed_s - 1e-9] if left.plays else done[:0]
+        own = _recovered(recoveries, left, result["collected_s"][cluster])
+    elif emulated or not len(done):
+        # Other clusters' losses, for which all have waited, are not in the price.
+        lengths = [(phase.label, phase.end_s - phase.start_s) for phase in priced.phases]
+        own = [one for one in lengths if one[0] not in ("wait", "broadcast")]
+    else:  # blocks are handed out before the first step
+        marks = done["began_s"].min(), ends_of(done).max(), result["collected_s"][cluster]
+        ends = np.maximum.accumulate([*marks, result["cluster_s"][cluster]])
+        own = list(
+            zip(("relay", "step", "collect", "upload"), np.diff(ends, prepend=0.0).tolist(), strict=True)
+        )
+    waits_s = result["delay_s"] - broadcast_s - sum(seconds for _, seconds in own)
+    phases = _phases([*own, ("wait", waits_s), ("broadcast", broadcast_s)])
+    return RoundTimeline(elements, _events(done), phases)
+
+
+def _recovered(
+    recoveries: Sequence[Mapping[str, Any]], left: ClusterScript, collected_s: float | None
+) -> list[tuple[str, float]]:
+    """Return name and length [s] of the phases of a round with losses, up to its upload."""
     lengths: list[tuple[str, float]] = []
     for one in recoveries:
-        begun = sum(seconds for _, seconds in lengths)
-        lengths += [
-            ("step", max(one["at_s"] - begun, 0.0)),
-            ("detection", one["detect_s"]),
-            ("planning", one["plan_s"]),
-            ("moves", one["move_s"]),
-        ]
-    lengths += [
-        ("replay", ends - last["resume_s"]),
-        ("collect", left.collect_s),
-        ("upload", left.upload_s),
-    ]
-    broadcast = [phase for phase in priced.phases if phase.label == "broadcast"]
-    elements = elements_of(left) if left.plays else priced.elements[-1:]
-    return RoundTimeline(elements, _events(after), _with_wait([*_phases(lengths), *broadcast], result))
+        begun_s = sum(seconds for _, seconds in lengths)
+        lengths += [("step", max(one["at_s"] - begun_s, 0.0)), ("detection", one["detect_s"])]
+        lengths += [("planning", one["plan_s"]), ("moves", one["move_s"])]
+    resumed_s = recoveries[-1]["resume_s"]
+    ends_s = resumed_s if collected_s is None else collected_s - left.collect_s
+    return [*lengths, ("replay", ends_s - resumed_s), ("collect", left.collect_s), ("upload", left.upload_s)]
+
+
+def _phases(lengths: Iterable[tuple[str, float]]) -> tuple[Phase, ...]:
+    """Return phases one after another; those that take no time are left out."""
+    phases, now = [], 0.0
+    for label, seconds in lengths:
+        if seconds > 1e-12:
+            phases.append(Phase(label, now, now + seconds))
+            now += seconds
+    return tuple(phases)
 
 
 def elements_of(script: ClusterScript) -> tuple[Element, ...]:
@@ -69,11 +89,11 @@ def elements_of(script: ClusterScript) -> tuple[Element, ...]:
     Args:
         script: The script of a cluster that plays.
     """
-    names = ["+".join(f"d{k - 1}" for k in stage.devices) for stage in script.stages]
     wraps = any(len(stage.chunks) > 1 for stage in script.stages)
     return chain_elements(
         [stage.devices[0] for stage in script.stages],
         [sum(end - first for first, end in stage.chunks) for stage in script.stages],
+        server_blocks=script.server_blocks,
         compute_forward_s=[stage.forward_s for stage in script.stages],
         compute_backward_s=[stage.backward_s for stage in script.stages],
         hop_forward_s=script.hop_forward_s,
@@ -82,47 +102,20 @@ def elements_of(script: ClusterScript) -> tuple[Element, ...]:
         downlink_s=script.downlink_s,
         server_forward_s=script.server.forward_s,
         server_backward_s=script.server.backward_s,
-        stage_names=names,
+        stage_names=["+".join(f"d{k - 1}" for k in stage.devices) for stage in script.stages],
         wrap_s=(script.wrap_forward_s, script.wrap_backward_s) if wraps else None,
         latency_s=script.latency_s,
         edge_latency_s=script.edge_latency_s,
     )
 
 
-def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
+def _events(done: npt.NDArray[np.void]) -> tuple[Event, ...]:
+    """Return events in order of their ends; a message begins when its transfer was due to begin."""
+    done = np.sort(done, order="measured_end_s", kind="stable")
+    begins = np.where(done["there_s"] > 0.0, done["start_s"], done["began_s"])
+    ends = np.maximum(done["measured_end_s"], begins)
+    places = zip(*(done[name].tolist() for name in ("element", "micro_batch", "direction")), strict=True)
     return tuple(
-        Event(e.element, e.micro_batch, DIRECTIONS[e.direction], start, max(e.measured_end_s, start))
-        for e in sorted(done, key=lambda e: e.measured_end_s)
-        for start in (e.start_s if e.there_s else e.began_s,)
+        Event(element, m, DIRECTIONS[direction], begin, end)
+        for (element, m, direction), begin, end in zip(places, begins.tolist(), ends.tolist(), strict=True)
     )
-
-
-def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluster: int) -> tuple[Phase, ...]:
-    """Return the phases, from their recorded ends; blocks are handed out before the first step."""
-    ends = max(e.over_s for e in done)
-    marks: list[tuple[str, float]] = [
-        ("relay", min(e.began_s for e in done)),
-        ("step", ends),
-        ("collect", max(float(result["collected_s"][cluster]), ends)),
-        ("upload", float(result["cluster_s"][cluster])),
-        ("wait", float(result["delay_s"])),
-    ]
-    begins = [0.0, *(end for _, end in marks)]
-    return _phases([(label, end - begin) for begin, (label, end) in zip(begins, marks, strict=False)])
-
-
-def _with_wait(phases: Sequence[Phase], result: Mapping[str, Any]) -> tuple[Phase, ...]:
-    """Return the phases with a wait, so that the last one, the broadcast, ends with the round."""
-    lengths = [(phase.label, phase.end_s - phase.start_s) for phase in phases if phase.label != "wait"]
-    waits = max(float(result["delay_s"]) - sum(seconds for _, seconds in lengths), 0.0)
-    own = [one for one in lengths if one[0] != "broadcast"]
-    return _phases([*own, ("wait", waits), *lengths[len(own) :]])
-
-
-def _phases(lengths: Sequence[tuple[str, float]]) -> tuple[Phase, ...]:
-    phases, now = [], 0.0
-    for label, seconds in lengths:
-        if seconds > 0.0:
-            phases.append(Phase(label, now, now + seconds))
-            now += seconds
-    return tuple(phases)

@@ -8,6 +8,7 @@ cluster's whole vector.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.ground.errors import StateError
-from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 """Arrays of a part, by name."""
+PartName = int | str
+"""Number of a block, or :data:`EMBEDDING`."""
+Parts = dict[PartName, Arrays]
+"""Arrays of parts."""
 EMBEDDING = "embedding"
 """Name of the embedding among the parts of a model."""
 
@@ -48,6 +52,29 @@ def is_weight(name: str) -> bool:
     return name == VALUES or name.startswith(FROZEN)
 
 
+@dataclass(frozen=True)
+class LocalTraining:
+    """Terms on which the nodes of a cluster train, as plain data that needs no scenario.
+
+    Attributes:
+        optimizer: ``adamw`` or ``sgd``.
+        learning_rate: Full step size.
+        momentum: That of SGD.
+        weight_decay: That of matrices.
+        precision: Precision of forward passes.
+        gradient_clip: Largest norm of a cluster's gradient, 0 for any.
+        proximal: Weight of FedProx's pull, 0 for none.
+    """
+
+    optimizer: str
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    precision: str
+    gradient_clip: float
+    proximal: float
+
+
 class Part:
     """A module with its weights in one vector and its own optimiser.
 
@@ -57,7 +84,7 @@ class Part:
         optimizer: Optimiser of the trained weights; ``None`` if there are none.
     """
 
-    def __init__(self, module: nn.Module, learning: LearningSpec) -> None:
+    def __init__(self, module: nn.Module, learning: LocalTraining) -> None:
         """Lay the weights out.
 
         Args:
@@ -86,7 +113,7 @@ class Part:
             if moments:
                 found |= memory_arrays(self.flat, self.optimizer, self.module)
         if frozen:
-            found |= {FROZEN + name: p.detach().numpy().copy() for name, p in _frozen(self.module)}
+            found |= frozen_arrays(self.module)
         return found
 
     @torch.no_grad()
@@ -118,6 +145,11 @@ class Part:
         """Forget the gradients."""
         if self.flat is not None:
             self.flat.gradients.zero_()
+
+
+def frozen_arrays(module: nn.Module) -> Arrays:
+    """Return copies of the weights of a module that are not trained."""
+    return {FROZEN + name: p.detach().numpy().copy() for name, p in _frozen(module)}
 
 
 def memory_arrays(

@@ -15,7 +15,7 @@ from collapipe_env.rendering.round_view import Chart
 
 MOST_CLUSTERS = 2
 """Clusters in a picture; more would not be legible."""
-WIDTH_PX, HEIGHT_PX, LEFT_PX = 1500, 1000, 170.0
+WIDTH_PX, HEIGHT_PX, LEFT_PX = 1500, 1000, 190.0
 
 
 def executed_charts(planned: PlannedRound, result: Mapping[str, Any]) -> list[Chart]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded, node_name
+from collapipe_env.execution.round_reports import event_table
 from collapipe_env.execution.scripts import ClusterScript
 
 TRAINING, COLLECTION, UPLOAD, BROADCAST = "local steps", "collection", "upload", "broadcast"
@@ -21,13 +22,7 @@ OVERRUN_S = 1e-3
 
 @dataclass(frozen=True)
 class ComparedPhase:
-    """A phase of a round, priced and measured.
-
-    Attributes:
-        name: Its name.
-        priced_s: Its length by the simulator [s].
-        measured_s: Its length measured [s].
-    """
+    """A phase of a round: its length by the simulator and measured [s]."""
 
     name: str
     priced_s: float
@@ -47,15 +42,15 @@ class ComparedCluster:
         step_measured_s: That length measured [s]; ``None`` if nothing was recorded or a device was lost.
         delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
         delay_measured_s: ``T_n`` measured [s].
+        lost: Names of the devices that were lost, such as ``c0d1``.
+        recovery_s: Total time from the losses until training continued [s].
+        phases: Its phases; empty if it has lost a device.
         late_mean_s: Mean lateness of the ends of operations and arrivals of messages, in wall time [s];
             ``None``, like the next four, if nothing was due because nothing waited for prices.
         late_most_s: Largest lateness [s].
         begun_late_mean_s: Mean lateness of the starts of operations [s].
         begun_late_most_s: Largest lateness of the starts [s].
         overruns: Events that were late by more than a millisecond.
-        lost: Names of the devices that were lost, such as ``c0d1``.
-        recovery_s: Total time from the losses until training continued [s].
-        phases: Its phases; empty if it has lost a device.
     """
 
     round: int
@@ -66,18 +61,14 @@ class ComparedCluster:
     step_measured_s: float | None
     delay_priced_s: float
     delay_measured_s: float
-    late_mean_s: float | None
-    late_most_s: float | None
-    begun_late_mean_s: float | None
-    begun_late_most_s: float | None
-    overruns: int | None
     lost: tuple[str, ...]
     recovery_s: float
     phases: tuple[ComparedPhase, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+    late_mean_s: float | None = None
+    late_most_s: float | None = None
+    begun_late_mean_s: float | None = None
+    begun_late_most_s: float | None = None
+    overruns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +85,7 @@ class ComparedRound:
         figures: Loss and metrics of the common model on held-out samples, as last evaluated: every
             ``learning.evaluate_every`` rounds.
         broadcast: Its last phase.
-        clock_bound_s: Largest error in converting other machines' clocks to the launcher's, in wall time [s];
+        clock_bound_s: Largest error in converting other machines' clocks to the driver's, in wall time [s];
             ``None`` if all share one clock.
     """
 
@@ -107,10 +98,6 @@ class ComparedRound:
     broadcast: ComparedPhase
     clock_bound_s: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
 
 def compare_round(
     number: int, planned: PlannedRound, result: Mapping[str, Any], scale: float = 1.0
@@ -119,15 +106,15 @@ def compare_round(
 
     Args:
         number: Its number, from 1.
+        result: Its report.
         scale: Wall time of a priced second [s].
     """
-    events = [Recorded(*row) for row in result["events"]]
+    events, costs = event_table(result["events"]), planned.record.costs
     clusters = tuple(
-        _compared(number, planned, script, result, [e for e in events if e.cluster == script.cluster], scale)
+        _compared(number, planned, script, result, events[events["cluster"] == script.cluster], scale)
         for script in planned.script.clusters
         if script.plays
     )
-    costs = planned.record.costs
     # A cluster with a loss that the simulator does not know of may now be the slowest.
     delays = np.array(costs.cluster_delay[0], dtype=np.float64)
     slowest = delays.max()
@@ -140,7 +127,7 @@ def compare_round(
         float(result["delay_s"]),
         result["train_loss"],
         result["figures"],
-        _broadcast(planned, result),
+        ComparedPhase(BROADCAST, planned.script.broadcast_s, measured_broadcast(planned, result)),
         result.get("clock_bound_s"),
     )
 
@@ -150,92 +137,74 @@ def _compared(
     planned: PlannedRound,
     script: ClusterScript,
     result: Mapping[str, Any],
-    events: Sequence[Recorded],
+    events: npt.NDArray[np.void],
     scale: float,
 ) -> ComparedCluster:
-    n = script.cluster
-    timeline = predicted_events(planned.record, 0, n)
-    steps = [phase for phase in timeline.phases if phase.label == "step"]
-    recoveries = result["recoveries"][n]
-    known = {k for m, k, _ in planned.failures if m == n}
-    priced = float(planned.record.costs.cluster_delay[0, n])
+    n, recoveries = script.cluster, result["recoveries"][script.cluster]
+    steps = [phase for phase in predicted_events(planned.record, 0, n).phases if phase.label == "step"]
+    delay_s, measured_s = float(planned.record.costs.cluster_delay[0, n]), float(result["cluster_s"][n])
     # The simulator has priced only the losses that it knows of.
-    if {one["device"] for one in recoveries} - known:
-        priced = float(recoveries[-1]["delay_s"])
+    known = {k for m, k, _ in planned.failures if m == n}
+    told = {one["device"] for one in recoveries} <= known
+    collected_s, phases = result["collected_s"][n], list[ComparedPhase]()
+    if not recoveries and collected_s is not None and len(events):
+        priced = steps[-1].end_s, delay_s - script.upload_s, delay_s
+        measured = ends_of(events).max(), collected_s, measured_s
+        lengths = (np.diff(ends, prepend=0.0).tolist() for ends in (priced, measured))
+        phases = list(map(ComparedPhase, (TRAINING, COLLECTION, UPLOAD), *lengths))
     return ComparedCluster(
         round=number,
         cluster=n,
         schedule=script.schedule,
         micro_batches=script.micro_batches,
         step_priced_s=float(np.mean([phase.end_s - phase.start_s for phase in steps])),
-        step_measured_s=None if recoveries else measured_step(script, events),
-        delay_priced_s=priced,
-        delay_measured_s=float(result["cluster_s"][n]),
-        **_lateness(events, scale, due=bool(result["emulated"])),
-        lost=tuple(node_name(n, int(one["device"])) for one in recoveries),
+        step_measured_s=None if recoveries or not len(events) else measured_step(events),
+        delay_priced_s=delay_s if told else float(recoveries[-1]["script"]["delay_s"]),
+        delay_measured_s=measured_s,
+        lost=tuple(f"c{n}d{one['device'] - 1}" for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
-        phases=_phases(planned, result, n, events, trained_s=steps[-1].end_s),
+        phases=tuple(phases),
+        **(_lateness(events, scale) if result["emulated"] else {}),
     )
 
 
-def _lateness(events: Sequence[Recorded], scale: float, *, due: bool) -> dict[str, Any]:
-    """Return figures of the lateness in wall time [s], all ``None`` if nothing was due."""
-    names = "late_mean_s", "late_most_s", "begun_late_mean_s", "begun_late_most_s", "overruns"
-    if not due:
-        return dict.fromkeys(names)
-    ends = scale * np.array([e.measured_end_s - e.end_s for e in events] or [0.0])
-    begins = scale * np.array([e.began_s - e.start_s for e in events if e.there_s == 0.0] or [0.0])
-    figures = float(ends.mean()), float(ends.max()), float(begins.mean()), float(begins.max())
-    return dict(zip(names, (*figures, int((ends > OVERRUN_S).sum())), strict=True))
+def _lateness(events: npt.NDArray[np.void], scale: float) -> dict[str, Any]:
+    """Return figures of the lateness in wall time [s], 0 if nothing happened."""
+    ends = scale * (events["measured_end_s"] - events["end_s"])
+    begins = scale * (events["began_s"] - events["start_s"])[events["there_s"] == 0.0]
+    return {
+        "late_mean_s": float(ends.mean()) if len(ends) else 0.0,
+        "late_most_s": float(ends.max(initial=0.0)),
+        "begun_late_mean_s": float(begins.mean()) if len(begins) else 0.0,
+        "begun_late_most_s": float(begins.max(initial=0.0)),
+        "overruns": int((ends > OVERRUN_S).sum()),
+    }
 
 
-def _phases(
-    planned: PlannedRound,
-    result: Mapping[str, Any],
-    cluster: int,
-    events: Sequence[Recorded],
-    trained_s: float,
-) -> tuple[ComparedPhase, ...]:
-    """Return the phases of a cluster's round up to the end of its upload.
+def measured_broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> float:
+    """Return the measured length of the broadcast at the end of a round [s]."""
+    idle = [script.delay_s for script in planned.script.clusters if not script.plays]
+    return float(result["delay_s"] - max(end for end in [*result["cluster_s"], *idle] if end is not None))
+
+
+def ends_of(events: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+    """Return ends by the machine's clock; of messages, their hand-over to the receiver, latency included [s].
 
     Args:
-        trained_s: End of its last local step by the simulator [s].
-
-    Returns:
-        Local steps, collection and upload; nothing if the cluster has lost a device or recorded no events.
+        events: Table of events.
     """
-    script = planned.script.clusters[cluster]
-    collected = result["collected_s"][cluster]
-    if result["recoveries"][cluster] or collected is None or not events:
-        return ()
-    delay = float(planned.record.costs.cluster_delay[0, cluster])
-    priced = (trained_s, delay - script.upload_s, delay)
-    measured = (
-        max(e.over_s for e in events),
-        float(collected),
-        float(result["cluster_s"][cluster]),
-    )
-    lengths = (np.diff(ends, prepend=0.0).tolist() for ends in (priced, measured))
-    names = TRAINING, COLLECTION, UPLOAD
-    return tuple(ComparedPhase(*one) for one in zip(names, *lengths, strict=True))
+    ends: npt.NDArray[np.float64] = np.maximum(events["measured_end_s"], events["there_s"])
+    return ends
 
 
-def _broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> ComparedPhase:
-    """Return the broadcast at the end of a round."""
-    idle = [script.delay_s for script in planned.script.clusters if not script.plays]
-    begins = max(float(end) for end in [*result["cluster_s"], *idle] if end is not None)
-    return ComparedPhase(BROADCAST, planned.script.broadcast_s, float(result["delay_s"]) - begins)
-
-
-def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | None:
-    """Return the mean measured length of a cluster's local steps [s]; ``None`` without events.
+def measured_step(events: npt.NDArray[np.void]) -> float:
+    """Return the mean measured length of a cluster's local steps [s].
 
     A step lasts from the time when its first message may leave the control unit, so that a late start counts,
     to the last end of an operation or hand-over of a message. These ends are readings of the clock.
+
+    Args:
+        events: Table of the cluster's events, at least one.
     """
-    lengths = []
-    for step in sorted({e.step for e in events if e.cluster == script.cluster}):
-        mine = [e for e in events if e.step == step and e.cluster == script.cluster]
-        begin = min(e.start_s for e in mine)
-        lengths.append(max(e.over_s for e in mine) - begin)
-    return float(np.mean(lengths)) if lengths else None
+    steps = [events[events["step"] == step] for step in np.unique(events["step"])]
+    return float(np.mean([ends_of(step).max() - step["start_s"].min() for step in steps]))

@@ -14,11 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.recovery import BLOCK_PARTS, RecoveryTerms
+from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.plans_left import PlansLeft, Recovery
 from collapipe_env.simulator.record import RoundRecord
@@ -27,6 +29,14 @@ from collapipe_env.simulator.state import Parameters
 
 USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
 """Terms where a scenario names none: a light replay, heartbeats of 0.5 s, 4 misses."""
+
+
+def recovery_terms(scenario: Scenario) -> RecoveryTerms:
+    """Return the terms on which clusters recover: the scenario's, or the usual ones if `presence` is off."""
+    presence = dict(scenario.dynamics.processes).get(PRESENCE)
+    if presence is None:
+        return USUAL_TERMS
+    return RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
 
 
 class RecoveryPlanner:
@@ -234,30 +244,10 @@ def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
         micro_batches=script.micro_batches,
         schedule=script.schedule,
         recompute=script.recompute,
-        stages=(),
-        server=replace(script.server, order=(), weight_limit=None),
-        server_blocks=script.server_blocks,
-        hop_forward_s=(),
-        hop_backward_s=(),
-        wrap_forward_s=0.0,
-        wrap_backward_s=0.0,
-        uplink_s=0.0,
-        downlink_s=0.0,
         latency_s=script.latency_s,
         edge_latency_s=script.edge_latency_s,
-        migration_s=0.0,
-        relay_s=0.0,
-        allreduce_s=0.0,
-        update_s=0.0,
-        replicas_s=0.0,
-        barrier_s=0.0,
-        collect_s=0.0,
         collect_each_s=(0.0,) * len(script.collect_each_s),
-        upload_s=0.0,
         delay_s=delay_s,
-        replicas="none",
-        hosts=(),
-        arrived=(),
         moments=script.moments,
     )
 

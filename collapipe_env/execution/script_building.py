@@ -10,7 +10,14 @@ import numpy as np
 
 from collapipe_env.dynamics.replicas import kinds_of
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.execution.scripts import ClusterScript, RoundScript, StageScript
+from collapipe_env.execution.scripts import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    ClusterScript,
+    RoundScript,
+    StageScript,
+)
 from collapipe_env.ground.arrays import FloatArray, IntArray, on_host
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL, ScheduleName
@@ -19,6 +26,7 @@ from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
 from collapipe_env.physics.schedules.makespans import ZERO_BUBBLE_VARIANTS
 from collapipe_env.physics.schedules.orders import fill_orders
+from collapipe_env.physics.schedules.timeline import Event
 from collapipe_env.simulator.general_costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import RoundCosts
@@ -29,7 +37,6 @@ Order: TypeAlias = tuple[tuple[int, int, int], ...]
 """Operations of a stage: kind, micro-batch and chunk."""
 ORDERED: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
 """Schedules whose orders are known: all that flush the pipeline at the end of a local step."""
-_NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
 
 
 def round_script(record: RoundRecord, row: int, parameters: Parameters) -> RoundScript:
@@ -106,29 +113,10 @@ def cluster_script(
         micro_batches=M,
         schedule=SCHEDULES[schedule],
         recompute=recompute,
-        stages=(),
-        server=_NO_STAGE,
-        server_blocks=0,
-        hop_forward_s=(),
-        hop_backward_s=(),
-        wrap_forward_s=0.0,
-        wrap_backward_s=0.0,
-        uplink_s=0.0,
-        downlink_s=0.0,
         latency_s=costs.elements.hop_latency,
         edge_latency_s=costs.elements.edge_latency,
-        migration_s=0.0,
-        relay_s=0.0,
-        allreduce_s=0.0,
-        update_s=0.0,
-        replicas_s=0.0,
-        barrier_s=0.0,
-        collect_s=0.0,
         collect_each_s=(0.0,) * plan.blocks.shape[-1],
-        upload_s=0.0,
         delay_s=float(costs.cluster_delay[at]),
-        replicas="none",
-        hosts=(),
         arrived=tuple(tuple(bool(x) for x in step[:M]) for step in arrived[:local_steps]),
         moments=None if moments is None else tuple(int(x) for x in on_host(moments)[at]),
     )
@@ -251,25 +239,40 @@ def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) 
         caps = on_host(plan.schedules.caps)[at][slots].tolist()
     v = len(script.stages[0].chunks)
     if script.schedule != "zb-h1":
-        return _ordered(script, stage_orders(script.schedule, caps, M, v), None)
+        return _ordered(script, stage_orders(script.schedule, caps, M, v))
     best: ClusterScript | None = None
     shortest = np.inf
     for variant in range(ZERO_BUBBLE_VARIANTS):
         limits = [*(min(cap, M) for cap in caps), M] if variant & 1 else None
-        candidate = _ordered(script, stage_orders("zb-h1", caps, M, 1, variant), limits)
-        length = replayed_step(candidate)[0]
+        candidate = _ordered(script, stage_orders("zb-h1", caps, M, 1, variant))
+        length, events = replayed_step(candidate, limits)
         if best is None or length < shortest:
-            best, shortest = candidate, length
+            best = candidate if limits is None else _ordered(script, orders_of(events, len(caps)))
+            shortest = length
     assert best is not None
     return best
 
 
-def _ordered(script: ClusterScript, orders: Sequence[Order], limits: Sequence[int] | None) -> ClusterScript:
-    """Return the script with given orders, and with limits where weight gradients fill gaps."""
-    of = [None] * len(orders) if limits is None else limits
+def orders_of(events: Sequence[Event], stages: int) -> list[Order]:
+    """Return the orders in which all stages and, last, the server carry out the operations of a local step.
+
+    Args:
+        events: Its events in order of completion.
+        stages: Number of stages, of one chunk each.
+    """
+    kinds = {"forward": FORWARD, "backward": BACKWARD, "weight": WEIGHT}
+    elements = [*(2 * s + 1 for s in range(stages)), 2 * stages + 2]
+    return [
+        tuple((kinds[e.direction], e.micro_batch, 0) for e in events if e.element == element)
+        for element in elements
+    ]
+
+
+def _ordered(script: ClusterScript, orders: Sequence[Order]) -> ClusterScript:
+    """Return the script with given orders."""
     *stages, server = (
-        replace(stage, order=order, weight_limit=limit)
-        for stage, order, limit in zip((*script.stages, script.server), orders, of, strict=True)
+        replace(stage, order=order)
+        for stage, order in zip((*script.stages, script.server), orders, strict=True)
     )
     return replace(script, stages=tuple(stages), server=server)
 

@@ -7,6 +7,8 @@ clock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from collapipe_env.execution.scripts import ClusterScript
@@ -17,11 +19,15 @@ from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chai
 from collapipe_env.physics.schedules.timeline import Event
 
 
-def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
+def replayed_step(script: ClusterScript, limits: Sequence[int] | None = None) -> tuple[float, list[Event]]:
     """Replay one local step of a cluster, from its start to the end of the last operation or message.
 
     Args:
         script: Script of a cluster that plays.
+        limits: Where weight gradients, which are not in the orders then, fill gaps: number of micro-batches
+            stored (forward begun, weight gradient not done) in each stage and the server, from which a weight
+            gradient precedes the next forward. Below it, one that is ready runs, oldest first, whenever the
+            next operation cannot start.
 
     Returns:
         Its length [s], and the events in order of completion; elements as laid out by
@@ -50,10 +56,10 @@ def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
         ),
         orders,
         np.array([len(stage.order) for stage in stages]),
-        np.array([M if stage.weight_limit is None else stage.weight_limit for stage in stages]),
+        np.full(S + 1, M) if limits is None else np.array(limits),
         M,
         v,
-        script.server.weight_limit is not None,
+        limits is not None,
         False,
         record,
     )

@@ -8,9 +8,7 @@ numbered from 0; in a cluster, node 0 is the control unit (CU) and devices are n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import ConfigDict, Field
+from typing import Literal
 
 from collapipe_env.physics.allocation import ScheduleName
 from collapipe_env.physics.recovery import BlockPart
@@ -20,15 +18,6 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 
 ReplicaPlace = Literal["none", "next_stage", "cu"]
 """Places of the replicas of trained blocks, as in the process ``presence``."""
-
-LARGEST = 2**53
-"""Bound of numbers in a script, up to which JSON's whole numbers are exact everywhere."""
-Whole = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]
-Real = Annotated[float, Field(strict=True, ge=0.0, le=LARGEST, allow_inf_nan=False)]
-"""All real numbers of scripts are shares or times."""
-Flag = Annotated[bool, Field(strict=True)]
-CLOSED = ConfigDict(extra="forbid")
-"""Other fields than those of a script are refused when it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +29,26 @@ class StageScript:
         shares: Each device's share of a micro-batch's samples, summing to 1; empty for the server.
         chunks: First encoder block and end of each chunk, as indices from 0; for the server, those of the
             last blocks, empty if it runs none.
-        order: Operations in the order in which the stage runs them: kind, micro-batch and chunk. Weight
-            gradients are left out where they fill gaps (``weight_limit``).
+        order: Operations in the order in which the stage runs them: kind, micro-batch and chunk.
         forward_s: Seconds of a micro-batch forward, all chunks together [s].
         backward_s: Seconds backward [s]; without the weight gradient where that is a separate operation.
         weight_s: Seconds of a micro-batch's weight gradient [s]; 0 where it is part of the backward pass.
         chunk_share: Share of a stage's work in each of its chunks, summing to 1.
-        weight_limit: Number of micro-batches stored (forward begun, weight gradient not done) from which a
-            weight gradient precedes the next forward. ``None``: all weight gradients are in ``order``, or
-            none are separate operations. Otherwise a weight gradient that is ready runs, oldest first,
-            whenever the next operation cannot start.
     """
 
-    __pydantic_config__ = CLOSED
-    devices: tuple[Whole, ...]
-    shares: tuple[Real, ...]
-    chunks: tuple[tuple[Whole, Whole], ...]
-    order: tuple[tuple[Whole, Whole, Whole], ...]
-    forward_s: Real
-    backward_s: Real
-    weight_s: Real
-    chunk_share: tuple[Real, ...]
-    weight_limit: Whole | None = None
+    devices: tuple[int, ...]
+    shares: tuple[float, ...]
+    chunks: tuple[tuple[int, int], ...]
+    order: tuple[tuple[int, int, int], ...]
+    forward_s: float
+    backward_s: float
+    weight_s: float
+    chunk_share: tuple[float, ...]
+
+    @property
+    def split(self) -> bool:
+        """Whether weight gradients are operations of their own."""
+        return any(kind == WEIGHT for kind, _, _ in self.order)
 
     def seconds(self, kind: int, chunk: int) -> float:
         """Length of an operation [s].
@@ -71,6 +58,10 @@ class StageScript:
             chunk: Chunk, from 0.
         """
         return (self.forward_s, self.backward_s, self.weight_s)[kind] * self.chunk_share[chunk]
+
+
+NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
+"""A stage without work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,38 +110,37 @@ class ClusterScript:
             of :mod:`collapipe_env.physics.moves`; ``None`` where a change of plan costs nothing.
     """
 
-    __pydantic_config__ = CLOSED
-    cluster: Whole
-    plays: Flag
-    local_steps: Whole
-    micro_batches: Whole
+    cluster: int
+    plays: bool
+    local_steps: int
+    micro_batches: int
     schedule: ScheduleName
-    recompute: Flag
-    stages: tuple[StageScript, ...]
-    server: StageScript
-    server_blocks: Whole
-    hop_forward_s: tuple[Real, ...]
-    hop_backward_s: tuple[Real, ...]
-    wrap_forward_s: Real
-    wrap_backward_s: Real
-    uplink_s: Real
-    downlink_s: Real
-    latency_s: Real
-    edge_latency_s: Real
-    migration_s: Real
-    relay_s: Real
-    allreduce_s: Real
-    update_s: Real
-    replicas_s: Real
-    barrier_s: Real
-    collect_s: Real
-    collect_each_s: tuple[Real, ...]
-    upload_s: Real
-    delay_s: Real
-    replicas: ReplicaPlace
-    hosts: tuple[Whole | None, ...]
-    arrived: tuple[tuple[Flag, ...], ...]
-    moments: tuple[Whole, ...] | None = None
+    recompute: bool
+    stages: tuple[StageScript, ...] = ()
+    server: StageScript = NO_STAGE
+    server_blocks: int = 0
+    hop_forward_s: tuple[float, ...] = ()
+    hop_backward_s: tuple[float, ...] = ()
+    wrap_forward_s: float = 0.0
+    wrap_backward_s: float = 0.0
+    uplink_s: float = 0.0
+    downlink_s: float = 0.0
+    latency_s: float = 0.0
+    edge_latency_s: float = 0.0
+    migration_s: float = 0.0
+    relay_s: float = 0.0
+    allreduce_s: float = 0.0
+    update_s: float = 0.0
+    replicas_s: float = 0.0
+    barrier_s: float = 0.0
+    collect_s: float = 0.0
+    collect_each_s: tuple[float, ...] = ()
+    upload_s: float = 0.0
+    delay_s: float = 0.0
+    replicas: ReplicaPlace = "none"
+    hosts: tuple[int | None, ...] = ()
+    arrived: tuple[tuple[bool, ...], ...] = ()
+    moments: tuple[int, ...] | None = None
 
     @property
     def devices(self) -> list[int]:
@@ -171,13 +161,12 @@ class RoundScript:
         delay_s: Delay of the round, without failures [s].
     """
 
-    __pydantic_config__ = CLOSED
-    round_index: Whole
+    round_index: int
     clusters: tuple[ClusterScript, ...]
-    server_mode: Whole
-    broadcast_s: Real
-    broadcast_start_s: Real
-    delay_s: Real
+    server_mode: int
+    broadcast_s: float
+    broadcast_start_s: float
+    delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +185,13 @@ class Move:
         seconds: Airtime [s].
     """
 
-    __pydantic_config__ = CLOSED
-    source: Whole
-    target: Whole
-    first_block: Whole
-    end_block: Whole
+    source: int
+    target: int
+    first_block: int
+    end_block: int
     part: BlockPart
-    start_s: Real
-    seconds: Real
+    start_s: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +216,15 @@ class RecoveryScript:
             the start of the round.
     """
 
-    __pydantic_config__ = CLOSED
-    device: Whole
-    at_s: Real
-    dropped: Flag
-    credited: Whole
-    restored: Flag
-    detect_s: Real
-    plan_s: Real
-    move_s: Real
-    resume_s: Real
+    device: int
+    at_s: float
+    dropped: bool
+    credited: int
+    restored: bool
+    detect_s: float
+    plan_s: float
+    move_s: float
+    resume_s: float
     moves: tuple[Move, ...]
-    reset: tuple[Whole, ...]
+    reset: tuple[int, ...]
     script: ClusterScript

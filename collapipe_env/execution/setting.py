@@ -1,36 +1,17 @@
-"""Setting of an execution: the parts of a scenario that each process needs, and executable scenarios."""
+"""Setting of an execution: executable scenarios, and the part of a scenario that devices need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import fields
 
-import numpy as np
-import torch
-from torch import nn
-
-from collapipe_env.ground.errors import ScenarioError, StateError
-from collapipe_env.ground.state_files import tree_bytes, tree_of
-from collapipe_env.ground.state_trees import require_names
-from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.cluster_model import build_block
-from collapipe_env.models.lora import adapt_block
-from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.execution.device import DeviceSetting
+from collapipe_env.execution.parts import LocalTraining
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks.base import trained_architecture
-from collapipe_env.training.beginning import Beginning, begin_training
-from collapipe_env.training.federation import Federation
-from collapipe_env.training.held_out_evaluation import EvaluationDesk
-from collapipe_env.training.real_learner import TorchLearner
-from collapipe_env.training.training_setup import Training, TrainingSetup
-
-MOMENT_BITS = 32
-"""Bits of moments that travel: each part keeps its own moments and sends them unchanged."""
-REMEDY = "start over with --fresh"
-"""Remedy for a damaged state."""
+from collapipe_env.training.training_setup import Training
 
 
 def require_executable(scenario: Scenario) -> None:
@@ -60,103 +41,12 @@ def require_executable(scenario: Scenario) -> None:
             raise ScenarioError(f"scenario {scenario.name!r} cannot be executed with {what}: {remedy}")
 
 
-@dataclass(frozen=True)
-class DeviceSetting:
-    """Setting of a device, which builds blocks and fills them with the weights that it is sent.
-
-    Attributes:
-        architecture: Sizes and style of the blocks.
-        update_format: Says whether blocks have adapters.
-        learning: Optimiser and precision.
-    """
-
-    architecture: Architecture
-    update_format: UpdateFormat
-    learning: LearningSpec
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> DeviceSetting:
-        """Return the setting of a scenario's devices."""
-        training = Training.of(scenario)
-        return cls(training.architecture, training.update_format, scenario.learning)
-
-    def build_block(self) -> nn.Module:
-        """Return a block with arbitrary weights."""
-        generator = torch.Generator().manual_seed(0)
-        block: nn.Module = build_block(self.architecture, generator)
-        wire = self.update_format
-        if wire.compression == "lora":
-            block.requires_grad_(False)
-            adapt_block(block, wire.lora_rank, wire.lora_alpha, generator)
-        return block
+def local_training(learning: LearningSpec) -> LocalTraining:
+    """Return the terms on which the nodes of clusters train."""
+    return LocalTraining(**{field.name: getattr(learning, field.name) for field in fields(LocalTraining)})
 
 
-@dataclass(frozen=True)
-class TrainingSetting:
-    """Setting of the server and of control units: data and models.
-
-    Attributes:
-        setup: Setup of the training.
-        desk: Evaluation of one run.
-        rng: Returns the generator of the run, at its beginning.
-    """
-
-    setup: TrainingSetup
-    desk: EvaluationDesk
-    rng: Callable[[], np.random.Generator]
-
-    @classmethod
-    def of(cls, scenario: Scenario, rng: Callable[[], np.random.Generator]) -> TrainingSetting:
-        """Load the data of a scenario.
-
-        Args:
-            rng: Returns the generator of the run, at its beginning, anew with every call.
-        """
-        setup, desk = TorchLearner(Training.of(scenario, MOMENT_BITS), 1, "cpu").prepare()
-        return cls(setup, desk, rng)
-
-    def beginning(self) -> Beginning:
-        """Return the run's state before its first round."""
-        return begin_training(self.setup, self.rng())
-
-    def federation(self) -> Federation:
-        """Return the run before its first round, and evaluate it."""
-        run = Federation(self.setup, self.rng())
-        self.desk.begin_run(0, *run.common_model)
-        return run
-
-    def save(self, run: Federation) -> bytes:
-        """Return the state of a run between rounds, and that of its evaluation."""
-        return tree_bytes(
-            {
-                "data": self.setup.data_digest,
-                "run": run.get_state(),
-                "desk": self.desk.get_state(),
-            }
-        )
-
-    def restored(self, content: bytes) -> tuple[TrainingSetting, Federation]:
-        """Return a setting and a run that continue from a state.
-
-        Args:
-            content: Result of :meth:`save`.
-
-        Raises:
-            StateError: If it is damaged, or comes from other data.
-        """
-        tree = tree_of(content, "the state of the training", REMEDY)
-        require_names(tree, ("data", "run", "desk"), "training")
-        if tree["data"] != self.setup.data_digest:
-            raise StateError(
-                "the state comes from training with other data: use the files with which the run began"
-            )
-        run = Federation.from_state(self.setup, tree["run"])
-        return replace(self, desk=self.desk.restored(tree["desk"])), run
-
-    def evaluate(self, run: Federation) -> dict[str, Any]:
-        """Return loss and metrics of the common model after a round."""
-        self.desk.end_round(0, *run.common_model)
-        return {
-            "loss": float(self.desk.loss[0]),
-            **{name: float(values[0]) for name, values in self.desk.metrics.items()},
-        }
+def device_setting(scenario: Scenario) -> DeviceSetting:
+    """Return the setting of a scenario's devices."""
+    training = Training.of(scenario)
+    return DeviceSetting(training.architecture, training.update_format, local_training(scenario.learning))

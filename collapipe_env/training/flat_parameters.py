@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.compact_adam import CompactAdamW
 
 M = TypeVar("M", bound=nn.Module)
+
+
+class OptimizerTerms(Protocol):
+    """What an optimiser needs to know of a training, such as the section ``learning`` of a scenario."""
+
+    @property
+    def optimizer(self) -> str:
+        """Kind, ``adamw`` or ``sgd``."""
+        ...
+
+    @property
+    def momentum(self) -> float:
+        """Momentum of SGD."""
+        ...
+
+    @property
+    def weight_decay(self) -> float:
+        """Weight decay of matrices."""
+        ...
 
 
 class FlatParameters:
@@ -67,7 +85,7 @@ class FlatParameters:
 
     def optimizer(
         self,
-        learning: LearningSpec,
+        learning: OptimizerTerms,
         learning_rate: float,
         apart: Sequence[nn.Module] = (),
         moment_bits: int = 32,
@@ -116,7 +134,7 @@ class Trained(NamedTuple, Generic[M]):
     def of(
         cls,
         module: M,
-        learning: LearningSpec,
+        learning: OptimizerTerms,
         learning_rate: float,
         rounding: torch.Generator | None = None,
     ) -> Trained[M]:

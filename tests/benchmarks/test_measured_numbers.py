@@ -92,15 +92,13 @@ def cell(schedule="1f1b", error=0.0):
 
 def test_a_cell_of_the_wall_clock_has_means_and_the_largest_errors_with_their_signs():
     found = cell(error=-0.04)
-    assert found.step_s == 2.0
-    assert found.step_error == pytest.approx(-0.01)
-    assert found.step_error_most == pytest.approx(-0.04)
-    assert found.round_error == pytest.approx(0.025)
-    assert found.round_error_most == pytest.approx(0.05)
-    assert found.late_ms == pytest.approx(1.5)
-    assert found.late_most_ms == pytest.approx(8.0)
-    assert found.begun_late_most_ms == pytest.approx(7.0)
-    assert found.overruns == pytest.approx(1.5)
+    assert found["T_step priced (s)"] == 2.0
+    assert found[execution_clock.STEP_ERROR] == pytest.approx((-1.0, -4.0))
+    assert found[execution_clock.ROUND_ERROR] == pytest.approx((2.5, 5.0))
+    assert found["ends late (ms): mean, largest"] == pytest.approx((1.5, 8.0))
+    assert found["begins late (ms): mean, largest"][1] == pytest.approx(7.0)
+    assert found["overruns"] == pytest.approx(1.5)
+    assert "| 1f1b | 4 | 1.50 | 2.000 | -1.000, -4.000 |" in execution_clock.table([found])
 
 
 def test_cells_that_cannot_be_planned_are_left_out_and_the_goal_is_counted(tmp_path, monkeypatch, capsys):

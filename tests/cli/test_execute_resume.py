@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +13,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 from executed_support import quick
 from process_support import descendants, wait_until_gone
+from variants_support import mostly_slow
 
 from collapipe_env.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-GIVEN = ["execute", "--scheduler", "pipeline", "--clock", "virtual"]
+GIVEN = ["execute", "--scheduler", "pipeline"]
 FAULT = ["--fault", "c0d1@1.0"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-
-
-patient = pytest.mark.timeout(1800)
-"""A busy machine may take long to start processes."""
 
 
 def write_scenario(folder, clusters=2):
@@ -71,8 +67,8 @@ def run(folder, *given):
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def ended_early(folder, *given, who, number, after=2):
-    """Send a signal to a process after some rounds; returns status, errors, and processes that there were."""
+def ended_early(folder, *given, number, after=2):
+    """Send a signal to the command after some rounds; returns status, errors, and processes there were."""
     process = subprocess.Popen(
         command(*given, "--out", folder),
         stdout=subprocess.PIPE,
@@ -87,11 +83,7 @@ def ended_early(folder, *given, who, number, after=2):
             if line.startswith(f"round {after} "):
                 break
         names = descendants(process.pid)
-        if who == "launcher":
-            os.kill(process.pid, number)
-        else:
-            (pid,) = [pid for pid, name in names.items() if name == f"collapipe {who}"[:15]]
-            os.kill(pid, number)
+        os.kill(process.pid, number)
         _, errors = process.communicate(timeout=300)
     return process.returncode, errors, names
 
@@ -141,11 +133,13 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
         assert "state.safetensors is damaged or not a state" in shown
         assert "--fresh" in shown
     state.write_bytes(content)
+    foreign = "round-2.json is damaged or not the report of this round: start over with --fresh"
     for damaged, words in (
         ("{", "is damaged"),
-        ("{}", "is not a report of a round"),
+        ("{}", foreign),
         ("[]", "instead of an"),
-        (report.read_text().replace('"emulated": true', '"emulated": 1'), "emulated is 1, expected true or"),
+        (report.read_text().replace('"emulated": true', '"emulated": false'), foreign),
+        ((parts / "played" / "round-1.json").read_text(), foreign),
     ):
         report.write_text(damaged)
         assert main([*given, "--rounds", "4"]) == 2
@@ -156,22 +150,23 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
 
 
 @linux
-@pytest.mark.slow
-@patient
+@pytest.mark.parametrize("engine", mostly_slow(["inline", "ray"]))
 @pytest.mark.parametrize(
-    ("who", "number", "status", "words"),
-    [
-        ("server", signal.SIGKILL, 2, "server"),
-        ("c1", signal.SIGKILL, 2, "c1"),
-        ("launcher", signal.SIGKILL, -signal.SIGKILL, ""),
-        ("launcher", signal.SIGTERM, 143, "terminated; all finished work is kept"),
-        ("launcher", signal.SIGINT, 130, "interrupted; all finished work is kept"),
-    ],
-    ids=["server", "control unit", "launcher", "terminated", "interrupted"],
+    ("number", "status", "words"),
+    mostly_slow(
+        [
+            (signal.SIGKILL, -signal.SIGKILL, ""),
+            (signal.SIGTERM, 143, "terminated; all finished work is kept"),
+            (signal.SIGINT, 130, "interrupted; all finished work is kept"),
+        ]
+    ),
+    ids=["killed", "terminated", "interrupted"],
 )
-def test_whatever_ends_it_leaves_no_process_and_all_rounds(who, number, status, words, whole, tmp_path):
-    parts, given = tmp_path / "parts", ["--rounds", 8]
-    found, errors, names = ended_early(parts, *given, who=who, number=number)
+def test_whatever_ends_it_leaves_no_process_and_all_rounds(engine, number, status, words, whole, tmp_path):
+    if engine == "ray":
+        pytest.importorskip("ray")
+    parts, given = tmp_path / "parts", ["--rounds", 8, "--engine", engine, "--clock", "virtual"]
+    found, errors, names = ended_early(parts, *given, number=number)
     assert found == status, errors
     assert words in errors
     assert "Traceback" not in errors
@@ -180,27 +175,3 @@ def test_whatever_ends_it_leaves_no_process_and_all_rounds(who, number, status, 
     assert told == 0, errors
     assert "of 8 rounds are done" in output
     same_results(whole, parts)
-
-
-@linux
-@pytest.mark.slow
-@patient
-def test_a_process_that_hangs_does_not_outlive_the_launcher(tmp_path):
-    process = subprocess.Popen(
-        command("--rounds", 200, "--out", tmp_path / "run"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(),
-    )
-    with process:
-        for line in process.stdout:
-            if line.startswith("round 1 "):
-                break
-        names = descendants(process.pid)
-        (hanging,) = [pid for pid, name in names.items() if name == "collapipe c0d0"]
-        os.kill(hanging, signal.SIGSTOP)
-        time.sleep(0.2)
-        process.kill()
-        process.communicate(timeout=300)
-    wait_until_gone(names)

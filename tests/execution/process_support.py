@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from executed_support import Changed
 
-from collapipe_env.cli.main import main
-from collapipe_env.execution.setting import TrainingSetting
+from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.outcome_checks import trained_round
 
@@ -37,8 +34,8 @@ class Twin:
     """
 
     def __init__(self, scenario, rounds):
-        self._setting = TrainingSetting.of(scenario, rounds.new_generator)
-        self.run = self._setting.federation()
+        self._server = EdgeServer(scenario, rounds.new_generator)
+        self.run = self._server.federation
 
     def play(self, planned, result):
         """Train a round of the execution.
@@ -47,7 +44,7 @@ class Twin:
             planned: What was planned.
             result: The server's report, with its recoveries.
         """
-        plan = trained_round(planned.outcome, self._setting.setup, 1)[0]
+        plan = trained_round(planned.outcome, self._server.setup, 1)[0]
         moments, survived = plan.moments.copy(), plan.survived.copy()
         for n, recoveries in enumerate(result["recoveries"]):
             for one in recoveries:
@@ -57,7 +54,7 @@ class Twin:
         self.run.train_round(replace(plan, moments=moments, survived=survived))
 
     def weights(self):
-        """Weights by the names that the launcher has for them."""
+        """Weights by the names that the execution has for them."""
         return {
             f"{part}/{name}": parameter.detach().numpy()
             for part, module in zip(("model", "head"), self.run.common_model, strict=True)
@@ -65,18 +62,16 @@ class Twin:
         }
 
 
-def differing(launcher, twin):
+def differing(execution, twin):
     """Names of the parameters that are not equal to the bit."""
-    found, expected = launcher.weights(), twin.weights()
+    found, expected = execution.weights(), twin.weights()
     assert found.keys() == expected.keys()
     return [name for name in found if not np.array_equal(found[name], expected[name])]
 
 
-def run_command(arguments, folder, output):
-    """Run ``collapipe`` as the work of a process, in a folder; its output goes to a file there."""
-    os.chdir(folder)
-    with open(output, "w", buffering=1) as sys.stdout:
-        sys.exit(main(arguments))
+def lost(result):
+    """Devices that a round has lost, of each cluster."""
+    return [[one["device"] for one in recoveries] for recoveries in result["recoveries"]]
 
 
 def descendants(parent):

@@ -24,12 +24,11 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
         caps: Caps of the stages.
         micro_batches: ``M``.
         chunks: ``v``.
-        variant: That of ``zb-h1``.
+        variant: That of ``zb-h1``; odd ones have no weight gradients, which fill gaps.
         local_steps: ``H``.
     """
     S, M = len(caps), micro_batches
     orders = stage_orders(schedule, caps, M, chunks, variant)
-    gaps = schedule == "zb-h1" and variant & 1
 
     def stage(s):
         v = chunks if s < S else 1
@@ -42,7 +41,6 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
             backward_s=float(times.backward[s]),
             weight_s=float(times.weight[s]),
             chunk_share=tuple(times.chunk_share[s, :v].tolist()),
-            weight_limit=(min(caps[s], M) if s < S else M) if gaps else None,
         )
 
     there, back = times.link_forward.tolist(), times.link_backward.tolist()
@@ -55,7 +53,6 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
         recompute=False,
         stages=tuple(stage(s) for s in range(S)),
         server=stage(S),
-        server_blocks=0,
         hop_forward_s=tuple(there[: S + 1]),
         hop_backward_s=tuple(back[: S + 1]),
         wrap_forward_s=there[S + 1],
@@ -64,20 +61,9 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
         downlink_s=back[S + 2],
         latency_s=float(times.latency[0]),
         edge_latency_s=float(times.latency[S + 2]),
-        migration_s=0.0,
-        relay_s=0.0,
-        allreduce_s=0.0,
-        update_s=0.0,
-        replicas_s=0.0,
-        barrier_s=0.0,
-        collect_s=0.0,
         collect_each_s=(0.0,) * S,
-        upload_s=0.0,
-        delay_s=0.0,
-        replicas="none",
         hosts=(None,) * S,
         arrived=((True,) * M,) * local_steps,
-        moments=None,
     )
 
 

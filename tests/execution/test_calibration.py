@@ -1,7 +1,7 @@
 """Calibration: the fit finds constants again, and the profile brings the simulator to them."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,19 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.cli.main import main
-from collapipe_env.execution.calibration_fit import Constants, Measured, fit
-from collapipe_env.execution.calibration_plans import (
+from collapipe_env.execution.calibration_fit import Constants, fit
+from collapipe_env.execution.calibration_profile import (
+    calibrated,
+    checked_plans,
+    merged,
+    predicted_steps,
+    worst,
+)
+from collapipe_env.execution.calibration_rounds import (
     CalibrationError,
     CalibrationPlan,
     FixedPlans,
+    Measured,
     calibration_plans,
+    read_round,
     setting_of,
 )
-from collapipe_env.execution.calibration_profile import calibrated, merged, predicted_steps
-from collapipe_env.execution.calibration_report import checked_plans, worst
-from collapipe_env.execution.calibration_rounds import read_round
 from collapipe_env.execution.planned_rounds import PlannedRounds
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.round_reports import Recorded
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.ground.files import write_json
 from collapipe_env.scenario import load_scenario
@@ -97,8 +103,8 @@ def test_the_fit_finds_the_constants_of_a_machine_again():
     assert found.server_s == pytest.approx(KNOWN.server_s, rel=1e-6)
     assert found.server_flops == pytest.approx(KNOWN.server_flops, rel=1e-6)
     for line in lines:
-        if line.what != "edge message":  # the queue at the uplink is part of those
-            assert line.law_s == pytest.approx(line.measured_s, rel=1e-6)
+        if line["what"] != "edge message":  # the queue at the uplink is part of those
+            assert line["law (ms)"] == line["median (ms)"]
 
 
 @settings(max_examples=5, deadline=None)
@@ -178,20 +184,16 @@ def test_passes_that_do_not_grow_are_refused():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"plan": {"blocks": [3, 0]}}, "instead of a plan"),
-        ({"step_s": "soon"}, "instead of a measured step"),
-        ({"events": [[1, 2]]}, "has an event"),
-        ({"events": [["x"] * len(Recorded._fields)]}, "has an event"),
+        ({"plan": {"blocks": [3, 0]}}, r"plan.blocks\[1\] is 0"),
+        ({"step_s": "soon"}, "step_s is 'soon'"),
+        ({"events": [[1, 2]]}, r"events\[0\] lacks the field 2"),
+        ({"events": [["x"] * len(Recorded._fields)]}, r"events\[0\]\[0\] is 'x'"),
+        ({"load": None}, "load is None: it should be a valid number; delete it"),
     ],
 )
 def test_damaged_rounds_are_refused(change, words, tmp_path):
     (one,) = simulated(machine(KNOWN), fitted_plans()[:1])
-    whole = {
-        "plan": one.plan.to_dict(),
-        "step_s": one.step_s,
-        "load": 0.0,
-        "events": [list(event) for event in one.events],
-    }
+    whole = asdict(one)
     path = tmp_path / "round.json"
     write_json(path, whole)
     assert read_round(path) == one
@@ -207,9 +209,7 @@ def kept(folder, plans):
     about = {"base": BASE.to_dict(), "base_name": "small", "devices": 2, "slow_down": 1.0}
     write_json(folder / "run.json", {"kind": "calibration", **about})
     for number, one in enumerate(simulated(machine(KNOWN), plans)):
-        events = [list(event) for event in one.events]
-        data = {"plan": one.plan.to_dict(), "step_s": one.step_s, "load": 0.5, "events": events}
-        write_json(measured / f"01-{number:02d}.json", data)
+        write_json(measured / f"01-{number:02d}.json", asdict(one))
     return folder
 
 

@@ -1,32 +1,28 @@
 """Timelines of executed rounds: the priced one again, or that of a recovery."""
 
 import io
-import json
 
 import pytest
 from executed_support import Changed, failing, quick
 from numpy.testing import assert_allclose
 from rich.console import Console
-from threaded_execution import ThreadedExecution
 
-from collapipe_env.execution.chrome_trace import write_trace
+from collapipe_env.execution.chrome_trace import chrome_trace
 from collapipe_env.execution.comparison_page import comparison_page, phase_page
 from collapipe_env.execution.measured_timeline import measured_timeline
 from collapipe_env.execution.pictures import executed_charts
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.script_reading import from_json
-from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.execution.round_reports import remaining_script
+from collapipe_env.execution.running import Execution, Failures
 
 
 @pytest.fixture(scope="module")
 def rounds():
     """Two rounds by the virtual clock; in the first one a device of the first cluster fails."""
     scenario = quick()
-    execution = ThreadedExecution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
-    played = [execution.play(faults=[(0, 2, 1.0)]), execution.play()]
-    execution.close()
-    return played
+    execution = Execution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    return [execution.play(Failures(faults=[(0, 2, 1.0)])), execution.play()]
 
 
 def phases(timeline):
@@ -67,13 +63,12 @@ def test_a_loss_is_drawn_with_its_recovery_and_the_plan_that_was_left(rounds):
 @pytest.mark.parametrize("at_s", [1.0, 3.0])
 def test_nothing_is_kept_of_an_attempt_that_was_given_up(at_s):
     scenario = quick(**{"cluster.clusters": 1})
-    execution = ThreadedExecution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
-    _, result = execution.play(faults=[(0, 2, at_s)])
-    execution.close()
+    execution = Execution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    _, result = execution.play(Failures(faults=[(0, 2, at_s)]))
     (recovery,) = result["recoveries"][0]
     begins = [event[6] for event in result["events"] if event[0] == 0]
     assert min(begins) >= recovery["resume_s"] - 1e-9
-    left = from_json(recovery["script"], ClusterScript)
+    left = remaining_script(recovery)
     each = 2 * left.micro_batches  # the server's, a forward and a backward pass of each
     server = [event for event in result["events"] if event[0] == 0 and event[2] == 2 * len(left.stages) + 2]
     assert len(server) == each
@@ -88,9 +83,8 @@ def test_a_cluster_that_has_lost_nobody_waits_for_one_that_has(rounds):
     assert found.end_s == pytest.approx(result["delay_s"])
 
 
-def test_what_is_written_has_both_timelines(rounds, tmp_path):
-    write_trace(tmp_path / "trace.json", rounds)
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+def test_what_is_written_has_both_timelines(rounds):
+    events = chrome_trace(rounds)["traceEvents"]
     groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert groups == {"c0 priced", "c0 measured", "c1 priced", "c1 measured"}
     names = [chart.name for chart in executed_charts(*rounds[0])]
@@ -133,9 +127,8 @@ def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale,
     """Failures that the simulator knows of are in its own price, others come on top."""
     known = failing(on_mean_s=20.0, recovery="light")
     known = known.with_overrides({"workload.local_steps": 2, "workload.head": head})
-    execution = ThreadedExecution(known, Changed(known), seed=1)
+    execution = Execution(known, Changed(known), seed=1)
     played = [execution.play() for _ in range(2)]
-    execution.close()
     assert any(planned.failures for planned, _ in played)
     for number, (planned, result) in enumerate(played, 1):
         whole = compare_round(number, planned, result)
@@ -143,7 +136,7 @@ def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale,
         # The slower cluster is the one that counts, whichever has lost something.
         slowest = max(cluster.delay_priced_s for cluster in whole.clusters)
         faster = next(c for c in whole.clusters if c.delay_priced_s < slowest)
-        lost = {"device": 9, "delay_s": scale * slowest, "resume_s": 1.0, "at_s": 0.5}
+        lost = {"device": 9, "script": {"delay_s": scale * slowest}, "resume_s": 1.0, "at_s": 0.5}
         recoveries = [[lost] if n == faster.cluster else [] for n in range(2)]
         told = compare_round(number, planned, {**result, "recoveries": recoveries})
         expected = max(scale, 1.0) * slowest + planned.script.broadcast_s
@@ -154,7 +147,7 @@ def test_a_loss_in_the_slowest_cluster_may_leave_another_one_the_slowest(rounds)
     planned, result = rounds[1]
     delays = planned.record.costs.cluster_delay[0]
     slowest = int(delays.argmax())
-    lost = {"device": 1, "delay_s": 0.1 * float(delays.min()), "resume_s": 1.0, "at_s": 0.5}
+    lost = {"device": 1, "script": {"delay_s": 0.1 * float(delays.min())}, "resume_s": 1.0, "at_s": 0.5}
     recoveries = [[lost] if n == slowest else [] for n in range(2)]
     told = compare_round(1, planned, {**result, "recoveries": recoveries})
     assert told.delay_priced_s == pytest.approx(delays.min() + planned.script.broadcast_s, abs=1e-9)

@@ -1,17 +1,16 @@
 """Recoveries against the simulator's failed rounds, and second losses against the formulas by hand."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from script_support import a_world, even_plan, replayed_round, scheduled
 
 from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
+from collapipe_env.execution.round_reports import remaining_script
 from collapipe_env.execution.script_building import round_script
-from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.execution.scripts import RecoveryScript
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.recovery import STATE, WEIGHTS, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
@@ -79,8 +78,7 @@ def assert_as_simulated(world, record, script, terms, cluster, device, at_s):
             rest = found.move_s - max(move.start_s + move.seconds for move in found.moves)
             assert rest == pytest.approx(0.0, abs=1e-12)
         assert planner.script is found.script
-    data = json.loads(json.dumps(to_json(found)))
-    assert from_json(data, RecoveryScript) == found
+    assert remaining_script(json.loads(json.dumps(asdict(found)))) == found.script
     return found
 
 

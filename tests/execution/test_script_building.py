@@ -1,6 +1,5 @@
 """Scripts built from rounds, against the simulator's timelines and the record's own numbers."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +7,10 @@ import pytest
 from script_support import a_world, even_plan, replayed_round, scheduled, sorted_events
 
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.script_building import round_script
-from collapipe_env.execution.script_reading import from_json, to_json
-from collapipe_env.execution.scripts import RoundScript
+from collapipe_env.execution.script_building import round_script, stage_orders
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import with_schedule
+from collapipe_env.physics.schedules.makespans import ZERO_BUBBLE_VARIANTS
 
 SCHEDULED = ("gpipe", "1f1b", "zb-h1", "interleaved")
 ONE_STAGE = {
@@ -61,7 +59,6 @@ def test_replayed_scripts_are_the_simulators_timelines(schedule, micro_batches, 
     record = world.step(plan)
     script = round_script(record, 0, world.parameters)
     assert_as_predicted(record, script)
-    assert from_json(json.loads(json.dumps(to_json(script))), RoundScript) == script
 
 
 @pytest.mark.parametrize("bandwidth_mhz", [1, 10])
@@ -73,7 +70,10 @@ def test_zero_bubble_orders_are_the_best_of_their_variants(room, bandwidth_mhz):
     assert_as_predicted(record, script)
     if (room, bandwidth_mhz) == (2, 10):
         # Here the fastest order of one cluster fills gaps, and the other's does not.
-        assert [cluster.server.weight_limit for cluster in script.clusters] == [8, None]
+        variants = range(0, ZERO_BUBBLE_VARIANTS, 2)
+        fixed = [stage_orders("zb-h1", [5, 4, 3], 8, 1, variant) for variant in variants]
+        orders = [[stage.order for stage in (*c.stages, c.server)] for c in script.clusters]
+        assert [own in fixed for own in orders] == [False, True]
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
@@ -167,7 +167,6 @@ def test_clusters_that_sit_out_and_own_local_steps():
     assert replayed_round(script.clusters[1]) == ([], [])
     assert predicted_events(record, 0, 1).events == ()
     assert script.delay_s == pytest.approx(float(record.costs.delay[0]), rel=1e-12)
-    assert from_json(to_json(script), RoundScript) == script
 
 
 def test_recomputation_is_said():

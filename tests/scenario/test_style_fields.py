@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.style_fields import LANGUAGE_FIELDS
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.base import trained_architecture
 

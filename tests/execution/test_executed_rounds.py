@@ -1,6 +1,9 @@
-"""Rounds executed by all roles as threads: the simulator's times, and the learner's weights."""
+"""Rounds executed by all roles in this process: the simulator's times, and the learner's weights."""
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from executed_support import (
@@ -14,11 +17,15 @@ from executed_support import (
     sorted_events,
 )
 from numpy.testing import assert_allclose
-from process_support import Twin
-from threaded_execution import ThreadedExecution
+from process_support import Twin, WithSpare, differing, lost
 
+from collapipe_env.execution.cluster_round import ExecutionError
 from collapipe_env.execution.price_comparison import compare_round
+from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.ground.errors import ScenarioError
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from make_execution_failures import instant
 
 WITHIN = 1e-9
 """Largest difference of times [s]."""
@@ -27,17 +34,14 @@ SHORT = {"cluster.devices": 2}
 slow = pytest.mark.slow
 
 
-def executed(scenario, rounds=2, faults=(), seed=3, **plan):
+def executed(scenario, rounds=2, seed=3, **plan):
     """Play rounds in both ways; yields what was planned, the report, and both training runs."""
-    execution = ThreadedExecution(scenario, Changed(scenario, **plan), seed=seed)
+    execution = Execution(scenario, Changed(scenario, **plan), seed=seed)
     twin = InProcess(scenario, Changed(scenario, **plan), seed=seed)
-    try:
-        for number in range(rounds):
-            planned, result = execution.play(faults=faults if number == 0 else ())
-            twin.play()
-            yield planned, result, execution.federation, twin
-    finally:
-        execution.close()
+    for _ in range(rounds):
+        planned, result = execution.play()
+        twin.play()
+        yield planned, result, execution.server.federation, twin
 
 
 @pytest.mark.parametrize(
@@ -184,17 +188,16 @@ def after_a_late_loss(scenario):
     Returns:
         The recovery, and the largest difference after any round from the learner that knows of it.
     """
-    execution = ThreadedExecution(scenario, Changed(scenario))
+    execution = Execution(scenario, Changed(scenario))
     twin = Twin(scenario, execution.rounds)
     late, found, most = 0.0, [], 0.0
     for number in range(3):
-        planned, result = execution.play(faults=[(1, 2, late)] if number == 1 else [])
+        planned, result = execution.play(Failures(faults=[(1, 2, late)] if number == 1 else []))
         script = planned.script.clusters[1]
         late = 0.95 * (script.delay_s - script.upload_s - script.collect_s)
         twin.play(planned, result)
         found += result["recoveries"][1]
-        most = max(most, largest_difference(execution.federation, twin.run))
-    execution.close()
+        most = max(most, largest_difference(execution.server.federation, twin.run))
     (recovery,) = found
     return recovery, most
 
@@ -243,4 +246,47 @@ def test_heads_forget_steps_that_are_taken_again_or_given_up(recovery, head, rep
 def test_what_cannot_be_executed_is_refused(changes, words):
     scenario = quick(**changes)
     with pytest.raises(ScenarioError, match=words):
-        ThreadedExecution(scenario, Changed(scenario))
+        Execution(scenario, Changed(scenario))
+
+
+def test_devices_that_fail_at_work_leave_the_learners_weights():
+    scenario = quick(**{"workload.batch_size": 16})
+    execution = Execution(scenario, WithSpare(scenario), seed=1)
+    twin = Twin(scenario, execution.rounds)
+    for faults, expected in [
+        ([(0, 3, "collection")], [[3], []]),
+        ([(0, 2, "forward"), (1, 1, "backward")], [[2], [1]]),
+        ([(0, 1, "forward"), (0, 3, "backward")], [[1, 3], []]),
+        ([(1, 3, "forward"), (0, 2, "upload")], [[], []]),  # one has no work, the other has done it
+    ]:
+        clusters = execution.upcoming.script.clusters
+        when = [(n, k, instant(clusters[n], phase)) for n, k, phase in faults]
+        planned, result = execution.play(Failures(faults=when))
+        assert lost(result) == expected
+        twin.play(planned, result)
+        assert differing(execution, twin) == [], faults
+
+
+@pytest.mark.parametrize("who", ["c1", "h0"])
+def test_without_a_control_unit_or_a_head_it_goes_on_from_the_last_committed_round(who):
+    scenario = quick(**SHORT)
+    execution, twin = Execution(scenario, Changed(scenario)), InProcess(scenario, Changed(scenario))
+    execution.play()
+    state = execution.committed()
+    (role,) = (role for crew in execution.crews for role in crew.everybody if role.name == who)
+    execution.engine.kill(role)
+    with pytest.raises(ExecutionError, match=f"{who} was lost before round 2"):
+        execution.play()
+    again = Execution(scenario, Changed(scenario), committed=state)
+    assert len(again.replayed) == 1
+    again.play()
+    for _ in range(2):
+        twin.play()
+    assert same_weights(again.server.federation, twin.run)
+
+
+def test_devices_import_no_more_than_they_need():
+    unwanted = "{'pydantic', 'numba', 'scipy', 'yaml', 'collapipe_env.scenario'}"
+    checked = f"import collapipe_env.execution.device, sys; print(sorted({unwanted} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
