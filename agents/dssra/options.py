@@ -1,4 +1,4 @@
-"""What a cluster's option means for its round, in compiled code (see :mod:`.option_table`)."""
+"""Meaning of a cluster's option for its round, in compiled code (see :mod:`.option_table`)."""
 
 from __future__ import annotations
 
