@@ -22,8 +22,8 @@ from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
+    from collapipe_env.execution.driver import Execution
     from collapipe_env.execution.engine import Engine
-    from collapipe_env.execution.running import Execution
 
 DESCRIPTION = """Carry out a scheduler's plans: devices, control units and heads really train.
 
@@ -188,9 +188,12 @@ def _run(options: Options, call: Call) -> None:
         if past:
             print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
         # Imported late, so that --help and typing errors are answered at once.
+        from collapipe_env.execution.uncompiled import leave_compiler_out
+
+        leave_compiler_out()
         import torch
 
-        from collapipe_env.execution.running import Execution, Failures
+        from collapipe_env.execution.driver import Execution, Failures
         from collapipe_env.execution.time_scale import usual_scale
 
         torch.set_num_threads(1)

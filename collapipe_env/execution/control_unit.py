@@ -147,10 +147,11 @@ class ControlUnit(TrainingRole):
         """
         ends = self._begins_s
         last = max(message.at_s for message in messages)  # it has waited for
+        pieces = [messages[m * devices : (m + 1) * devices] for m in range(len(self._rows))]
+        for m, some in enumerate(pieces):  # before it computes, which would look like lateness
+            ends = max(ends, self.receive(some, m, last))
         for m, (first, end) in enumerate(self._rows):
-            pieces = messages[m * devices : (m + 1) * devices]
-            ends = max(ends, self.receive(pieces, m, last))
-            gradient = gathered((0, end - first), pieces)
+            gradient = gathered((0, end - first), pieces[m])
             if gradient is not None and self._outputs[m].requires_grad:
                 torch.autograd.backward(self._outputs.pop(m), gradient)
         return ends, self.pulled_squares()
