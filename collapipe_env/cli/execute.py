@@ -22,8 +22,8 @@ from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
+    from collapipe_env.execution.driver import Execution
     from collapipe_env.execution.engine import Engine
-    from collapipe_env.execution.running import Execution
 
 DESCRIPTION = """Carry out a scheduler's plans: devices, control units and heads really train.
 
@@ -193,7 +193,7 @@ def _run(options: Options, call: Call) -> None:
         leave_compiler_out()
         import torch
 
-        from collapipe_env.execution.running import Execution, Failures
+        from collapipe_env.execution.driver import Execution, Failures
         from collapipe_env.execution.time_scale import usual_scale
 
         torch.set_num_threads(1)

@@ -2,73 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from process_support import descendants, wait_until_gone
 from toy_roles import OddError, SlowToBuild, Toy
 
 from collapipe_env.execution.engine import Engine, Inline, Lost
 from collapipe_env.execution.ray_engine import Ray
 from collapipe_env.ground.errors import CollaPipeError
 
+PATHS = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[2])))
+"""Where other processes find the roles and the package."""
+
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Ray]:
     pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.getcwd()]))
+        patch.setenv("PYTHONPATH", PATHS)
         engine = Ray(object_store_memory=200_000_000)
     with engine:
         yield engine
         hanging = engine.spawn("hanging", Toy, "hanging")
         engine.ready([hanging])
         engine.kill(hanging, signal.SIGSTOP)
-        started = descendants()
+        started = descendants(os.getpid())
         assert len(started) > 3
-    await_end(started)
-
-
-def descendants() -> set[int]:
-    """Processes that this process has started, and those that they have started."""
-    found, parents = set[int](), {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    waiting = [os.getpid()]
-    while waiting:
-        children = {pid for pid, parent in parents.items() if parent == waiting[-1]}
-        waiting[-1:] = children
-        found |= children
-    return found
-
-
-def await_end(pids: set[int], seconds: float = 5.0) -> None:
-    """Wait until processes have ended."""
-    deadline = time.monotonic() + seconds
-    while left := [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+    wait_until_gone(started, 5.0)
 
 
 @pytest.fixture(params=["inline", "ray"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     return Inline() if request.param == "inline" else request.getfixturevalue("processes")
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs, or is stopped."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
 
 
 def test_calls_run_in_their_order_and_take_results_of_others(engine: Engine) -> None:
@@ -139,6 +111,7 @@ def test_a_killed_role_is_noticed_without_watching_by_whoever_needs_it(processes
     assert caught.value.names == ("a",)
 
 
+@pytest.mark.slow
 def test_a_stopped_role_is_noticed_within_its_limit_and_ended(processes: Ray) -> None:
     a, b = (processes.spawn(name, Toy, name, patience_s=1.0) for name in ("a", "b"))
     pid, _ = processes.get([processes.call(role, "pid") for role in (a, b)])
@@ -147,9 +120,10 @@ def test_a_stopped_role_is_noticed_within_its_limit_and_ended(processes: Ray) ->
     with pytest.raises(Lost, match="lost: a"):
         processes.get([processes.call(b, "slow", 5.0)], watch=[a, b])
     assert 1.0 <= time.monotonic() - begun < 3.0
-    await_end({pid}, 15.0)
+    wait_until_gone([pid], 15.0)
 
 
+@pytest.mark.slow
 def test_a_role_that_is_being_constructed_is_not_silent(processes: Ray) -> None:
     a = processes.spawn("a", SlowToBuild, 2.5)
     assert processes.lost([a]) == []
@@ -165,6 +139,35 @@ def test_two_roles_of_one_process_do_not_wait_for_each_other(processes: Ray) -> 
     assert processes.get([processes.call(b, "note", 1)]) == [1]
     assert time.monotonic() - begun < 0.8
     processes.get([blocked])
+
+
+HANGING = """
+import signal, time
+from toy_roles import Toy
+from collapipe_env.execution.ray_engine import Ray
+engine = Ray(object_store_memory=200_000_000)
+a, b = (engine.spawn(name, Toy, name) for name in "ab")
+engine.ready([a, b])
+engine.kill(a, signal.SIGSTOP)
+engine.call(b, "slow", 1000.0)
+print("ready", flush=True)
+time.sleep(1000.0)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_driver_that_is_killed() -> None:
+    pytest.importorskip("ray")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", HANGING], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": PATHS}
+    )
+    with driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"ready\n"
+        there = descendants(driver.pid)
+        assert len(there) > 5
+        driver.kill()
+        wait_until_gone(there, 10.0)
 
 
 def test_without_the_package_one_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

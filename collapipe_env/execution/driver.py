@@ -163,6 +163,17 @@ class Execution:
             self.engine.ready([role for crew in self.crews for role in crew.everybody])
         except Lost as lost:
             raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
+        if self._clock_name != "virtual":
+            self._plan_a_recovery()
+
+    def _plan_a_recovery(self) -> None:
+        """Plan a recovery that nobody needs: the first one may compile functions, which takes seconds."""
+        planned = self.upcoming
+        for cluster in planned.script.clusters:
+            if cluster.plays:
+                planner = RecoveryPlanner(planned.record, 0, cluster, self._parameters, self._terms)
+                planner.lost(cluster.devices[0], 0.0)
+                return
 
     def _device(self, n: int, k: int) -> Role:
         # Under the wall clock, one that hangs is given up as soon as the simulator says.
