@@ -89,6 +89,8 @@ class RayCluster:
             self.ray.init(
                 address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here
             )
+            # Otherwise it prints a paragraph for every process that ends by itself.
+            self.ray._private.worker.print_to_stdstream = _silence
         except self.ray.exceptions.AuthenticationError:
             raise CollaPipeError(
                 f"the Ray cluster at {shown(address)} has another token: copy the file ~/.ray/auth_token of "
@@ -189,6 +191,10 @@ def _guard(pids: set[int]) -> subprocess.Popen[bytes] | None:
     assert guard.stdout is not None
     guard.stdout.readline()
     return guard
+
+
+def _silence(*_: Any, **__: Any) -> None:
+    """Print nothing."""
 
 
 def _auth_mode() -> str:
