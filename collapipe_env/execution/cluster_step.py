@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,37 +61,37 @@ class LocalStep:
         call, cu, script = self._call, self._roles.control_unit, self._script
         for m in range(script.micro_batches):
             self._inputs[0, FORWARD, m, 0] = [call(cu, "embed", m, self._arrived[m])]
-        left = self._turns()
-        while left:
-            # The first one, unless others end at the same time.
-            left.remove(turn := next(turn for turn in left if turn[1:] in self._inputs))
-            self._submit(*turn[1:])
+        queues = self._queues()
+        while any(queues):
+            first = min(queue[0] for queue in queues if queue and queue[0][1:] in self._inputs)
+            next(queue for queue in queues if queue and queue[0] == first).popleft()
+            self._submit(*first[1:])
         self._reduce()
         home = [ref for m in range(script.micro_batches) for ref in self._home[m]]
         return call(cu, "learn", len(self._groups[0]), *home)
 
-    def _turns(self) -> list[tuple[float, int, int, int, int]]:
-        """Return all operations, and the control unit's relays, in the order in which they are priced to end.
+    def _queues(self) -> list[deque[tuple[float, int, int, int, int]]]:
+        """Return the operations of each stage and the server, and the control unit's relays either way.
 
-        The control unit takes its calls in the order of their submission. If a relay of a message that comes
-        late were submitted first, those that come earlier would wait for it.
+        Of the first ones, the one that is priced to end first is submitted next: the control unit takes its
+        calls in the order of their submission, and relays of late messages would hold up those of others.
 
         Returns:
-            Time [s], stage or :data:`RELAY`, kind, micro-batch and chunk.
+            Priced end [s], stage or :data:`RELAY`, kind, micro-batch and chunk of each.
         """
         script, S = self._script, len(self._groups)
         orders = [iter(stage.order) for stage in (*script.stages, script.server)]
-        turns: list[tuple[float, int, int, int, int]] = []
+        queues: list[deque[tuple[float, int, int, int, int]]] = [deque() for _ in range(S + 3)]
         for event in replayed_step(script)[1]:
             element, m, end_s = event.element, event.micro_batch, event.end_s
             if element == 2 * S and event.direction == "forward":
-                turns.append((end_s + script.latency_s, RELAY, FORWARD, m, 0))
+                queues[S + 1].append((end_s + script.latency_s, RELAY, FORWARD, m, 0))
             elif element == 2 * S + 1 and event.direction == "backward":
-                turns.append((end_s + script.edge_latency_s, RELAY, BACKWARD, m, 0))
+                queues[S + 2].append((end_s + script.edge_latency_s, RELAY, BACKWARD, m, 0))
             elif element == 2 * S + 2 or (element % 2 and element < 2 * S):
                 s = (element - 1) // 2
-                turns.append((end_s, s, *next(orders[s])))
-        return sorted(turns, key=lambda turn: turn[0])
+                queues[s].append((end_s, s, *next(orders[s])))
+        return queues
 
     def _submit(self, s: int, kind: int, m: int, chunk: int) -> None:
         """Submit an operation or a relay."""

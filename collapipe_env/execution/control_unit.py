@@ -52,9 +52,6 @@ class ControlUnit(TrainingRole):
         frozen: Sequence[Mapping[str, Any]],
     ) -> None:
         super().__init__(cluster, clock, scale, learning)
-        tried = Part(copy.deepcopy(embedding), learning)
-        if tried.optimizer is not None:  # the first step of a process takes longer
-            tried.optimizer.step()
         self._embedding = Part(copy.deepcopy(embedding), learning)
         self._frozen = frozen
         self.parts = {EMBEDDING: self._embedding}

@@ -245,7 +245,7 @@ def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, ca
 
 
 def test_without_ray_the_error_names_the_remedy(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("collapipe_env.cli.calibrate.find_spec", lambda name: None)
+    monkeypatch.setattr("collapipe_env.cli.calibrate.find_spec", lambda _name: None)
     assert main(["calibrate", "--out", str(tmp_path / "run")]) == 2
     assert "pip install 'collapipe-env[ray]'" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
