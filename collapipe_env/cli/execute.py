@@ -17,7 +17,7 @@ from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
-from collapipe_env.execution.replanned import Replanned
+from collapipe_env.execution.replanned import replanned
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 
@@ -168,7 +168,7 @@ def _run(options: Options, call: Call) -> None:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
-    scheduler = Replanned.of(
+    scheduler = replanned(
         load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
     )
     asked_for = (("--fault", options.fault), ("--kill", options.kill), ("--hang", options.hang))
