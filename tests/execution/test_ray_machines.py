@@ -135,13 +135,9 @@ def test_machines_train_the_same_and_take_the_priced_times_though_their_clocks_d
         ):
             status, said = executed(tmp_path / name, spaces[0], env, plan, clock, *places)
             assert status == 0, said
-        for other, words, why in (
-            ({}, ("--place", "c1d1=hall"), "ray start --labels collapipe=hall"),
-            ({"RAY_AUTH_TOKEN": "f" * 64}, (), "has another token"),
-        ):
-            _, said = executed(tmp_path / why[:3], spaces[0], {**env, **other}, scenario, "virtual", *words)
-            assert why in said
-            assert "Traceback" not in said
+        _, said = executed(tmp_path / "no", spaces[0], env, scenario, "virtual", "--place", "c1d1=hall")
+        assert "ray start --labels collapipe=hall" in said
+        assert "Traceback" not in said
     found, expected = (np.load(tmp_path / name / "weights.npz") for name in ("virtual/run", "inline"))
     assert all(np.array_equal(found[name], expected[name]) for name in expected.files)
     for one in rounds(tmp_path / "wall"):
