@@ -129,9 +129,9 @@ class RayCluster:
                 f"a machine of the Ray cluster cannot run this package ({first_line(error)}): install the "
                 "same versions of Python, ray and collapipe-env on all machines"
             ) from None
-        open_ = [
+        open_ = sorted(
             node["NodeManagerAddress"] for node, mode in zip(nodes, found, strict=True) if mode != "token"
-        ]
+        )
         if open_:
             raise CollaPipeError(
                 f"the Ray at {', '.join(open_)} can be reached from other machines and asks for no token, so "
