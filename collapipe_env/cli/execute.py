@@ -37,8 +37,8 @@ command resumes there, also with a larger --rounds.
 Examples:
   collapipe execute --scenario small --rounds 3
   collapipe execute --fault c0d1@1.5
-  collapipe execute --engine ray --scheduler pipeline --schedule 1f1b --kill c0d1@2
-  collapipe execute --engine ray --ray-address 10.0.0.1:6379 --place c0*=office c1*=hall
+  collapipe execute --engine ray --schedule 1f1b --kill c0d1@2
+  collapipe execute --engine ray --ray-address auto --place c0*=office c1*=hall
 """
 
 LONGEST_S = 1e6
