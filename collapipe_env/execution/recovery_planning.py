@@ -244,7 +244,6 @@ def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
         edge_latency_s=script.edge_latency_s,
         collect_each_s=(0.0,) * len(script.collect_each_s),
         delay_s=delay_s,
-        moments=script.moments,
     )
 
 
