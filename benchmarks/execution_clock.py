@@ -26,10 +26,10 @@ from measuring import BenchmarkOptions, Between, command, store
 
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.table import markdown_table
+from collapipe_env.execution.driver import Execution
 from collapipe_env.execution.price_comparison import ComparedRound, compare_round
 from collapipe_env.execution.ray_engine import Ray
-from collapipe_env.execution.replanned import Replanned
-from collapipe_env.execution.running import Execution
+from collapipe_env.execution.replanned import replanned
 from collapipe_env.execution.time_scale import usual_scale
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.physics.allocation import ScheduleName
@@ -76,7 +76,7 @@ def measured(options: Options, schedule: ScheduleName, micro_batches: int) -> di
     scenario = load_scenario(options.scenario)
     if schedule == "interleaved":  # blocks of every device must fill two chunks
         scenario = scenario.with_overrides({"cluster.devices": 2})
-    scheduler = Replanned.of(
+    scheduler = replanned(
         load_scheduler(options.scheduler, scenario, None), scenario, schedule, micro_batches
     )
     load = os.getloadavg()[0]

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from generated_parts import markdown_table, write_parts
 
+from collapipe_env.execution.driver import Execution, Failures
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.ray_engine import Ray
 from collapipe_env.execution.round_reports import event_table
-from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS

@@ -63,8 +63,6 @@ def _run(options: Options, call: Call) -> None:
 
     if options.from_ is not None and options.out is None:
         raise ScenarioError("--from needs --out, another folder for the new profile")
-    if options.from_ is None and find_spec("ray") is None:
-        raise MissingPackageError.of("calibrations", "Ray", "ray")
     torch.set_num_threads(1)
     if options.from_ is None:
         base, named = chosen_scenario(options.scenario), options.scenario
@@ -80,6 +78,8 @@ def _run(options: Options, call: Call) -> None:
         devices, slow_down = int(before["devices"]), float(before["slow_down"])
     setting = setting_of(base, devices)
     plans = calibration_plans(setting)
+    if options.from_ is None and find_spec("ray") is None:
+        raise MissingPackageError.of("calibrations", "Ray", "ray")
     run = RunDirectory(options.out or Path("runs") / f"calibrate-{folder_name(base.name)}")
     asked = {
         "kind": "calibration",

@@ -17,13 +17,13 @@ from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
-from collapipe_env.execution.replanned import Replanned
+from collapipe_env.execution.replanned import replanned
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
+    from collapipe_env.execution.driver import Execution
     from collapipe_env.execution.engine import Engine
-    from collapipe_env.execution.running import Execution
 
 DESCRIPTION = """Carry out a scheduler's plans: devices, control units and heads really train.
 
@@ -37,8 +37,8 @@ command resumes there, also with a larger --rounds.
 Examples:
   collapipe execute --scenario small --rounds 3
   collapipe execute --fault c0d1@1.5
-  collapipe execute --engine ray --scheduler pipeline --schedule 1f1b --kill c0d1@2
-  collapipe execute --engine ray --ray-address 10.0.0.1:6379 --place c0*=office c1*=hall
+  collapipe execute --engine ray --schedule 1f1b --kill c0d1@2
+  collapipe execute --engine ray --ray-address auto --place c0*=office c1*=hall
 """
 
 LONGEST_S = 1e6
@@ -140,8 +140,8 @@ class Options:
                 raise ScenarioError(f"--place {shown(text)} is not ROLES=LABEL; c0d*=office is an example")
         return {roles: label for roles, _, label in pairs}
 
-    def start_engine(self) -> Engine:
-        """Return the engine.
+    def start_engine(self, scenario: Scenario) -> Engine:
+        """Return the engine; processes of Ray import what their roles need while plans are made.
 
         Raises:
             CollaPipeError: If Ray is not installed, or cannot be used.
@@ -152,7 +152,11 @@ class Options:
             return Inline()
         from collapipe_env.execution.ray_engine import Ray
 
-        return Ray(self.ray_address, places=self.places)
+        engine = Ray(self.ray_address, places=self.places)
+        if not self.places:
+            processes = sum(scenario.cluster.devices_per_cluster) + scenario.cluster.clusters
+            engine.prepare(processes, "collapipe_env.execution.device")
+        return engine
 
 
 def _run(options: Options, call: Call) -> None:
@@ -168,7 +172,7 @@ def _run(options: Options, call: Call) -> None:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
-    scheduler = Replanned.of(
+    scheduler = replanned(
         load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
     )
     asked_for = (("--fault", options.fault), ("--kill", options.kill), ("--hang", options.hang))
@@ -187,18 +191,19 @@ def _run(options: Options, call: Call) -> None:
         run.weights.unlink(missing_ok=True)  # those of fewer rounds
         if past:
             print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
-        # Imported late, so that --help and typing errors are answered at once.
-        from collapipe_env.execution.uncompiled import leave_compiler_out
+        with options.start_engine(scenario) as engine:
+            # Imported late, so that --help and typing errors are answered at once.
+            from collapipe_env.execution.uncompiled import leave_compiler_out
 
-        leave_compiler_out()
-        import torch
+            leave_compiler_out()
+            import torch
 
-        from collapipe_env.execution.running import Execution, Failures
-        from collapipe_env.execution.time_scale import usual_scale
+            from collapipe_env.execution.driver import Execution, Failures
+            from collapipe_env.execution.time_scale import usual_scale
 
-        torch.set_num_threads(1)
-        clock = options.usual_clock
-        with Execution(scenario, scheduler, seed=options.seed, clock=clock, committed=state) as execution:
+            torch.set_num_threads(1)
+            clock, seed = options.usual_clock, options.seed
+            execution = Execution(scenario, scheduler, seed=seed, clock=clock, engine=engine, committed=state)
             if state is None and clock == "wall":
                 execution.scale = options.time_scale or usual_scale(execution.upcoming.script)
             elif clock == "none":
@@ -208,14 +213,13 @@ def _run(options: Options, call: Call) -> None:
             )
             rounds.take_up(past)
             _say_what_begins(options, scenario, execution)
-            execution.engine = options.start_engine()
             rounds.play(Failures(*failures))
 
 
 def _say_what_begins(options: Options, scenario: Scenario, execution: Execution) -> None:
     devices = sum(scenario.cluster.devices_per_cluster)
     units = scenario.cluster.clusters
-    first = execution.upcoming  # a plan that cannot be executed is refused before anything is started
+    first = execution.upcoming
     begins = f"{counted(units, 'control unit')} and {counted(devices, 'device')}"
     print(
         f"{begins} {'as processes' if options.engine == 'ray' else 'in this process'}; "

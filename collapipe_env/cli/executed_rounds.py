@@ -20,9 +20,9 @@ from collapipe_env.ground.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
+    from collapipe_env.execution.driver import Execution, Failures
     from collapipe_env.execution.planned_rounds import PlannedRound
     from collapipe_env.execution.price_comparison import ComparedRound
-    from collapipe_env.execution.running import Execution, Failures
 
 
 def finished(run: RunDirectory, rounds: int) -> bool:
@@ -86,7 +86,7 @@ class ExecutedRounds:
             ExecutionError: If something is lost without which the execution cannot continue.
         """
         from collapipe_env.execution.cluster_round import ExecutionError
-        from collapipe_env.execution.running import NO_FAILURES
+        from collapipe_env.execution.driver import NO_FAILURES
 
         load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         try:

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from collapipe_env.execution.driver import Execution
 from collapipe_env.execution.price_comparison import measured_step
 from collapipe_env.execution.ray_engine import Ray
 from collapipe_env.execution.round_reports import Recorded, event_table
-from collapipe_env.execution.running import Execution
 from collapipe_env.ground.errors import CollaPipeError, fault_line
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.physics.allocation import Allocation, with_schedule

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from collapipe_env.execution.clock import Clock
-from collapipe_env.execution.cluster_step import ClusterRoles, LocalStep
+from collapipe_env.execution.cluster_step import ClusterRoles, LocalSteps
 from collapipe_env.execution.control_unit import Update
 from collapipe_env.execution.engine import Engine, Lost, Reference, Role
 from collapipe_env.execution.head import Served
@@ -111,6 +111,7 @@ class ClusterRound:
         self._shared_real = engine.put(self._real)
         self._handed: dict[int, set[int]] = {}
         self._updates: dict[int, bool] = {}
+        self._moves: list[Reference] = []
         self.recoveries: list[dict[str, Any]] = []
         self.gone: set[int] = set()
 
@@ -160,6 +161,7 @@ class ClusterRound:
                 handed |= held
                 dies_at = self._faults[0][0] if self._faults and self._faults[0][1] == k else None
                 call(device, "assign", script, place, self._shared_real, self._done, dies_at)
+        self._operations = LocalSteps(call, self._roles, self._script, self._attempt)
 
     def _working(self) -> list[Role]:
         """Return the roles without which the present attempt cannot go on."""
@@ -168,7 +170,7 @@ class ClusterRound:
 
     def _step(self, step: int, begins_s: float) -> Generator[Wait, list[Any], float]:
         """Take a local step; return the time when the next one, or the collection, begins [s]."""
-        call, roles, script = self._call, self._roles, self._script
+        call, script = self._call, self._script
         working = self._working()
         cu, head, *devices = working
         while not self._heads.there(step):
@@ -178,18 +180,23 @@ class ClusterRound:
         call(head, "begin_step", step, begins_s, self._heads.weights(self._n, step), units)
         for role in (cu, *devices):
             call(role, "begin_step", step, begins_s)
-        learned = LocalStep(call, roles, script, self._attempt, arrived).submit()
+        learned = self._operations.submit(arrived)
         ended = [call(role, "end_step") for role in (head, *devices)]
         served: Served
-        (ends, squares), served, *each = yield Wait([learned, *ended], working)
+        (ends, squares), served, *each = (yield Wait([learned, *ended, *self._moves], working))[
+            : len(working)
+        ]
+        self._moves = []
         ends = max(ends, served.ends_s, *(end for end, _ in each))
         squares += sum(norm for _, norm in each)
         clip, updated = self._learning.gradient_clip, any(units)
         factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
         terms = updated, factor, self._task.rates[step]
-        applied = [call(role, "apply", *terms) for role in (cu, *devices)]
-        self._send_replicas(step + 1)
-        yield Wait(applied, working)  # the step is committed on all nodes
+        for role in (cu, *devices):
+            call(role, "apply", *terms)
+        # The step is committed: nodes that are there apply it before anything else. Replicas must be there.
+        if replicas := self._replicated(step + 1):
+            yield Wait(replicas, working)
         self._heads.end_step(self._n, step, served)
         self._updates[step] = updated
         lengths = script.allreduce_s, script.update_s, script.replicas_s, script.barrier_s
@@ -201,19 +208,20 @@ class ClusterRound:
         counts, rows = self._task.batches[step].units, micro_batch_rows(self._real.shape[1], len(arrived))
         return [float(counts[a:b].sum()) if ok else 0.0 for (a, b), ok in zip(rows, arrived, strict=True)]
 
-    def _send_replicas(self, step: int) -> None:
-        """Send replicas of trained blocks to the nodes that keep them."""
-        if self._script.replicas == "none":
-            return
-        for stage, host in zip(self._script.stages, self._script.hosts, strict=True):
-            if host is not None:
-                for block in (block for chunk in stage.chunks for block in range(*chunk)):
-                    self._move(stage.devices[0], host, step, block, "replica")
+    def _replicated(self, step: int) -> list[Reference]:
+        """Send replicas of trained blocks, as they are before a local step, to the nodes that keep them."""
+        return [
+            self._moved(stage.devices[0], host, step, block, "replica")
+            for stage, host in zip(self._script.stages, self._script.hosts, strict=True)
+            if host is not None
+            for chunk in stage.chunks
+            for block in range(*chunk)
+        ]
 
-    def _move(self, source: int, target: int, step: int, block: int, part: str) -> None:
+    def _moved(self, source: int, target: int, step: int, block: int, part: str) -> Reference:
         """Let a node hand a block, as it is before a local step, to another."""
         arrays = self._call(self._node(source), "give", step, block, part)
-        self._call(self._node(target), "take", step, block, arrays)
+        return self._call(self._node(target), "take", step, block, arrays)
 
     def _node(self, node: int) -> Role:
         return self._roles.devices[node] if node else self._roles.control_unit
@@ -241,13 +249,15 @@ class ClusterRound:
             if role.name in names:
                 raise ExecutionError(f"{role.name} was lost")
         self._attempt += 1
-        gone = [k for k in self._script.devices if self._roles.devices[k].name in names]
-        left = [self._roles.control_unit, *self._others(gone)]
+        gone = [k for k, role in self._roles.devices.items() if role.name in names and k not in self.gone]
+        self.gone.update(gone)
+        left = [working[0], *(role for k, role in self._roles.devices.items() if k not in self.gone)]
         for role in (*left, self._roles.head):
             self._engine.interject(role, "abort", self._attempt)
-        found: RecoveryScript | None = None
-        for k in gone:
-            found = self._planned(k)
+        self._moves = []
+        last: RecoveryScript | None = None
+        for found in filter(None, map(self._planned, gone)):
+            last = found
             if found.dropped:
                 return found
             self._done = 0 if found.restored else self._steps - found.script.local_steps
@@ -255,20 +265,17 @@ class ClusterRound:
                 self._call(role, "go_back", self._done, found.reset)
             for move in sorted(found.moves, key=lambda move: move.source == 0):  # the CU collects first
                 for block in range(move.first_block, move.end_block):
-                    if not {move.source, move.target} & set(gone):
-                        self._move(move.source, move.target, self._done, block, move.part)
-        assert found is not None, f"nobody of {sorted(names)} has work"
-        for role in (self._roles.control_unit, self._roles.head):
-            self._call(role, "follow", found.script)
-        return found
+                    if not {move.source, move.target} & self.gone:
+                        ends = move.source, move.target
+                        self._moves.append(self._moved(*ends, self._done, block, move.part))
+        if last is None:
+            raise ExecutionError(f"{', '.join(sorted(names))} was lost with blocks on the way")
+        for role in working[:2]:
+            self._call(role, "follow", last.script)
+        return last
 
-    def _others(self, gone: Sequence[int]) -> list[Role]:
-        """Return the devices that are there, after some are gone."""
-        self.gone.update(gone)
-        return [device for k, device in self._roles.devices.items() if k not in self.gone]
-
-    def _planned(self, device: int) -> RecoveryScript:
-        """Plan the rest of the round without a device."""
+    def _planned(self, device: int) -> RecoveryScript | None:
+        """Plan the rest of the round without a device; return nothing if it had nothing to do."""
         detect_s, completed = None, None
         if self._faults and self._faults[0][1] == device:
             at_s, _ = self._faults.pop(0)
@@ -277,6 +284,6 @@ class ClusterRound:
             completed = self._done - (self._steps - self._planner.script.local_steps)
         self._faults = [fault for fault in self._faults if fault[1] != device]
         found = self._planner.lost(device, at_s, detect_s=detect_s, completed=completed)
-        assert found is not None, f"device {device} has no work"
-        self.recoveries.append(asdict(found))
+        if found is not None:
+            self.recoveries.append(asdict(found))
         return found

@@ -55,6 +55,15 @@ class ControlUnit(TrainingRole):
         self._embedding = Part(copy.deepcopy(embedding), learning)
         self._frozen = frozen
         self.parts = {EMBEDDING: self._embedding}
+        self._warm_up(Part(copy.deepcopy(embedding), learning))
+
+    @staticmethod
+    def _warm_up(part: Part) -> None:
+        """Train an embedding once, which takes longer the first time."""
+        out = part.module(torch.zeros(1, 2, dtype=torch.int64))
+        if out.requires_grad and part.optimizer is not None:
+            torch.autograd.backward(out, torch.zeros_like(out))
+            part.optimizer.step()
 
     def begin(
         self, begins: float, script: ClusterScript, model: Mapping[PartName, Arrays], tokens: Tensor

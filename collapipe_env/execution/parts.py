@@ -1,4 +1,4 @@
-"""Parts of a model that travel between processes: a block or an embedding, its weights and its moments.
+"""Parts of a model that travel between roles: a block or an embedding, its weights and its moments.
 
 A part lies in memory as the learner lays it out: all its matrices, then its vectors, in one vector. So its
 own optimiser takes the same steps as the learner's, number by number, and a part's arrays fit into a
@@ -29,22 +29,6 @@ EMBEDDING = "embedding"
 
 VALUES, STEP, FROZEN = "values", "step", "frozen/"
 """Names of arrays: trained weights, steps of the optimiser, and the prefix of frozen weights."""
-
-
-def block_name(block: int) -> str:
-    """Return the name of a block among the parts of a model."""
-    return f"b{block}"
-
-
-def under(prefix: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
-    """Return copies of the arrays whose names begin with a prefix and a slash, named without these."""
-    start = f"{prefix}/"
-    return {name[len(start) :]: np.array(a) for name, a in arrays.items() if name.startswith(start)}
-
-
-def below(prefix: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
-    """Return the arrays with a prefix and a slash before their names."""
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
 
 
 def is_weight(name: str) -> bool:
@@ -100,14 +84,14 @@ class Part:
             self.flat = FlatParameters(module, values, torch.zeros_like(values))
             self.optimizer = self.flat.optimizer(learning, learning.learning_rate)
 
-    def arrays(self, *, moments: bool = True, frozen: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self, *, moments: bool = True, frozen: bool = False) -> Arrays:
         """Return copies of weights and moments as arrays.
 
         Args:
             moments: Whether to include the optimiser's memory.
             frozen: Whether to include weights that are not trained.
         """
-        found: dict[str, np.ndarray[Any, Any]] = {}
+        found: Arrays = {}
         if self.flat is not None and self.optimizer is not None:
             found[VALUES] = self.flat.values.numpy().copy()
             if moments:
@@ -152,9 +136,7 @@ def frozen_arrays(module: nn.Module) -> Arrays:
     return {FROZEN + name: p.detach().numpy().copy() for name, p in _frozen(module)}
 
 
-def memory_arrays(
-    flat: FlatParameters, optimizer: torch.optim.Optimizer, module: nn.Module
-) -> dict[str, np.ndarray[Any, Any]]:
+def memory_arrays(flat: FlatParameters, optimizer: torch.optim.Optimizer, module: nn.Module) -> Arrays:
     """Return an optimiser's memory of a module, a vector for each kind of moments; empty before a step.
 
     Args:
@@ -162,16 +144,15 @@ def memory_arrays(
         optimizer: Their optimiser, from :meth:`FlatParameters.optimizer`.
     """
     found: dict[str, list[Tensor]] = {}
-    steps: float | None = None
+    arrays: Arrays = {}
     for place in flat.slices([module]):
-        for memory, inside in _memories(optimizer, place):
-            for name, values in memory.items():
+        for parameter, inside in _groups(optimizer, place):
+            for name, values in optimizer.state.get(parameter, {}).items():
                 if name == STEP:
-                    steps = float(values)
+                    arrays[STEP] = np.array(float(values), dtype=np.float32)
                 elif values is not None:
                     found.setdefault(name, []).append(values[inside])
-    arrays = {name: torch.cat(parts).numpy().copy() for name, parts in found.items()}
-    return arrays if steps is None else {**arrays, STEP: np.array(steps, dtype=np.float32)}
+    return arrays | {name: torch.cat(parts).numpy() for name, parts in found.items()}
 
 
 @torch.no_grad()
@@ -226,10 +207,6 @@ def _groups(optimizer: torch.optim.Optimizer, place: slice) -> list[tuple[nn.Par
             found.append((parameter, slice(first - start, last - start)))
         start = stop
     return found
-
-
-def _memories(optimizer: torch.optim.Optimizer, place: slice) -> list[tuple[dict[str, Any], slice]]:
-    return [(optimizer.state.get(parameter, {}), inside) for parameter, inside in _groups(optimizer, place)]
 
 
 def _frozen(module: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -7,6 +7,7 @@ import importlib
 import ipaddress
 import logging
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from collapipe_env.ground.errors import CollaPipeError, shown
 
 AUTH_MODE = "RAY_AUTH_MODE"
 """Variable that turns Ray's token authentication on."""
+TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+"""Variables that hold or name a token."""
 NODE_ID = "ray.io/node-id"
 """Label that Ray itself gives to each of its nodes."""
 PROBE_S = 60.0
@@ -79,6 +82,9 @@ class RayCluster:
     def _connect(self, address: str | None, options: Mapping[str, Any]) -> None:
         for name, value in USUAL.items():
             os.environ.setdefault(name, value)
+        if address is None and not TOKENS & os.environ.keys():
+            # Otherwise Ray keeps one in a file, which other users may be able to read.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         before, constants = signal.getsignal(signal.SIGTERM), self.ray._private.ray_constants
         clusters = constants.ENABLE_RAY_CLUSTER
         here = {} if address else {"num_cpus": 1, "include_dashboard": False, **options}
@@ -89,16 +95,14 @@ class RayCluster:
             self.ray.init(
                 address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here
             )
-        except self.ray.exceptions.AuthenticationError:
-            raise CollaPipeError(
-                f"the Ray cluster at {shown(address)} has another token: copy the file ~/.ray/auth_token of "
-                f"its first machine to this one, or name it in RAY_AUTH_TOKEN_PATH, and set {AUTH_MODE}=token"
-            ) from None
+            # Otherwise it prints a paragraph for every process that ends by itself.
+            self.ray._private.worker.print_to_stdstream = _silence
         except Exception as error:  # of many kinds, for a wrong or silent address
             if address:
                 raise CollaPipeError(
-                    f"there is no Ray cluster to use at {shown(address)} ({first_line(error)}): start Ray "
-                    "on every machine, this one included, with 'ray start', and give the first one's address"
+                    f"there is no Ray cluster to use at {shown(address)} ({first_line(error)}): start Ray on "
+                    "every machine, this one included, with 'ray start', give the address of the first one, "
+                    f"and with {AUTH_MODE}=token let all have the same ~/.ray/auth_token"
                 ) from None
             raise CollaPipeError(f"Ray cannot be started here ({first_line(error)})") from None
         finally:
@@ -127,9 +131,9 @@ class RayCluster:
                 f"a machine of the Ray cluster cannot run this package ({first_line(error)}): install the "
                 "same versions of Python, ray and collapipe-env on all machines"
             ) from None
-        open_ = [
+        open_ = sorted(
             node["NodeManagerAddress"] for node, mode in zip(nodes, found, strict=True) if mode != "token"
-        ]
+        )
         if open_:
             raise CollaPipeError(
                 f"the Ray at {', '.join(open_)} can be reached from other machines and asks for no token, so "
@@ -189,6 +193,10 @@ def _guard(pids: set[int]) -> subprocess.Popen[bytes] | None:
     assert guard.stdout is not None
     guard.stdout.readline()
     return guard
+
+
+def _silence(*_: Any, **__: Any) -> None:
+    """Print nothing."""
 
 
 def _auth_mode() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fnmatch
+import importlib
 import math
 import signal
 import sys
@@ -40,6 +41,10 @@ class Process(Carrier):
             pr_set_pdeathsig = 1
             ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
+    def prepare(self, module: str) -> None:
+        """Import a module, which roles need."""
+        importlib.import_module(module)
+
 
 class Ray(Engine):
     """Carries every role in a process of its own.
@@ -69,9 +74,21 @@ class Ray(Engine):
         self._began: dict[str, float] = {}
         self._pings: dict[str, tuple[Reference, float]] = {}
         self._gone: set[str] = set()
+        self._spare: list[Any] = []
         self._process = self._ray.remote(
             num_cpus=0, max_restarts=0, concurrency_groups=dict.fromkeys((CONTROL, *SEATS), 1)
         )(Process)
+
+    def prepare(self, count: int, module: str) -> None:
+        """Start processes for the roles of any place, which import a module meanwhile.
+
+        Args:
+            count: Number of processes.
+            module: Name of the module.
+        """
+        for _ in range(count):
+            self._spare.append(self._process.options(scheduling_strategy="SPREAD").remote())
+            self._spare[-1].prepare.options(concurrency_group=SEATS[0]).remote(module)
 
     def spawn(
         self,
@@ -96,7 +113,9 @@ class Ray(Engine):
         """Start a process for a role."""
         place = next((place for few, place in self._places.items() if fnmatch.fnmatchcase(name, few)), None)
         if place is None:
-            return self._process.options(scheduling_strategy="SPREAD").remote()
+            if not self._spare:
+                return self._process.options(scheduling_strategy="SPREAD").remote()
+            return self._spare.pop(0)
         if not any(node["Labels"].get(LABEL) == place for node in self._cluster.nodes()):
             raise CollaPipeError(
                 f"{name} has its place on {shown(place)}, and no machine of the Ray cluster has that label: "
@@ -247,5 +266,7 @@ class Ray(Engine):
         """End all processes, and the Ray if it was started here."""
         for role in self._roles.values():
             self._end(role)
-        self._roles = {}
+        for process in self._spare:
+            self._ray.kill(process)
+        self._roles, self._spare = {}, []
         self._cluster.close()

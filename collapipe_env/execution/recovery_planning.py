@@ -90,7 +90,6 @@ class RecoveryPlanner:
         at_s: float,
         *,
         detect_s: float | None = None,
-        plan_s: float | None = None,
         completed: int | None = None,
     ) -> RecoveryScript | None:
         """Plan how the cluster continues without a device, and store this plan as its script.
@@ -99,7 +98,6 @@ class RecoveryPlanner:
             device: Number of the device, from 1.
             at_s: ``t_f``, since the start of the round [s].
             detect_s: Measured ``T_det`` [s]; by default that of the terms.
-            plan_s: Measured ``T_plan`` [s]; by default that of the terms.
             completed: Completed local steps of the present script, if they were counted; by default they
                 follow from ``at_s``.
 
@@ -110,7 +108,7 @@ class RecoveryPlanner:
             AllocationError: If the device does not exist or is lost already, the cluster has given its round
                 up, or a number is out of its range.
         """
-        self._check(device, at_s, completed, detect_s=detect_s, plan_s=plan_s)
+        self._check(device, at_s, completed, detect_s=detect_s)
         self._gone.add(device)
         n = self._at[1]
         found: RecoveryScript | None = None
@@ -125,7 +123,7 @@ class RecoveryPlanner:
                 waiting = slice(None) if move.target == 0 else move.target - 1
                 rounds.holders[0, move.first_block : move.end_block, waiting] = False
                 rounds.holders[0, move.first_block : move.end_block, device - 1] = True
-            found = self._planned(rounds, device, at_s, detect_s, plan_s)
+            found = self._planned(rounds, device, at_s, detect_s)
         present = self._state.present.copy()
         present[0, n, device - 1] = False
         self._state = replace(self._state, present=present)
@@ -137,15 +135,13 @@ class RecoveryPlanner:
         device: int,
         at_s: float,
         detect_s: float | None,
-        plan_s: float | None,
     ) -> RecoveryScript:
         """Return the recovery, which becomes the present state of the planner."""
         terms, found = self._recovery.terms, rounds.continued()
         detect = terms.detection_s if detect_s is None else detect_s
-        planning = terms.planning_s if plan_s is None else plan_s
         dropped = not found.goes_on[0]
         move = 0.0 if dropped else float(found.move_s[0])
-        resume = at_s + detect + planning + move
+        resume = at_s + detect + terms.planning_s + move
         lost = set() if dropped else set(np.flatnonzero(found.reset[0]).tolist())
         # Nobody has the moments of blocks that an earlier recovery had to reset.
         self._reset |= lost
@@ -179,7 +175,7 @@ class RecoveryPlanner:
             )
             self._costs = after
         self._script, self._begin_s = script, resume
-        self._moves, self._moves_begin_s = moves, at_s + detect + planning
+        self._moves, self._moves_begin_s = moves, at_s + detect + terms.planning_s
         return RecoveryScript(
             device=device,
             at_s=at_s,
@@ -187,7 +183,7 @@ class RecoveryPlanner:
             credited=credited,
             restored=bool(reset),
             detect_s=detect,
-            plan_s=planning,
+            plan_s=terms.planning_s,
             move_s=move,
             resume_s=resume,
             moves=moves,
@@ -248,7 +244,6 @@ def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
         edge_latency_s=script.edge_latency_s,
         collect_each_s=(0.0,) * len(script.collect_each_s),
         delay_s=delay_s,
-        moments=script.moments,
     )
 
 

@@ -17,13 +17,33 @@ CHUNKS = 2
 """Chunks of a stage under ``interleaved``."""
 
 
-class Replanned:
-    """A scheduler whose plans get another schedule, or another number of micro-batches.
+def replanned(
+    inner: Scheduler, scenario: Scenario, schedule: ScheduleName | None, micro_batches: int | None
+) -> Scheduler:
+    """Return a scheduler, or one whose plans get another schedule or another number of micro-batches.
 
     Args:
-        schedule: The schedule; ``None`` for its own.
-        micro_batches: The number; ``None`` for its own.
-        allowed: Numbers that the scenario allows.
+        schedule: The schedule; ``None`` for the scheduler's own.
+        micro_batches: The number; ``None`` for the scheduler's own.
+
+    Raises:
+        ScenarioError: If the scenario does not allow that number of micro-batches.
+    """
+    allowed = scenario.workload.micro_batch_choices
+    if micro_batches is not None and micro_batches not in allowed:
+        raise ScenarioError(
+            f"--micro-batches {micro_batches}: {scenario.name} allows {', '.join(map(str, allowed))}"
+        )
+    if schedule is None and micro_batches is None:
+        return inner
+    return Replanned(inner, schedule, micro_batches, allowed)
+
+
+class Replanned:
+    """A scheduler whose plans are changed; see :func:`replanned`.
+
+    Args:
+        allowed: Numbers of micro-batches that the scenario allows.
     """
 
     def __init__(
@@ -31,36 +51,10 @@ class Replanned:
         inner: Scheduler,
         schedule: ScheduleName | None,
         micro_batches: int | None,
-        allowed: Sequence[int] = (),
+        allowed: Sequence[int],
     ) -> None:
-        self.name, self._allowed = inner.name, allowed
-        self._inner, self._schedule, self._micro_batches = inner, schedule, micro_batches
-
-    @classmethod
-    def of(
-        cls,
-        inner: Scheduler,
-        scenario: Scenario,
-        schedule: ScheduleName | None,
-        micro_batches: int | None,
-    ) -> Scheduler:
-        """Return the scheduler, or one whose plans are changed.
-
-        Args:
-            schedule: The schedule; ``None`` for its own.
-            micro_batches: The number; ``None`` for its own.
-
-        Raises:
-            ScenarioError: If the scenario does not allow that number of micro-batches.
-        """
-        if schedule is None and micro_batches is None:
-            return inner
-        allowed = scenario.workload.micro_batch_choices
-        if micro_batches is not None and micro_batches not in allowed:
-            raise ScenarioError(
-                f"--micro-batches {micro_batches}: {scenario.name} allows {', '.join(map(str, allowed))}"
-            )
-        return cls(inner, schedule, micro_batches, allowed)
+        self.name, self._inner, self._allowed = inner.name, inner, allowed
+        self._schedule, self._micro_batches = schedule, micro_batches
 
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode."""

@@ -49,7 +49,7 @@ class TimedRole:
 
     def __init__(self, cluster: int, clock: str, scale: float) -> None:
         torch.set_num_threads(1)
-        torch.zeros(1, requires_grad=True).sum().backward()  # takes longer the first time
+        torch.autograd.backward(torch.zeros(1, requires_grad=True).sum())  # takes longer the first time
         self.cluster, self.clock = cluster, make_clock(clock, scale)
         self.events: list[tuple[float, ...]] = []
         self.attempt, self.step = 0, 0

@@ -67,7 +67,6 @@ def round_script(record: RoundRecord, row: int, parameters: Parameters) -> Round
         clusters=clusters,
         server_mode=mode,
         broadcast_s=broadcast,
-        broadcast_start_s=latest,
         delay_s=latest + broadcast,
     )
 
@@ -102,7 +101,7 @@ def cluster_script(
         own = parameters.costs.local_steps if costs.local_steps is None else costs.local_steps[at]
         local_steps = int(own)
     M = int(plan.micro_batches[at])
-    kept, moments = plan.recompute, costs.terms.notes.get("moments")
+    kept = plan.recompute
     recompute = parameters.costs.training_memory.recompute
     if kept is not None and kept[at] >= 0:
         recompute = bool(kept[at])
@@ -118,7 +117,6 @@ def cluster_script(
         collect_each_s=(0.0,) * plan.blocks.shape[-1],
         delay_s=float(costs.cluster_delay[at]),
         arrived=tuple(tuple(bool(x) for x in step[:M]) for step in arrived[:local_steps]),
-        moments=None if moments is None else tuple(int(x) for x in on_host(moments)[at]),
     )
     if not bare.plays:
         return bare

@@ -106,8 +106,6 @@ class ClusterScript:
         hosts: Node that keeps the replica of each stage (S,), 0 for the CU; ``None`` for a stage that sends
             none.
         arrived: Whether the gradient of each micro-batch arrives, for each local step (H, M).
-        moments: Fate of each block's moments before the round (L,): ``STAY``, ``TRAVEL`` or ``LOST``
-            of :mod:`collapipe_env.physics.moves`; ``None`` where a change of plan costs nothing.
     """
 
     cluster: int
@@ -140,7 +138,6 @@ class ClusterScript:
     replicas: ReplicaPlace = "none"
     hosts: tuple[int | None, ...] = ()
     arrived: tuple[tuple[bool, ...], ...] = ()
-    moments: tuple[int, ...] | None = None
 
     @property
     def devices(self) -> list[int]:
@@ -157,7 +154,6 @@ class RoundScript:
         clusters: Scripts of all clusters.
         server_mode: ``COMMON`` or ``COPIES`` of :mod:`collapipe_env.physics.allocation`.
         broadcast_s: Broadcast of the new model [s].
-        broadcast_start_s: Time at which it begins, the end of the slowest cluster's upload [s].
         delay_s: Delay of the round, without failures [s].
     """
 
@@ -165,7 +161,6 @@ class RoundScript:
     clusters: tuple[ClusterScript, ...]
     server_mode: int
     broadcast_s: float
-    broadcast_start_s: float
     delay_s: float
 
 

@@ -15,7 +15,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class OptimizerTerms(Protocol):
-    """What an optimiser needs to know of a training, such as the section ``learning`` of a scenario."""
+    """Terms of an optimiser, such as the section ``learning`` of a scenario."""
 
     @property
     def optimizer(self) -> str:

@@ -244,6 +244,13 @@ def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, ca
     assert words in " ".join(capsys.readouterr().err.split())
 
 
+def test_without_ray_the_error_names_the_remedy(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("collapipe_env.cli.calibrate.find_spec", lambda _name: None)
+    assert main(["calibrate", "--out", str(tmp_path / "run")]) == 2
+    assert "pip install 'collapipe-env[ray]'" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
 def test_folders_without_a_calibration_are_refused(tmp_path, capsys):
     empty = kept(tmp_path / "empty", [])
     assert main(["calibrate", "--from", str(empty), "--out", str(tmp_path / "out")]) == 2
@@ -255,6 +262,7 @@ def test_folders_without_a_calibration_are_refused(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_machine_is_calibrated_and_finished_rounds_are_kept(tmp_path, capsys):
+    pytest.importorskip("ray")
     scenario = tmp_path / "little.yaml"
     scenario.write_text(
         "base: small\nname: little\n"

@@ -102,8 +102,10 @@ def test_a_killed_role_is_noticed_within_a_second(engine: Engine) -> None:
 
 
 def test_a_killed_role_is_noticed_without_watching_by_whoever_needs_it(processes: Ray) -> None:
+    processes.prepare(2, "toy_roles")
     a, b = (processes.spawn(name, Toy, name) for name in ("a", "b"))
     pid = processes.get([processes.call(a, "pid")])[0]
+    assert not processes._spare
     needs_it = processes.call(b, "note", processes.call(a, "slow", 30.0))
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(Lost) as caught:

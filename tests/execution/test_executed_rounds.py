@@ -20,8 +20,8 @@ from numpy.testing import assert_allclose
 from process_support import Twin, WithSpare, differing, lost
 
 from collapipe_env.execution.cluster_round import ExecutionError
+from collapipe_env.execution.driver import Execution, Failures
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.ground.errors import ScenarioError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from collapipe_env.execution.chrome_trace import chrome_trace
 from collapipe_env.execution.comparison_page import comparison_page, phase_page
+from collapipe_env.execution.driver import Execution, Failures
 from collapipe_env.execution.measured_timeline import measured_timeline
 from collapipe_env.execution.pictures import executed_charts
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.round_reports import remaining_script
-from collapipe_env.execution.running import Execution, Failures
 
 
 @pytest.fixture(scope="module")

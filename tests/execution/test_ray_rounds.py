@@ -15,9 +15,9 @@ from numpy.testing import assert_allclose
 from process_support import Twin, WithSpare, descendants, differing, lost, wait_until_gone
 
 from collapipe_env.execution.cluster_round import ExecutionError
+from collapipe_env.execution.driver import Execution, Failures
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.ray_engine import Ray
-from collapipe_env.execution.running import Execution, Failures
 from collapipe_env.physics.recovery import RecoveryTerms
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))

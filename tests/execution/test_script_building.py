@@ -142,13 +142,9 @@ def test_every_phase_of_a_round():
     for cluster in script.clusters:
         assert min(cluster.migration_s, cluster.relay_s, cluster.replicas_s, cluster.update_s) > 0.0
         assert cluster.replicas == "next_stage"
-        assert len(cluster.moments) == 6
-        assert set(cluster.moments) <= {0, 1, 2}
     assert max(cluster.barrier_s for cluster in script.clusters) > 0.0
     # The first cluster's stages are devices 1 and 3: each keeps the other's replica.
     assert script.clusters[0].hosts == (3, 1)
-    # Of 1, 1, 4 blocks against 2, 0, 4 the second block alone travels.
-    assert script.clusters[0].moments == (0, 1, 0, 0, 0, 0)
 
 
 def test_clusters_that_sit_out_and_own_local_steps():

@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.clock_offsets import ClockOffset, fine_enough, require_fine
 from collapipe_env.execution.cluster_round import (
@@ -26,7 +24,7 @@ from collapipe_env.execution.device import Device
 from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.execution.engine import PATIENCE_S, Engine, Inline, Lost, Role
 from collapipe_env.execution.head import Head
-from collapipe_env.execution.parts import frozen_arrays
+from collapipe_env.execution.parts import Arrays, frozen_arrays
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recovery_planning import RecoveryPlanner, recovery_terms
 from collapipe_env.execution.scripts import RoundScript
@@ -121,17 +119,16 @@ class Execution:
         self.server = EdgeServer(scenario, self.rounds.new_generator, content)
         self.crews: list[ClusterRoles] = []
         self._gone: set[tuple[int, int]] = set()
-        self._none = np.zeros(scenario.cluster.clusters, dtype=np.int64)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End all roles."""
         self.engine.close()
+
+    @property
+    def _everybody(self) -> list[Role]:
+        return [role for crew in self.crews for role in crew.everybody]
 
     @property
     def upcoming(self) -> PlannedRound:
@@ -160,7 +157,7 @@ class Execution:
             devices = {k: self._device(n, k) for k in range(1, count + 1)}
             self.crews.append(ClusterRoles(cu, served, devices))
         try:
-            self.engine.ready([role for crew in self.crews for role in crew.everybody])
+            self.engine.ready(self._everybody)
         except Lost as lost:
             raise ExecutionError(f"{', '.join(lost.names)} could not begin") from None
         if self._clock_name != "virtual":
@@ -245,11 +242,9 @@ class Execution:
         shortest = shortest_priced(self.upcoming.script) if self._clock_name == "wall" else None
         self._fine_s = fine_enough(shortest, self.scale)
         for _ in range(MOST_TRIES):
-            everybody = [role for crew in self.crews for role in crew.everybody]
             try:
-                self._bring_back({*self.engine.lost(everybody)})
-                everybody = [role for crew in self.crews for role in crew.everybody]
-                offsets = self.engine.offsets(everybody, self._fine_s)
+                self._bring_back({*self.engine.lost(self._everybody)})
+                offsets = self.engine.offsets(self._everybody, self._fine_s)
             except Lost:
                 continue
             require_fine(offsets, shortest, self.scale, self._played + 1)
@@ -278,11 +273,8 @@ class Execution:
         """Return the largest error of the clocks' offsets in a round [s]; ``None`` if there is one clock."""
         if not any(one.bound_s for one in before.values()):
             return None
-        left = [
-            role
-            for n, crew in enumerate(self.crews)
-            for role in (crew.control_unit, *(d for k, d in crew.devices.items() if (n, k) not in self._gone))
-        ]
+        gone = {node_name(n, k) for n, k in self._gone}
+        left = [role for role in self._everybody if role.name not in gone]
         try:
             after = self.engine.offsets(left, self._fine_s)
         except Lost:  # it is missed before the next round
@@ -339,6 +331,6 @@ class Execution:
         assert self._upcoming is None, "the next round is planned already"
         return Committed(self._played, self.scale, self.rounds.get_state(), self.server.save())
 
-    def weights(self) -> dict[str, np.ndarray[Any, Any]]:
+    def weights(self) -> Arrays:
         """Return the weights of the common model and of the head."""
         return self.server.weights()
