@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from collapipe_env.execution.clock import Clock
-from collapipe_env.execution.cluster_step import ClusterRoles, LocalStep
+from collapipe_env.execution.cluster_step import ClusterRoles, LocalSteps
 from collapipe_env.execution.control_unit import Update
 from collapipe_env.execution.engine import Engine, Lost, Reference, Role
 from collapipe_env.execution.head import Served
@@ -161,6 +161,7 @@ class ClusterRound:
                 handed |= held
                 dies_at = self._faults[0][0] if self._faults and self._faults[0][1] == k else None
                 call(device, "assign", script, place, self._shared_real, self._done, dies_at)
+        self._operations = LocalSteps(call, self._roles, self._script, self._attempt)
 
     def _working(self) -> list[Role]:
         """Return the roles without which the present attempt cannot go on."""
@@ -169,7 +170,7 @@ class ClusterRound:
 
     def _step(self, step: int, begins_s: float) -> Generator[Wait, list[Any], float]:
         """Take a local step; return the time when the next one, or the collection, begins [s]."""
-        call, roles, script = self._call, self._roles, self._script
+        call, script = self._call, self._script
         working = self._working()
         cu, head, *devices = working
         while not self._heads.there(step):
@@ -179,7 +180,7 @@ class ClusterRound:
         call(head, "begin_step", step, begins_s, self._heads.weights(self._n, step), units)
         for role in (cu, *devices):
             call(role, "begin_step", step, begins_s)
-        learned = LocalStep(call, roles, script, self._attempt, arrived).submit()
+        learned = self._operations.submit(arrived)
         ended = [call(role, "end_step") for role in (head, *devices)]
         served: Served
         (ends, squares), served, *each = (yield Wait([learned, *ended, *self._moves], working))[
@@ -191,8 +192,11 @@ class ClusterRound:
         clip, updated = self._learning.gradient_clip, any(units)
         factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
         terms = updated, factor, self._task.rates[step]
-        applied = [call(role, "apply", *terms) for role in (cu, *devices)]
-        yield Wait([*applied, *self._replicated(step + 1)], working)  # the step is committed on all nodes
+        for role in (cu, *devices):
+            call(role, "apply", *terms)
+        # The step is committed: nodes that are there apply it before anything else. Replicas must be there.
+        if replicas := self._replicated(step + 1):
+            yield Wait(replicas, working)
         self._heads.end_step(self._n, step, served)
         self._updates[step] = updated
         lengths = script.allreduce_s, script.update_s, script.replicas_s, script.barrier_s
