@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -63,9 +64,10 @@ def spaces():
 
 @contextlib.contextmanager
 def cluster(folder, insides, addresses, **variables):
-    """Nodes of Ray, labelled a and b; yields the environment of a driver."""
+    """Nodes of Ray, labelled a and b; yields the environment of a driver, and the nodes' processes."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
     env = {**env, "HOME": str(folder), "RAY_AUTH_MODE": "disabled", **variables}
+    nodes = []
     common = ["--block", "--num-cpus", "1", "--object-store-memory", "200000000", "--disable-usage-stats"]
     with contextlib.ExitStack() as stack:
         for number, (inside, address) in enumerate(zip(insides, addresses, strict=True)):
@@ -80,8 +82,9 @@ def cluster(folder, insides, addresses, **variables):
             process = subprocess.Popen(words, stdout=log, stderr=log, env=env)
             stack.callback(process.wait, 60.0)
             stack.callback(process.terminate)
+            nodes.append(process)
             wait_for(folder / f"{number}.log", b"Ray runtime started", process)
-        yield env
+        yield env, nodes
 
 
 def wait_for(file, words, process, seconds=120.0):
@@ -93,17 +96,25 @@ def wait_for(file, words, process, seconds=120.0):
         time.sleep(0.2)
 
 
-def executed(folder, inside, env, scenario, clock, *given, address=HERE):
-    """Run the command on the first machine; returns its status and what it said."""
+def executed(folder, inside, env, scenario, clock, *given, meanwhile=lambda *_: None):
+    """Run the command on the first machine; returns its status and what it said.
+
+    Args:
+        meanwhile: Called with every line that it says.
+    """
     folder.mkdir()
     (folder / "scenario.yaml").write_text(scenario.to_yaml())
     words = [sys.executable, "-m", "collapipe_env", "execute", "--engine", "ray", "--clock", clock]
-    words += ["--ray-address", f"{address}:6391", "--scenario", str(folder / "scenario.yaml")]
+    words += ["--ray-address", f"{HERE}:6391", "--scenario", str(folder / "scenario.yaml")]
     words += ["--scheduler", "pipeline", "--rounds", "2", "--out", str(folder / "run"), *given]
-    ended = subprocess.run(
-        [*inside, *words], env=env, capture_output=True, text=True, timeout=400, check=False
-    )
-    return ended.returncode, ended.stdout + ended.stderr
+    with subprocess.Popen(
+        [*inside, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            meanwhile(line)
+        return process.wait(60.0), "".join(said)
 
 
 def rounds(folder):
@@ -111,7 +122,7 @@ def rounds(folder):
 
 
 def test_machines_that_others_can_reach_must_ask_for_a_token(spaces, tmp_path):
-    with cluster(tmp_path, spaces, [HERE, THERE]) as env:
+    with cluster(tmp_path, spaces, [HERE, THERE]) as (env, _):
         status, said = executed(tmp_path / "open", spaces[0], env, quick(), "virtual")
     assert status == 2
     assert f"the Ray at {HERE}, {THERE} can be reached from other machines and asks for no token" in said
@@ -127,7 +138,7 @@ def test_machines_train_the_same_and_take_the_priced_times_though_their_clocks_d
     large = scenario.with_overrides({"learning.proxy.width": 64, "learning.proxy.feedforward": 256})
     later = [*spaces[1], "unshare", "--time", "--monotonic", str(LEAD_S)]
     places = "--place", "c0*=a", "c1*=b"
-    with cluster(tmp_path, [spaces[0], later], [HERE, THERE], **TOKEN) as env:
+    with cluster(tmp_path, [spaces[0], later], [HERE, THERE], **TOKEN) as (env, _):
         for name, plan, clock in (
             ("virtual", scenario, "virtual"),
             ("wall", scenario, "wall"),
@@ -154,3 +165,21 @@ def test_machines_train_the_same_and_take_the_priced_times_though_their_clocks_d
         size = sum(found[name].nbytes for name in found.files if name.startswith("model/"))
     least_s = 2 * 3 * size * 8 / (RATE_MBIT * 1e6)
     assert rounds(tmp_path / "none")[1]["delay_measured_s"] >= 0.9 * least_s
+
+
+def test_when_a_machine_ends_its_devices_come_back_on_the_others(spaces, tmp_path):
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+    # Whatever runs there ends with the first process of its namespace.
+    there = [*spaces[1], "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    with cluster(tmp_path, [spaces[0], there], [HERE, THERE], **TOKEN) as (env, nodes):
+
+        def kill(said):
+            if said.startswith("round 1 "):
+                nodes[1].kill()
+
+        given = "--place", "c0=a", "c1=a", "--rounds", "3"
+        status, said = executed(tmp_path / "run", spaces[0], env, scenario, "wall", *given, meanwhile=kill)
+        assert status == 0, said
+    assert nodes[1].poll() == -signal.SIGKILL
+    last = rounds(tmp_path / "run")[2]
+    assert last["delay_measured_s"] == pytest.approx(last["delay_priced_s"], rel=0.02)
