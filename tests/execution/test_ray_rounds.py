@@ -35,12 +35,13 @@ SCALE = 0.5
 def started(scheduler=WithSpare, clock="virtual", scale=1.0, **changes):
     """An execution on Ray, and the learner beside it; nothing is left of its processes."""
     scenario = quick(**{"workload.batch_size": 16, **changes})
+    others = descendants(os.getpid())
     engine = Ray(object_store_memory=200_000_000)
     execution = Execution(scenario, scheduler(scenario), seed=1, clock=clock, scale=scale, engine=engine)
     with execution:
         execution.start()
         yield execution, Twin(scenario, execution.rounds)
-        there = descendants(os.getpid())
+        there = descendants(os.getpid()).keys() - others.keys()
     wait_until_gone(there, 20.0)
 
 

@@ -57,14 +57,15 @@ class RayCluster:
         address: Address of a running cluster; ``None`` to start a Ray here. A connection that this process
             has already made is used instead.
         options: Further arguments of ``ray.init``, for a Ray that is started here.
+        option: The option that needs Ray, for an error.
 
     Raises:
         CollaPipeError: If Ray is not installed, cannot be started or reached, or is reachable from other
             machines without a token.
     """
 
-    def __init__(self, address: str | None, options: Mapping[str, Any]) -> None:
-        self.ray = require_ray()
+    def __init__(self, address: str | None, options: Mapping[str, Any], option: str) -> None:
+        self.ray = require_ray(option)
         self._guard: subprocess.Popen[bytes] | None = None
         self._owned = not self.ray.is_initialized()
         self.several = address is not None or not self._owned
@@ -151,8 +152,11 @@ class RayCluster:
             self._guard = None
 
 
-def require_ray() -> Any:
+def require_ray(option: str) -> Any:
     """Return the library Ray.
+
+    Args:
+        option: The option that needs it, for the error.
 
     Raises:
         CollaPipeError: If it is not installed.
@@ -162,8 +166,7 @@ def require_ray() -> Any:
         import ray.exceptions
     except ImportError:
         raise CollaPipeError(
-            "--engine ray needs the package ray, which is not installed: pip install 'collapipe-env[ray]', "
-            "or use --engine inline"
+            f"{option} needs the package ray, which is not installed: pip install 'collapipe-env[ray]'"
         ) from None
     return ray
 
