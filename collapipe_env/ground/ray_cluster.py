@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import ipaddress
 import logging
@@ -83,9 +84,9 @@ class RayCluster:
     def _connect(self, address: str | None, options: Mapping[str, Any]) -> None:
         for name, value in USUAL.items():
             os.environ.setdefault(name, value)
-        if address is None and not TOKENS & os.environ.keys():
-            # Otherwise Ray keeps one in a file, which other users may be able to read.
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        own = address is None and not TOKENS & os.environ.keys()
+        if own:  # otherwise Ray keeps one in a file, which other users may be able to read
+            os.environ["RAY_AUTH_TOKEN"] = _own_token()
         before, constants = signal.getsignal(signal.SIGTERM), self.ray._private.ray_constants
         clusters = constants.ENABLE_RAY_CLUSTER
         here = {} if address else {"num_cpus": 1, "include_dashboard": False, **options}
@@ -107,6 +108,8 @@ class RayCluster:
                 ) from None
             raise CollaPipeError(f"Ray cannot be started here ({first_line(error)})") from None
         finally:
+            if own:  # Ray's processes have inherited it
+                del os.environ["RAY_AUTH_TOKEN"]
             constants.ENABLE_RAY_CLUSTER = clusters
             # Ray ends the process on SIGTERM; here it is another Ctrl-C.
             with contextlib.suppress(ValueError, TypeError):  # not the main thread; no handler of Python's
@@ -196,6 +199,12 @@ def _guard(pids: set[int]) -> subprocess.Popen[bytes] | None:
     assert guard.stdout is not None
     guard.stdout.readline()
     return guard
+
+
+@functools.cache
+def _own_token() -> str:
+    """Return the token of this process, which Ray reads only once."""
+    return secrets.token_hex(32)
 
 
 def _silence(*_: Any, **__: Any) -> None:

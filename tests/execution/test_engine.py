@@ -133,6 +133,18 @@ def test_a_role_that_is_being_constructed_is_not_silent(processes: Ray) -> None:
     assert processes.get([processes.call(a, "pid")], watch=[a])
 
 
+def test_of_several_waits_the_first_that_is_over_is_named(processes: Ray) -> None:
+    a, b = (processes.spawn(name, Toy, name) for name in ("a", "b"))
+    processes.ready([a, b])
+    long, short = processes.call(a, "slow", 30.0), processes.call(b, "slow", 0.1)
+    assert processes.first({"a": ([long], [a]), "b": ([short, processes.put(1)], [b])}) == "b"
+    processes.kill(a)
+    later = processes.call(b, "slow", 30.0)
+    assert processes.first({"b": ([later], [b]), "a": ([long], [a])}) == "a"
+    with pytest.raises(Lost, match="lost: a"):
+        processes.get([long], [a])
+
+
 def test_two_roles_of_one_process_do_not_wait_for_each_other(processes: Ray) -> None:
     a = processes.spawn("a", Toy, "a")
     b = processes.spawn("b", Toy, "b", beside=a)
