@@ -163,9 +163,9 @@ def _run(options: Options, call: Call) -> None:
     options.check()
     _ = options.places
     if options.engine == "ray":
-        from collapipe_env.execution.ray_cluster import require_ray
+        from collapipe_env.ground.ray_cluster import require_ray
 
-        require_ray()
+        require_ray("--engine ray")
     scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
     if options.full_size:

@@ -31,9 +31,9 @@ class ExecutorOptions:
             CollaPipeError: Names the option and the remedy.
         """
         if self.executor == "ray":
-            from collapipe_env.evaluation.ray_executor import require_ray
+            from collapipe_env.ground.ray_cluster import require_ray
 
-            require_ray()
+            require_ray("--executor ray")
         elif self.ray_address is not None:
             raise ScenarioError(
                 f"--ray-address with --executor {self.executor}: it is an option of --executor ray; "

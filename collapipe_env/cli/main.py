@@ -15,7 +15,7 @@ COMMANDS = {
     "evaluate": "compare schedulers, or a saved agent with them, on one scenario",
     "compare": "compare any schedulers on any scenarios: tables, figures, numbers",
     "leaderboard": "score a scheduler on the leaderboard, or verify scores",
-    "execute": "carry out plans with real processes, one per device",
+    "execute": "carry out plans: devices really train, also as processes",
     "calibrate": "measure this machine and write a scenario with its speed",
     "tune": "tune the scalars of dssra-plus for a scenario",
     "view": "turn a finished run into a page for the browser, or a video",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
-from collapipe_env.ground.errors import CollaPipeError, shown
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.ray_cluster import RayCluster, first_line
 
 REMEDY = (
     "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of a "
@@ -63,45 +61,10 @@ class RayExecutor:
         """Do all tasks; see :meth:`~collapipe_env.evaluation.executor.Executor.run`."""
         if not tasks:
             return
-        ray = require_ray()
-        with self._connected(ray):
-            _Run(ray, self, work, tasks, hooks).work_off()
-
-    @contextlib.contextmanager
-    def _connected(self, ray: Any) -> Iterator[None]:
-        """Connect to the cluster, or start one; use an existing connection of this process."""
-        if ray.is_initialized():
-            yield
-            return
-        cluster = self._cluster
-        # No usage statistics are sent unless the user's environment says so.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        before = signal.getsignal(signal.SIGTERM)
-        try:
-            _require_open(cluster)
-            ray.init(
-                address=cluster or "local",
-                **({} if cluster else {"num_cpus": self.jobs * self.cpus, "include_dashboard": False}),
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                configure_logging=True,
-            )
-        except Exception as error:  # of many kinds, for a wrong or silent address
-            if cluster:
-                raise CollaPipeError(
-                    f"there is no Ray cluster to use at {shown(cluster)} ({_first_line(error)}): start one "
-                    "with 'ray start --head' and give its address with --ray-address, or leave that and "
-                    "RAY_ADDRESS out"
-                ) from None
-            raise CollaPipeError(f"Ray cannot be started here ({_first_line(error)})") from None
-        finally:
-            # Ray ends the process on SIGTERM; here it is another Ctrl-C.
-            with contextlib.suppress(ValueError, TypeError):  # not the main thread; no handler of Python's
-                signal.signal(signal.SIGTERM, before)
-        try:
-            yield
-        finally:
-            ray.shutdown()
+        with contextlib.closing(
+            RayCluster(self._cluster, {"num_cpus": self.jobs * self.cpus}, "--executor ray")
+        ) as ray:
+            _Run(ray.ray, self, work, tasks, hooks).work_off()
 
 
 class _Run:
@@ -161,44 +124,13 @@ class _Run:
                 "Python, collapipe-env and its dependencies on every machine of the cluster"
             ) from None
         except errors.RaySystemError as error:
-            raise CollaPipeError(f"Ray failed on {task} ({_first_line(error)})") from None
+            raise CollaPipeError(f"Ray failed on {task} ({first_line(error)})") from None
         except errors.RayError as error:
             self._losses.note(number, task, f"a Ray worker was lost ({type(error).__name__})")
             self._submit(number)
             return
         assert isinstance(reply, Reply)
         self._replies.take(task, reply)
-
-
-def require_ray() -> Any:
-    """Return the library Ray.
-
-    Raises:
-        CollaPipeError: If it is not installed.
-    """
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise CollaPipeError(
-            "--executor ray needs the package ray, which is not installed: pip install 'collapipe-env[ray]'"
-        ) from None
-    return ray
-
-
-def _require_open(address: str | None) -> None:
-    """Refuse an address at which nothing listens, which Ray would try for minutes.
-
-    Raises:
-        OSError: If there is no connection.
-    """
-    host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _last_line(error: Exception) -> str:

@@ -105,7 +105,7 @@ class ClusterRound:
         self._engine, self._call, self._roles, self._heads = engine, engine.call, roles, heads
         self._clock, self._planner, self._task, self._learning = clock, planner, task, learning
         self._script, self._n = task.script, task.script.cluster
-        self._steps, self._attempt, self._done = task.script.local_steps, 0, 0
+        self._steps, self._done = task.script.local_steps, 0
         self._faults = sorted((at, k) for k, at in faults)
         self._real = np.stack([(batch.tokens != PADDING).numpy() for batch in task.batches])
         self._shared_real = engine.put(self._real)
@@ -161,7 +161,7 @@ class ClusterRound:
                 handed |= held
                 dies_at = self._faults[0][0] if self._faults and self._faults[0][1] == k else None
                 call(device, "assign", script, place, self._shared_real, self._done, dies_at)
-        self._operations = LocalSteps(call, self._roles, self._script, self._attempt)
+        self._operations = LocalSteps(call, self._roles, self._script)
 
     def _working(self) -> list[Role]:
         """Return the roles without which the present attempt cannot go on."""
@@ -248,12 +248,12 @@ class ClusterRound:
         for role in working[:2]:
             if role.name in names:
                 raise ExecutionError(f"{role.name} was lost")
-        self._attempt += 1
+        self._roles.attempt += 1
         gone = [k for k, role in self._roles.devices.items() if role.name in names and k not in self.gone]
         self.gone.update(gone)
         left = [working[0], *(role for k, role in self._roles.devices.items() if k not in self.gone)]
         for role in (*left, self._roles.head):
-            self._engine.interject(role, "abort", self._attempt)
+            self._engine.interject(role, "abort", self._roles.attempt)
         self._moves = []
         last: RecoveryScript | None = None
         for found in filter(None, map(self._planned, gone)):

@@ -17,7 +17,7 @@ RELAY = -1
 """Stands for the control unit's relays between the last stage and the server, among the stages."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClusterRoles:
     """Roles of a cluster.
 
@@ -25,11 +25,13 @@ class ClusterRoles:
         control_unit: Its control unit.
         head: The server's worker for it.
         devices: Its devices by number, from 1.
+        attempt: Number of the present attempt at a round; an old one is never used again.
     """
 
     control_unit: Role
     head: Role
     devices: dict[int, Role]
+    attempt: int = 0
 
     @property
     def everybody(self) -> list[Role]:
@@ -44,11 +46,10 @@ class LocalSteps:
 
     Args:
         call: Submits a call of a role's method.
-        attempt: Attempt at the round.
     """
 
-    def __init__(self, call: Call, roles: ClusterRoles, script: ClusterScript, attempt: int) -> None:
-        self._call, self._roles, self._script, self._attempt = call, roles, script, attempt
+    def __init__(self, call: Call, roles: ClusterRoles, script: ClusterScript) -> None:
+        self._call, self._roles, self._script = call, roles, script
         self._groups = [[roles.devices[k] for k in stage.devices] for stage in script.stages]
         self._turns = self._in_order()
 
@@ -84,8 +85,8 @@ class LocalSteps:
         if s == RELAY:
             return [self._call(self._roles.control_unit, "up" if kind == FORWARD else "down", m, *inputs)]
         if s == len(self._groups):
-            return [self._call(self._roles.head, "run", self._attempt, kind, m, *inputs)]
-        terms = self._attempt, kind, m, chunk, arrived
+            return [self._call(self._roles.head, "run", self._roles.attempt, kind, m, *inputs)]
+        terms = self._roles.attempt, kind, m, chunk, arrived
         return [
             # A weight gradient only needs the device's own backward pass.
             self._call(device, "run", *terms, *([inputs[i]] if kind == WEIGHT else inputs))

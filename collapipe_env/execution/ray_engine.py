@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from collapipe_env.execution.clock_offsets import EXCHANGES, MOST_EXCHANGES, ClockOffset, Exchange
 from collapipe_env.execution.engine import PATIENCE_S, Carrier, Engine, Lost, Reference, Role
-from collapipe_env.execution.ray_cluster import RayCluster, first_line
 from collapipe_env.execution.uncompiled import leave_compiler_out
 from collapipe_env.ground.errors import CollaPipeError, shown
+from collapipe_env.ground.ray_cluster import RayCluster, first_line
 
 HEARTBEAT_S = 0.25
 """Period in which roles that somebody waits for are pinged [s]."""
@@ -68,7 +68,7 @@ class Ray(Engine):
         places: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        self._cluster = RayCluster(address, options)
+        self._cluster = RayCluster(address, options, "the engine ray")
         self._ray, self._places = self._cluster.ray, places or {}
         self._roles: dict[str, Role] = {}
         self._began: dict[str, float] = {}

@@ -39,7 +39,7 @@ class TimedRole:
         clock: Its clock.
         events: Rows of the record in the present attempt at a round, with the fields of
             :class:`~collapipe_env.execution.round_reports.Recorded`.
-        attempt: The present attempt; what was called in an earlier one is not carried out any more.
+        attempt: First attempt whose operations are carried out; numbers go on from round to round.
 
     Args:
         cluster: Its cluster, from 0.
@@ -66,10 +66,10 @@ class TimedRole:
             begins: This machine's monotonic time at which it begins [s].
         """
         self.clock.restart(begins)
-        self.events, self.attempt = [], 0
+        self.events = []
 
     def abort(self, attempt: int) -> None:
-        """Skip the operations that were called before an attempt; may be called from another thread."""
+        """Skip the operations of earlier attempts from now on; may be called from another thread."""
         self.attempt = attempt
 
     def start_step(self, step: int) -> None:

@@ -46,6 +46,10 @@ def round_script(record: RoundRecord, row: int, parameters: Parameters) -> Round
         AllocationError: If the plan has something that is not executed: an asynchronous schedule, half-duplex
             hops, a sequential server.
     """
+    if record.half_duplex:
+        raise AllocationError(
+            "radio.d2d_duplex 'half' is not executed: who sends first depends on both ends; choose 'full'"
+        )
     costs = record.costs
     mode = int(record.allocation.server.server_mode[row])
     clusters = tuple(
@@ -55,7 +59,6 @@ def round_script(record: RoundRecord, row: int, parameters: Parameters) -> Round
             parameters,
             (row, n),
             arrived=on_host(record.arrivals.survived)[row, n],
-            half_duplex=record.half_duplex,
         )
         for n in range(costs.cluster_delay.shape[-1])
     )
@@ -78,7 +81,6 @@ def cluster_script(
     at: tuple[int, int],
     *,
     arrived: Sequence[Sequence[bool]] | np.ndarray,
-    half_duplex: bool = False,
     local_steps: int | None = None,
 ) -> ClusterScript:
     """Return the script of one cluster's round.
@@ -88,7 +90,6 @@ def cluster_script(
         state: The systems before the round.
         at: Environment and cluster.
         arrived: Whether the gradient of each micro-batch arrives (H or more, M or more).
-        half_duplex: Whether hops serve one direction at a time.
         local_steps: ``H``; that of the plan by default.
 
     Raises:
@@ -96,15 +97,14 @@ def cluster_script(
     """
     plan, n = costs.allocation, at[1]
     schedule, mode = int(plan.schedules.schedule[at]), int(plan.server.server_mode[at[0]])
-    _refuse(n, schedule, mode, half_duplex)
+    _refuse(n, schedule, mode)
     if local_steps is None:
         own = parameters.costs.local_steps if costs.local_steps is None else costs.local_steps[at]
         local_steps = int(own)
     M = int(plan.micro_batches[at])
-    kept = plan.recompute
     recompute = parameters.costs.training_memory.recompute
-    if kept is not None and kept[at] >= 0:
-        recompute = bool(kept[at])
+    if plan.recompute is not None and plan.recompute[at] >= 0:
+        recompute = bool(plan.recompute[at])
     bare = ClusterScript(
         cluster=n,
         plays=bool(costs.plays[at]),
@@ -124,7 +124,7 @@ def cluster_script(
     return _with_phases(_with_orders(chained, costs, at), costs, state, parameters, at)
 
 
-def _refuse(cluster: int, schedule: int, mode: int, half_duplex: bool) -> None:
+def _refuse(cluster: int, schedule: int, mode: int) -> None:
     """Refuse plans whose times depend on more than a cluster's own lists of operations."""
     name = SCHEDULES[schedule]
     if name not in ORDERED:
@@ -135,10 +135,6 @@ def _refuse(cluster: int, schedule: int, mode: int, half_duplex: bool) -> None:
     if mode == SEQUENTIAL:
         raise AllocationError(
             "server_mode 'sequential' is not executed: its clusters wait for each other; choose 'copies'"
-        )
-    if half_duplex:
-        raise AllocationError(
-            "radio.d2d_duplex 'half' is not executed: who sends first depends on both ends; choose 'full'"
         )
 
 

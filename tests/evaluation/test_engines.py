@@ -9,7 +9,7 @@ from test_executor import plan, results
 
 from collapipe_env.evaluation.executor import Hooks
 from collapipe_env.evaluation.pool import LocalExecutor
-from collapipe_env.evaluation.ray_executor import RayExecutor, require_ray
+from collapipe_env.evaluation.ray_executor import RayExecutor
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 
@@ -80,4 +80,4 @@ def test_a_cluster_that_is_not_there_is_named() -> None:
 def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CollaPipeError, match=r"which is not installed: pip install 'collapipe-env\[ray\]'"):
-        require_ray()
+        RayExecutor(2).run(work, [Task(1)], Hooks())

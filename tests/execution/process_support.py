@@ -1,4 +1,4 @@
-"""Executions by real processes beside the in-process learner, for tests."""
+"""Executions beside the in-process learner, and their processes, for tests."""
 
 from __future__ import annotations
 

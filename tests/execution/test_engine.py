@@ -25,6 +25,7 @@ PATHS = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Ray]:
     pytest.importorskip("ray")
+    others = descendants(os.getpid())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", PATHS)
         engine = Ray(object_store_memory=200_000_000)
@@ -33,7 +34,7 @@ def processes() -> Iterator[Ray]:
         hanging = engine.spawn("hanging", Toy, "hanging")
         engine.ready([hanging])
         engine.kill(hanging, signal.SIGSTOP)
-        started = descendants(os.getpid())
+        started = descendants(os.getpid()).keys() - others.keys()
         assert len(started) > 3
     wait_until_gone(started, 5.0)
 
@@ -132,6 +133,18 @@ def test_a_role_that_is_being_constructed_is_not_silent(processes: Ray) -> None:
     assert processes.get([processes.call(a, "pid")], watch=[a])
 
 
+def test_of_several_waits_the_first_that_is_over_is_named(processes: Ray) -> None:
+    a, b = (processes.spawn(name, Toy, name) for name in ("a", "b"))
+    processes.ready([a, b])
+    long, short = processes.call(a, "slow", 30.0), processes.call(b, "slow", 0.1)
+    assert processes.first({"a": ([long], [a]), "b": ([short, processes.put(1)], [b])}) == "b"
+    processes.kill(a)
+    later = processes.call(b, "slow", 30.0)
+    assert processes.first({"b": ([later], [b]), "a": ([long], [a])}) == "a"
+    with pytest.raises(Lost, match="lost: a"):
+        processes.get([long], [a])
+
+
 def test_two_roles_of_one_process_do_not_wait_for_each_other(processes: Ray) -> None:
     a = processes.spawn("a", Toy, "a")
     b = processes.spawn("b", Toy, "b", beside=a)
@@ -174,5 +187,5 @@ def test_nothing_is_left_of_a_driver_that_is_killed() -> None:
 
 def test_without_the_package_one_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(CollaPipeError, match=r"pip install 'collapipe-env\[ray\]', or use --engine inline"):
+    with pytest.raises(CollaPipeError, match=r"pip install 'collapipe-env\[ray\]'"):
         Ray()

@@ -20,8 +20,12 @@ from numpy.testing import assert_allclose
 from process_support import Twin, WithSpare, differing, lost
 
 from collapipe_env.execution.cluster_round import ExecutionError
+from collapipe_env.execution.device import Device
 from collapipe_env.execution.driver import Execution, Failures
+from collapipe_env.execution.messages import LOST
 from collapipe_env.execution.price_comparison import compare_round
+from collapipe_env.execution.scripts import FORWARD
+from collapipe_env.execution.setting import device_setting
 from collapipe_env.ground.errors import ScenarioError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -283,6 +287,14 @@ def test_without_a_control_unit_or_a_head_it_goes_on_from_the_last_committed_rou
     for _ in range(2):
         twin.play()
     assert same_weights(again.server.federation, twin.run)
+
+
+def test_operations_of_an_attempt_that_was_given_up_are_skipped():
+    device = Device(0, 1, "virtual", 1.0, device_setting(quick()))
+    device.abort(3)
+    assert device.run(2, FORWARD, 0, 0, True) is LOST
+    with pytest.raises(AttributeError):  # it has no stage yet
+        device.run(3, FORWARD, 0, 0, True)
 
 
 def test_devices_import_no_more_than_they_need():

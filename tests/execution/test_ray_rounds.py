@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -35,12 +36,13 @@ SCALE = 0.5
 def started(scheduler=WithSpare, clock="virtual", scale=1.0, **changes):
     """An execution on Ray, and the learner beside it; nothing is left of its processes."""
     scenario = quick(**{"workload.batch_size": 16, **changes})
+    others = descendants(os.getpid())
     engine = Ray(object_store_memory=200_000_000)
     execution = Execution(scenario, scheduler(scenario), seed=1, clock=clock, scale=scale, engine=engine)
     with execution:
         execution.start()
         yield execution, Twin(scenario, execution.rounds)
-        there = descendants(os.getpid())
+        there = descendants(os.getpid()).keys() - others.keys()
     wait_until_gone(there, 20.0)
 
 
@@ -92,6 +94,7 @@ def test_by_the_virtual_clock_processes_take_the_priced_times():
 @slow
 @pytest.mark.timeout(900)
 def test_recoveries_by_the_wall_clock_take_what_they_are_priced():
+    errors = []
     with started(clock="wall", scale=SCALE) as (execution, twin):
         for failing, expected, hang in [
             ([], [[], []], False),
@@ -110,14 +113,16 @@ def test_recoveries_by_the_wall_clock_take_what_they_are_priced():
             planned, result = played(execution, twin, Failures(hangs=when) if hang else Failures(kills=when))
             assert lost(result) == expected, failing
             for n, cluster in enumerate(compare_round(1, planned, result).clusters):
-                within = 0.1 if expected[n] else 0.02
-                assert cluster.delay_measured_s == pytest.approx(cluster.delay_priced_s, rel=within)
+                error = cluster.delay_measured_s / cluster.delay_priced_s - 1.0
+                assert abs(error) < 0.5, (failing, n)  # this machine may be busy for a moment
+                errors.append(error)
             for n, each in enumerate(result["recoveries"]):
                 for one in each:
                     at_s = next(at for m, k, at in when if (m, k) == (n, one["device"]))
                     waited = SCALE * (one["at_s"] - at_s)
                     assert waited >= (USUAL.detection_s - USUAL.heartbeat_s if hang else 0.0) - 0.1
                     assert waited <= (USUAL.detection_s + 1.5 if hang else 1.0)
+    assert abs(statistics.median(errors)) < 0.02, errors
 
 
 @slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import ipaddress
 import logging
@@ -57,14 +58,15 @@ class RayCluster:
         address: Address of a running cluster; ``None`` to start a Ray here. A connection that this process
             has already made is used instead.
         options: Further arguments of ``ray.init``, for a Ray that is started here.
+        option: The option that needs Ray, for an error.
 
     Raises:
         CollaPipeError: If Ray is not installed, cannot be started or reached, or is reachable from other
             machines without a token.
     """
 
-    def __init__(self, address: str | None, options: Mapping[str, Any]) -> None:
-        self.ray = require_ray()
+    def __init__(self, address: str | None, options: Mapping[str, Any], option: str) -> None:
+        self.ray = require_ray(option)
         self._guard: subprocess.Popen[bytes] | None = None
         self._owned = not self.ray.is_initialized()
         self.several = address is not None or not self._owned
@@ -82,9 +84,9 @@ class RayCluster:
     def _connect(self, address: str | None, options: Mapping[str, Any]) -> None:
         for name, value in USUAL.items():
             os.environ.setdefault(name, value)
-        if address is None and not TOKENS & os.environ.keys():
-            # Otherwise Ray keeps one in a file, which other users may be able to read.
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        own = address is None and not TOKENS & os.environ.keys()
+        if own:  # otherwise Ray keeps one in a file, which other users may be able to read
+            os.environ["RAY_AUTH_TOKEN"] = _own_token()
         before, constants = signal.getsignal(signal.SIGTERM), self.ray._private.ray_constants
         clusters = constants.ENABLE_RAY_CLUSTER
         here = {} if address else {"num_cpus": 1, "include_dashboard": False, **options}
@@ -106,6 +108,8 @@ class RayCluster:
                 ) from None
             raise CollaPipeError(f"Ray cannot be started here ({first_line(error)})") from None
         finally:
+            if own:  # Ray's processes have inherited it
+                del os.environ["RAY_AUTH_TOKEN"]
             constants.ENABLE_RAY_CLUSTER = clusters
             # Ray ends the process on SIGTERM; here it is another Ctrl-C.
             with contextlib.suppress(ValueError, TypeError):  # not the main thread; no handler of Python's
@@ -151,8 +155,11 @@ class RayCluster:
             self._guard = None
 
 
-def require_ray() -> Any:
+def require_ray(option: str) -> Any:
     """Return the library Ray.
+
+    Args:
+        option: The option that needs it, for the error.
 
     Raises:
         CollaPipeError: If it is not installed.
@@ -162,8 +169,7 @@ def require_ray() -> Any:
         import ray.exceptions
     except ImportError:
         raise CollaPipeError(
-            "--engine ray needs the package ray, which is not installed: pip install 'collapipe-env[ray]', "
-            "or use --engine inline"
+            f"{option} needs the package ray, which is not installed: pip install 'collapipe-env[ray]'"
         ) from None
     return ray
 
@@ -193,6 +199,12 @@ def _guard(pids: set[int]) -> subprocess.Popen[bytes] | None:
     assert guard.stdout is not None
     guard.stdout.readline()
     return guard
+
+
+@functools.cache
+def _own_token() -> str:
+    """Return the token of this process, which Ray reads only once."""
+    return secrets.token_hex(32)
 
 
 def _silence(*_: Any, **__: Any) -> None:
