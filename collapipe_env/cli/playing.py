@@ -67,7 +67,7 @@ class EpisodeOptions:
             raise ScenarioError(
                 f"{asked[0]} needs a trained model, and --learner {learner} has none: add --learner real"
             )
-        from collapipe_env.physics.style_fields import CAUSAL
+        from collapipe_env.models.style_fields import CAUSAL
         from collapipe_env.tasks import get_task
         from collapipe_env.tasks.base import require_writing, trained_architecture
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collapipe_env.physics.style_fields import Style
+from collapipe_env.models.style_fields import Style
 
 LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
 """Turns within the original length below which Llama 3 fully stretches a rotation, and above which it does

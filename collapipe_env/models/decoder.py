@@ -14,8 +14,8 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.embeddings import sinusoids
 from collapipe_env.models.encoder_blocks import ResidualBlock
 from collapipe_env.models.norms import norm
+from collapipe_env.models.style_fields import CAUSAL, Style
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.physics.style_fields import CAUSAL, Style
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of an attention, each of shape (samples, heads, positions, d / heads)."""

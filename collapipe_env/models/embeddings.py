@@ -11,7 +11,7 @@ from torch.nn import functional
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.encoder_blocks import BERT_EPSILON, DEVIATION
 from collapipe_env.models.norms import norm
-from collapipe_env.physics.style_fields import CAUSAL
+from collapipe_env.models.style_fields import CAUSAL
 
 
 class Embedding(nn.Module):

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.norms import norm
-from collapipe_env.physics.style_fields import CAUSAL, Style
+from collapipe_env.models.style_fields import CAUSAL, Style
 
 DEVIATION = 0.02
 """Standard deviation of the initial weights of BERT, GPT-2 and Llama, embeddings included."""

@@ -31,7 +31,7 @@ from collapipe_env.models.hf_places import STEMS, places_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
-from collapipe_env.physics.style_fields import CAUSAL
+from collapipe_env.models.style_fields import CAUSAL
 
 TEXTS = (".json", ".txt", ".md", ".jinja", ".model", "")
 """Endings of files that are copied beside the weights: texts, and tokenisers of SentencePiece."""

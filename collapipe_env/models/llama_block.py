@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import HIGH_FREQUENCY, LOW_FREQUENCY, Architecture
 from collapipe_env.models.encoder_blocks import ResidualBlock
-from collapipe_env.physics.style_fields import require_heads
+from collapipe_env.models.style_fields import require_heads
 
 
 class LlamaBlock(ResidualBlock):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from collapipe_env.physics.style_fields import Style, require_heads
+from collapipe_env.models.style_fields import Style, require_heads
 from collapipe_env.scenario.fields import Text, field, real, spec, switch, whole
 
 

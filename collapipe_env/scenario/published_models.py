@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
-from collapipe_env.physics.style_fields import OWNERS
+from collapipe_env.models.style_fields import OWNERS
 from collapipe_env.scenario.workload_section import WorkloadSpec
 
 SEQUENCE_LENGTH = 128

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from collapipe_env.ground.errors import nearest_name, shown
-from collapipe_env.physics.style_fields import CAUSAL, OWNERS, Style, require_heads
+from collapipe_env.models.style_fields import CAUSAL, OWNERS, Style, require_heads
 from collapipe_env.scenario.fields import Count, field, real, require_ordered, spec, switch, whole
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 

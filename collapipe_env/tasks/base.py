@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.physics.style_fields import style_fields
+from collapipe_env.models.style_fields import style_fields
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.task_registry import TASKS, TaskTraits, task_traits

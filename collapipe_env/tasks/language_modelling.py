@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.models.language_head import LanguageHead
-from collapipe_env.physics.style_fields import CAUSAL
+from collapipe_env.models.style_fields import CAUSAL
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import NO_TARGET, Split, TaskData, TaskSpec
 from collapipe_env.tasks.continuations import (

@@ -7,7 +7,7 @@ from torch import nn
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.physics.style_fields import LANGUAGE_FIELDS
+from collapipe_env.models.style_fields import LANGUAGE_FIELDS
 from collapipe_env.scenario.block_prices import block_prices
 from collapipe_env.scenario.published_models import MODELS, model_fields
 from collapipe_env.scenario.sections import WorkloadSpec

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.style_fields import LANGUAGE_FIELDS
+from collapipe_env.models.style_fields import LANGUAGE_FIELDS
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.base import trained_architecture
