@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,6 +20,7 @@ from collapipe_env.evaluation.scheduler_loading import full_names, load_schedule
 from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.execution.replanned import replanned
 from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.files import json_digest
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -112,6 +114,10 @@ class Options:
                 raise ScenarioError(f"{option} needs --engine ray: in this process nothing runs side by side")
         if self.place and self.ray_address is None:
             raise ScenarioError("--place needs --ray-address: a Ray that is started here is on this machine")
+        if self.time_scale is not None and self.usual_clock != "wall":
+            raise ScenarioError(
+                "--time-scale needs --clock wall: other clocks do not wait for simulated times"
+            )
         if self.slow_down != 1.0 and self.clock != "none":
             raise ScenarioError("--slow-down needs --clock none: other clocks take the priced times")
         if self.fault and self.usual_clock != "virtual":
@@ -168,6 +174,7 @@ def _run(options: Options, call: Call) -> None:
         require_ray("--engine ray")
     scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
+    _require_roles(options.places, scenario)
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
@@ -181,9 +188,11 @@ def _run(options: Options, call: Call) -> None:
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
+    # A run may grow, and nothing else.
+    origin = json_digest({name: value for name, value in asked.items() if name != "rounds"})
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
-        state = committed(run, scenario)
-        past = [] if state is None else reports(run, scenario, state.rounds)
+        state = committed(run, origin)
+        past = [] if state is None else reports(run, origin, state.rounds)
         if past and finished(run, options.rounds):
             print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)
@@ -209,11 +218,28 @@ def _run(options: Options, call: Call) -> None:
             elif clock == "none":
                 execution.scale = options.slow_down
             rounds = ExecutedRounds(
-                execution, run, scenario, call.record(), options.scheduler, clock, options.rounds
+                execution, run, scenario, origin, call.record, options.scheduler, clock, options.rounds
             )
             rounds.take_up(past)
             _say_what_begins(options, scenario, execution)
             rounds.play(Failures(*failures))
+
+
+def _require_roles(patterns: Iterable[str], scenario: Scenario) -> None:
+    """Refuse a pattern of ``--place`` that fits no role.
+
+    Raises:
+        ScenarioError: Names the pattern.
+    """
+    counts = scenario.cluster.devices_per_cluster
+    names = [f"c{n}" for n in range(len(counts))]
+    names += [f"c{n}d{k}" for n, count in enumerate(counts) for k in range(count)]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ScenarioError(
+                f"--place {shown(pattern)} fits no role of {scenario.name}: use one of {names[0]} to "
+                f"{names[-1]}, or a pattern such as c0d*"
+            )
 
 
 def _say_what_begins(options: Options, scenario: Scenario, execution: Execution) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,8 @@ class ExecutedRounds:
         execution: Plays them.
         run: Folder of the run.
         scenario: The scenario.
-        head: Origin of the results, for their file.
+        origin: Digest of all that decides the rounds.
+        record: Returns the origin of the results, for their file.
         scheduler: The scheduler as asked for.
         clock: Its clock.
         until: Rounds to play.
@@ -59,7 +60,8 @@ class ExecutedRounds:
     execution: Execution
     run: RunDirectory
     scenario: Scenario
-    head: dict[str, Any]
+    origin: str
+    record: Callable[[], dict[str, Any]]
     scheduler: str
     clock: str
     until: int
@@ -95,7 +97,7 @@ class ExecutedRounds:
                 planned, result = self.execution.play(failures if number == 1 else NO_FAILURES)
                 state = self.execution.committed()
                 with uninterrupted():
-                    commit(self.run, self.scenario, result, state)
+                    commit(self.run, self.origin, result, state)
                     self._add(planned, result)
                 print(self._line(time.monotonic() - begun), flush=True)
                 self._draw()
@@ -157,7 +159,7 @@ class ExecutedRounds:
         below = [f"clock {self.clock}{scale}; {load}"]
         page = comparison_page(f"Priced and measured: {self._title}", self.compared, self.clock, below)
         phases = phase_page(self.compared)
-        write_json(run.execution, {**self.head, "rounds": [asdict(one) for one in self.compared]})
+        write_json(run.execution, {**self.record(), "rounds": [asdict(one) for one in self.compared]})
         write_text(run.table, page.markdown() + "\n" + phases.markdown())
         write_json(run.trace, chrome_trace(self.played))
         print_pages(page, phases)

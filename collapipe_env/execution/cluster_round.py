@@ -152,6 +152,7 @@ class ClusterRound:
     def _assign(self) -> None:
         """Hand out the blocks that a device has not yet had in this round, and assign the stages."""
         script, call, cu = self._engine.put(self._script), self._call, self._roles.control_unit
+        fault = self._next_fault()
         for place, stage in enumerate(self._script.stages):
             for k in stage.devices:
                 device, handed = self._roles.devices[k], self._handed.setdefault(k, set())
@@ -159,7 +160,7 @@ class ClusterRound:
                 for block in sorted(held - handed):
                     call(device, "take", 0, block, call(cu, "give", 0, block, "state"))
                 handed |= held
-                dies_at = self._faults[0][0] if self._faults and self._faults[0][1] == k else None
+                dies_at = fault[0] if fault is not None and fault[1] == k else None
                 call(device, "assign", script, place, self._shared_real, self._done, dies_at)
         self._operations = LocalSteps(call, self._roles, self._script)
 
@@ -250,6 +251,10 @@ class ClusterRound:
                 raise ExecutionError(f"{role.name} was lost")
         self._roles.attempt += 1
         gone = [k for k, role in self._roles.devices.items() if role.name in names and k not in self.gone]
+        fault = self._next_fault()
+        if fault is not None:  # nobody has missed those that failed before and had nothing to do
+            working_on = self._script.devices
+            gone = [*(k for at, k in self._faults if at <= fault[0] and k not in working_on), *gone]
         self.gone.update(gone)
         left = [working[0], *(role for k, role in self._roles.devices.items() if k not in self.gone)]
         for role in (*left, self._roles.head):
@@ -274,11 +279,16 @@ class ClusterRound:
             self._call(role, "follow", last.script)
         return last
 
+    def _next_fault(self) -> tuple[float, int] | None:
+        """Return the first failure on request of a device that works: its time, and the device."""
+        return next((fault for fault in self._faults if fault[1] in self._script.devices), None)
+
     def _planned(self, device: int) -> RecoveryScript | None:
         """Plan the rest of the round without a device; return nothing if it had nothing to do."""
         detect_s, completed = None, None
-        if self._faults and self._faults[0][1] == device:
-            at_s, _ = self._faults.pop(0)
+        known = [at for at, k in self._faults if k == device]
+        if known:
+            at_s = known[0]
         else:  # nobody knows when it failed: it was detected now
             at_s, detect_s = self._clock.now(0.0), 0.0
             completed = self._done - (self._steps - self._planner.script.local_steps)

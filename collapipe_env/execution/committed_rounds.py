@@ -18,10 +18,8 @@ from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.files import json_digest, read_json, without_nan, write_json
 from collapipe_env.ground.state_files import read_tree, write_tree
 from collapipe_env.ground.state_trees import Tree, require_array, require_names
-from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.loading import scenario_digest
 
-FORMAT, VERSION = "collapipe_env execution", 3
+FORMAT, VERSION = "collapipe_env execution", 4
 REMEDY = "start over with --fresh, or choose another place with --out"
 MOST_ROUNDS = 100_000
 
@@ -52,10 +50,11 @@ def report_path(run: RunDirectory, number: int) -> Path:
     return run.played / f"round-{number}.json"
 
 
-def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], state: Committed) -> None:
+def commit(run: RunDirectory, origin: str, report: Mapping[str, Any], state: Committed) -> None:
     """Keep a round that was played, and the state after it.
 
     Args:
+        origin: Digest of all that decides the rounds.
         report: The server's report of the round.
         state: The state after it.
 
@@ -63,14 +62,14 @@ def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], sta
         DataError: If the folder cannot be written to.
     """
     plain = without_nan(report)
-    kept = {"digest": _digest(plain, scenario, state.rounds), "report": plain}
+    kept = {"digest": _digest(plain, origin, state.rounds), "report": plain}
     write_json(report_path(run, state.rounds), kept)
     write_tree(
         run.state,
         {
             "format": FORMAT,
             "version": VERSION,
-            "scenario": scenario_digest(scenario),
+            "origin": origin,
             "rounds": state.rounds,
             "scale": np.array(state.scale),
             "simulator": state.simulator,
@@ -79,19 +78,19 @@ def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], sta
     )
 
 
-def committed(run: RunDirectory, scenario: Scenario) -> Committed | None:
+def committed(run: RunDirectory, origin: str) -> Committed | None:
     """Return the state after the last round that was kept; ``None`` before the first.
 
     Raises:
-        StateError: If the file is damaged, of another version, or another scenario's.
+        StateError: If the file is damaged, of another version, or another run's.
     """
     if not run.state.exists():
         return None
     tree, place = read_tree(run.state, REMEDY), str(run.state)
-    for name, here in (("format", FORMAT), ("version", VERSION), ("scenario", scenario_digest(scenario))):
+    for name, here in (("format", FORMAT), ("version", VERSION), ("origin", origin)):
         if tree.get(name) != here:
             raise StateError(f"{place} is the state of something else (its {name} differs): {REMEDY}")
-    require_names(tree, ("format", "version", "scenario", "rounds", "scale", "simulator", "training"), place)
+    require_names(tree, ("format", "version", "origin", "rounds", "scale", "simulator", "training"), place)
     rounds, scale, training = tree["rounds"], tree["scale"], tree["training"]
     if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
         raise StateError(f"{place}/rounds is damaged: {REMEDY}")
@@ -102,7 +101,7 @@ def committed(run: RunDirectory, scenario: Scenario) -> Committed | None:
     return Committed(rounds, float(scale), tree["simulator"], training.tobytes())
 
 
-def reports(run: RunDirectory, scenario: Scenario, rounds: int) -> list[dict[str, Any]]:
+def reports(run: RunDirectory, origin: str, rounds: int) -> list[dict[str, Any]]:
     """Return the reports of the rounds that were kept.
 
     Args:
@@ -110,22 +109,22 @@ def reports(run: RunDirectory, scenario: Scenario, rounds: int) -> list[dict[str
 
     Raises:
         DataError: If a file is missing or not a JSON object.
-        StateError: If it is damaged, or not of this scenario and round.
+        StateError: If it is damaged, or not of this run and round.
     """
     found = []
     for number in range(1, rounds + 1):
         path = report_path(run, number)
         content = read_json(path, REMEDY)
         report = content.get("report")
-        if not isinstance(report, dict) or content.get("digest") != _digest(report, scenario, number):
+        if not isinstance(report, dict) or content.get("digest") != _digest(report, origin, number):
             raise StateError(f"{path} is damaged or not the report of this round: {REMEDY}")
         found.append(report)
     return found
 
 
-def _digest(report: Mapping[str, Any], scenario: Scenario, number: int) -> str:
-    """Return the digest of a report, its scenario and the number of its round."""
-    return json_digest([scenario_digest(scenario), number, report])
+def _digest(report: Mapping[str, Any], origin: str, number: int) -> str:
+    """Return the digest of a report, its run and the number of its round."""
+    return json_digest([origin, number, report])
 
 
 def same_trees(one: Any, other: Any) -> bool:

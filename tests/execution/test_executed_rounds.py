@@ -262,6 +262,7 @@ def test_devices_that_fail_at_work_leave_the_learners_weights():
         ([(0, 2, "forward"), (1, 1, "backward")], [[2], [1]]),
         ([(0, 1, "forward"), (0, 3, "backward")], [[1, 3], []]),
         ([(1, 3, "forward"), (0, 2, "upload")], [[], []]),  # one has no work, the other has done it
+        ([(1, 3, "forward"), (1, 1, "backward")], [[], [1]]),
     ]:
         clusters = execution.upcoming.script.clusters
         when = [(n, k, instant(clusters[n], phase)) for n, k, phase in faults]
