@@ -142,10 +142,13 @@ def _compared(
 ) -> ComparedCluster:
     n, recoveries = script.cluster, result["recoveries"][script.cluster]
     steps = [phase for phase in predicted_events(planned.record, 0, n).phases if phase.label == "step"]
-    delay_s, measured_s = float(planned.record.costs.cluster_delay[0, n]), float(result["cluster_s"][n])
-    # The simulator has priced only the losses that it knows of.
-    known = {k for m, k, _ in planned.failures if m == n}
-    told = {one["device"] for one in recoveries} <= known
+    measured_s, delay_s = float(result["cluster_s"][n]), script.delay_s
+    if recoveries:
+        # The simulator has priced only the losses that it knows of.
+        known = {(k, at) for m, k, at in planned.failures if m == n}
+        told = {(one["device"], one["at_s"]) for one in recoveries} <= known
+        of_last = float(recoveries[-1]["script"]["delay_s"])
+        delay_s = float(planned.record.costs.cluster_delay[0, n]) if told else of_last
     collected_s, phases = result["collected_s"][n], list[ComparedPhase]()
     if not recoveries and collected_s is not None and len(events):
         priced = steps[-1].end_s, delay_s - script.upload_s, delay_s
@@ -159,7 +162,7 @@ def _compared(
         micro_batches=script.micro_batches,
         step_priced_s=float(np.mean([phase.end_s - phase.start_s for phase in steps])),
         step_measured_s=None if recoveries or not len(events) else measured_step(events),
-        delay_priced_s=delay_s if told else float(recoveries[-1]["script"]["delay_s"]),
+        delay_priced_s=delay_s,
         delay_measured_s=measured_s,
         lost=tuple(f"c{n}d{one['device'] - 1}" for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
