@@ -21,6 +21,7 @@ from collapipe_env.ground.compiled import (
     _Announcement,
     _is_compiled,
     _source,
+    _text,
     _warn_of_no_cache,
     called_from_python,
     compiled,
@@ -65,6 +66,7 @@ def test_the_stamp_changes_with_every_compiled_source_that_is_imported(tmp_path,
 
     def stamps():
         _source.cache_clear()
+        _text.cache_clear()
         return {name: source_stamp(f"collapipe_env.{name}") for name in texts}
 
     def changed_by(name):
@@ -76,8 +78,8 @@ def test_the_stamp_changes_with_every_compiled_source_that_is_imported(tmp_path,
     assert changed_by("kernels.other") == {"kernels.a", "kernels.other"}
     assert changed_by("kernels.a") == {"kernels.a"}
     assert changed_by("rendering.plain") == {"rendering.plain"}  # of no compiled source
-    _source.cache_clear()
-    _is_compiled.cache_clear()
+    for cached in (_source, _is_compiled, _text):
+        cached.cache_clear()
 
 
 def test_what_an_earlier_version_kept_is_not_read():

@@ -19,6 +19,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.execution.replanned import replanned
+from collapipe_env.execution.scripts import node_name
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.ground.files import json_digest
 from collapipe_env.scenario import Scenario
@@ -231,9 +232,8 @@ def _require_roles(patterns: Iterable[str], scenario: Scenario) -> None:
     Raises:
         ScenarioError: Names the pattern.
     """
-    counts = scenario.cluster.devices_per_cluster
-    names = [f"c{n}" for n in range(len(counts))]
-    names += [f"c{n}d{k}" for n, count in enumerate(counts) for k in range(count)]
+    counts = enumerate(scenario.cluster.devices_per_cluster)
+    names = [node_name(n, k) for n, count in counts for k in range(count + 1)]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise ScenarioError(

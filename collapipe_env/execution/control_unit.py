@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.execution.messages import Message, gathered
-from collapipe_env.execution.parts import EMBEDDING, FROZEN, Arrays, LocalTraining, Part, PartName, Parts
+from collapipe_env.execution.parts import (
+    EMBEDDING,
+    Arrays,
+    LocalTraining,
+    Part,
+    PartName,
+    Parts,
+    without_frozen,
+)
 from collapipe_env.execution.roles import TrainingRole
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript
@@ -111,10 +119,8 @@ class ControlUnit(TrainingRole):
         if m == 0:
             self.clock.begin(self._begins_s)
         x = self._outputs[m].detach() if arrived else None
-        ready, lengths = (
-            self.clock.ready(self._begins_s),
-            (self._script.hop_forward_s[0], self._script.latency_s),
-        )
+        ready = self.clock.ready(self._begins_s)
+        lengths = self._script.hop_forward_s[0], self._script.latency_s
         return self.send((0, FORWARD), ready, lengths, (0, end - first), x, end - first)
 
     def up(self, m: int, *messages: Message) -> Message:
@@ -176,8 +182,3 @@ class ControlUnit(TrainingRole):
         return Update(
             {EMBEDDING: self._embedding.arrays(), **parts}, ends, collected, clock.now(ends), events
         )
-
-
-def without_frozen(arrays: Mapping[str, Any]) -> Arrays:
-    """Return the arrays of a part that are trained."""
-    return {name: array for name, array in arrays.items() if not name.startswith(FROZEN)}

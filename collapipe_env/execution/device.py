@@ -16,7 +16,7 @@ from collapipe_env.execution.messages import LOST, Message, gathered
 from collapipe_env.execution.parts import Arrays, LocalTraining, Part, Parts
 from collapipe_env.execution.roles import TrainingRole
 from collapipe_env.execution.sample_rows import Rows, device_rows, micro_batch_rows
-from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript
+from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, node_name
 from collapipe_env.execution.segment import Segment
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import build_block
@@ -188,7 +188,7 @@ class Device(TrainingRole):
     def _live_until(self, end_s: float) -> None:
         """Fail if the device is to fail before a time [s]."""
         if end_s > self._dies_at:
-            raise Lost([f"c{self.cluster}d{self._number - 1}"])
+            raise Lost([node_name(self.cluster, self._number)])
 
     def gradients(self) -> Arrays:
         """Return the gradients of the blocks, by block."""

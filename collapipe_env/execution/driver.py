@@ -27,7 +27,7 @@ from collapipe_env.execution.head import Head
 from collapipe_env.execution.parts import Arrays, frozen_arrays
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recovery_planning import RecoveryPlanner, recovery_terms
-from collapipe_env.execution.scripts import RoundScript
+from collapipe_env.execution.scripts import RoundScript, node_name
 from collapipe_env.execution.server_heads import ServerHeads
 from collapipe_env.execution.setting import device_setting, local_training, require_executable
 from collapipe_env.execution.time_scale import shortest_priced
@@ -56,15 +56,6 @@ class Failures(NamedTuple):
 NO_FAILURES = Failures()
 MOST_TRIES = 5
 """Most restarts of devices before a round."""
-
-
-def node_name(cluster: int, node: int) -> str:
-    """Return a node's name: ``c0`` is cluster 0's control unit, node 0; ``c0d0`` its first device.
-
-    Inside the execution, nodes are numbered as in the simulator's costs, devices from 1. Names, like arrays
-    and pictures, count devices from 0.
-    """
-    return f"c{cluster}d{node - 1}" if node else f"c{cluster}"
 
 
 class Execution:
@@ -152,7 +143,7 @@ class Execution:
         how, loss = (self._clock_name, self.scale), self.server.loss
         self._device_terms = *how, self.engine.put(device_setting(self._scenario))
         for n, count in enumerate(self._scenario.cluster.devices_per_cluster):
-            cu = self.engine.spawn(f"c{n}", ControlUnit, n, *how, learning, model.embedding, frozen)
+            cu = self.engine.spawn(node_name(n, 0), ControlUnit, n, *how, learning, model.embedding, frozen)
             served = self.engine.spawn(f"h{n}", Head, n, *how, head, loss, learning.precision, beside=cu)
             devices = {k: self._device(n, k) for k in range(1, count + 1)}
             self.crews.append(ClusterRoles(cu, served, devices))

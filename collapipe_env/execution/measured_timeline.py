@@ -13,17 +13,14 @@ from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import ends_of, measured_broadcast
 from collapipe_env.execution.round_reports import event_table, remaining_script
-from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.execution.scripts import DIRECTIONS, ClusterScript
 from collapipe_env.physics.schedules.timeline import (
-    Direction,
     Element,
     Event,
     Phase,
     RoundTimeline,
     chain_elements,
 )
-
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 
 
 def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster: int) -> RoundTimeline:

@@ -31,9 +31,19 @@ VALUES, STEP, FROZEN = "values", "step", "frozen/"
 """Names of arrays: trained weights, steps of the optimiser, and the prefix of frozen weights."""
 
 
+def is_frozen(name: str) -> bool:
+    """Whether an array of a part holds weights that are not trained."""
+    return name.startswith(FROZEN)
+
+
 def is_weight(name: str) -> bool:
     """Whether an array of a part holds weights, rather than an optimiser's memory."""
-    return name == VALUES or name.startswith(FROZEN)
+    return name == VALUES or is_frozen(name)
+
+
+def without_frozen(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
+    """Return the arrays of a part that are trained."""
+    return {name: array for name, array in arrays.items() if not is_frozen(name)}
 
 
 @dataclass(frozen=True)
@@ -84,18 +94,16 @@ class Part:
             self.flat = FlatParameters(module, values, torch.zeros_like(values))
             self.optimizer = self.flat.optimizer(learning, learning.learning_rate)
 
-    def arrays(self, *, moments: bool = True, frozen: bool = False) -> Arrays:
+    def arrays(self, *, frozen: bool = False) -> Arrays:
         """Return copies of weights and moments as arrays.
 
         Args:
-            moments: Whether to include the optimiser's memory.
             frozen: Whether to include weights that are not trained.
         """
         found: Arrays = {}
         if self.flat is not None and self.optimizer is not None:
             found[VALUES] = self.flat.values.numpy().copy()
-            if moments:
-                found |= memory_arrays(self.flat, self.optimizer, self.module)
+            found |= memory_arrays(self.flat, self.optimizer, self.module)
         if frozen:
             found |= frozen_arrays(self.module)
         return found
@@ -175,7 +183,7 @@ def set_memory(
     Raises:
         StateError: If shapes do not fit.
     """
-    names = [name for name in arrays if name not in (VALUES, STEP) and not name.startswith(FROZEN)]
+    names = [name for name in arrays if name != STEP and not is_weight(name)]
     start = 0
     for wanted in flat.slices([module]):
         for parameter, inside in _groups(optimizer, wanted):

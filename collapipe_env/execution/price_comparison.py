@@ -12,7 +12,7 @@ import numpy.typing as npt
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.round_reports import event_table
-from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.execution.scripts import ClusterScript, node_name
 
 TRAINING, COLLECTION, UPLOAD, BROADCAST = "local steps", "collection", "upload", "broadcast"
 """Phases of a round."""
@@ -164,7 +164,7 @@ def _compared(
         step_measured_s=None if recoveries or not len(events) else measured_step(events),
         delay_priced_s=delay_s,
         delay_measured_s=measured_s,
-        lost=tuple(f"c{n}d{one['device'] - 1}" for one in recoveries),
+        lost=tuple(node_name(n, one["device"]) for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
         phases=tuple(phases),
         **(_lateness(events, scale) if result["emulated"] else {}),

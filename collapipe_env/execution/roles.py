@@ -18,14 +18,15 @@ from torch import Tensor
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.messages import Line, Message, Transfer
 from collapipe_env.execution.parts import (
-    FROZEN,
     VALUES,
     Arrays,
     LocalTraining,
     Part,
     PartName,
     Parts,
+    is_frozen,
     is_weight,
+    without_frozen,
 )
 from collapipe_env.execution.sample_rows import Rows
 
@@ -180,14 +181,14 @@ class TrainingRole(TimedRole):
             part: ``state``, ``weights``, ``replica`` or ``frozen``, as for :class:`~.scripts.Move`.
         """
         begun = self.kept[0].get(block, {})
-        arrays = {name: array for name, array in begun.items() if name.startswith(FROZEN)}
+        arrays = {name: array for name, array in begun.items() if is_frozen(name)}
         arrays |= self.kept.get(step, {}).get(block, begun)
         if part == "weights":
             return {name: array for name, array in arrays.items() if is_weight(name)}
         if part == "frozen":
-            return {name: array for name, array in arrays.items() if name.startswith(FROZEN)}
+            return {name: array for name, array in arrays.items() if is_frozen(name)}
         if part == "replica":
-            return {name: array for name, array in arrays.items() if not name.startswith(FROZEN)}
+            return without_frozen(arrays)
         return arrays
 
     def go_back(self, step: int, reset: Sequence[int]) -> None:

@@ -47,11 +47,6 @@ class Recorded(NamedTuple):
     there_s: float
     samples: int
 
-    @property
-    def over_s(self) -> float:
-        """End by the machine's clock; for a message, its hand-over to the receiver, latency included [s]."""
-        return max(self.measured_end_s, self.there_s)
-
 
 EVENT = np.dtype([(name, np.dtype(kind)) for name, kind in get_type_hints(Recorded).items()])
 """A row of the table of events, with the fields of :class:`Recorded`."""

@@ -11,9 +11,7 @@ import numpy as np
 from collapipe_env.dynamics.replicas import kinds_of
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import (
-    BACKWARD,
-    FORWARD,
-    WEIGHT,
+    DIRECTIONS,
     ClusterScript,
     RoundScript,
     StageScript,
@@ -254,10 +252,9 @@ def orders_of(events: Sequence[Event], stages: int) -> list[Order]:
         events: Its events in order of completion.
         stages: Number of stages, of one chunk each.
     """
-    kinds = {"forward": FORWARD, "backward": BACKWARD, "weight": WEIGHT}
     elements = [*(2 * s + 1 for s in range(stages)), 2 * stages + 2]
     return [
-        tuple((kinds[e.direction], e.micro_batch, 0) for e in events if e.element == element)
+        tuple((DIRECTIONS.index(e.direction), e.micro_batch, 0) for e in events if e.element == element)
         for element in elements
     ]
 

@@ -12,12 +12,24 @@ from typing import Literal
 
 from collapipe_env.physics.allocation import ScheduleName
 from collapipe_env.physics.recovery import BlockPart
+from collapipe_env.physics.schedules.timeline import Direction
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Kinds of operations; where weight gradients are split off, ``BACKWARD`` is only the input gradient."""
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
+"""Names of the kinds in timelines."""
 
 ReplicaPlace = Literal["none", "next_stage", "cu"]
 """Places of the replicas of trained blocks, as in the process ``presence``."""
+
+
+def node_name(cluster: int, node: int) -> str:
+    """Return a node's name: ``c0`` is cluster 0's control unit, node 0; ``c0d0`` its first device.
+
+    Inside the execution, nodes are numbered as in the simulator's costs, devices from 1. Names, like arrays
+    and pictures, count devices from 0.
+    """
+    return f"c{cluster}d{node - 1}" if node else f"c{cluster}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,13 +119,9 @@ _IMPORT = re.compile(r"^\s*(?:from|import) +([.\w]+)(?: +import +(\([^)]*\)|[^#\
 @cache
 def _source(module: str) -> tuple[bytes, list[str]]:
     """Digest of a module's file, and the modules with compiled sources that it imports."""
-    loaded = sys.modules.get(module)
-    path = getattr(loaded, "__file__", None)
-    if path is None:
-        return module.encode(), []
-    text, named = Path(path).read_text(encoding="utf-8"), set[str]()
+    text, named = _text(module), set[str]()
     for source, names in _IMPORT.findall(text):
-        whole = resolve_name(source, getattr(loaded, "__package__", None) or "")
+        whole = resolve_name(source, getattr(sys.modules[module], "__package__", None) or "")
         # What is imported from a package may be a module of it.
         named |= {whole, *(f"{whole}.{word}" for word in re.findall(r"\w+", names))}
     loaded_too = (name for name in named if name.startswith("collapipe_env.") and name in sys.modules)
@@ -136,8 +132,14 @@ def _source(module: str) -> tuple[bytes, list[str]]:
 def _is_compiled(module: str) -> bool:
     if module.split(".")[1] in ("kernels", "physics") or module.endswith(".inner_compiler"):
         return True
-    path = getattr(sys.modules[module], "__file__", None)
-    return path is not None and b"collapipe_env.ground.compiled" in Path(path).read_bytes()
+    return "collapipe_env.ground.compiled" in _text(module)
+
+
+@cache
+def _text(module: str) -> str:
+    """Source of a module; empty where it is not loaded from a file, as for what one types."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return "" if path is None else Path(path).read_text(encoding="utf-8")
 
 
 _WHAT_IS_COMPILED = {
