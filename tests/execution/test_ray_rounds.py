@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import signal
-import statistics
 import sys
 import threading
 import time
@@ -94,7 +93,6 @@ def test_by_the_virtual_clock_processes_take_the_priced_times():
 @slow
 @pytest.mark.timeout(900)
 def test_recoveries_by_the_wall_clock_take_what_they_are_priced():
-    errors = []
     with started(clock="wall", scale=SCALE) as (execution, twin):
         for failing, expected, hang in [
             ([], [[], []], False),
@@ -114,15 +112,13 @@ def test_recoveries_by_the_wall_clock_take_what_they_are_priced():
             assert lost(result) == expected, failing
             for n, cluster in enumerate(compare_round(1, planned, result).clusters):
                 error = cluster.delay_measured_s / cluster.delay_priced_s - 1.0
-                assert abs(error) < 0.5, (failing, n)  # this machine may be busy for a moment
-                errors.append(error)
+                assert abs(error) < 0.02, (failing, n)
             for n, each in enumerate(result["recoveries"]):
                 for one in each:
                     at_s = next(at for m, k, at in when if (m, k) == (n, one["device"]))
                     waited = SCALE * (one["at_s"] - at_s)
                     assert waited >= (USUAL.detection_s - USUAL.heartbeat_s if hang else 0.0) - 0.1
                     assert waited <= (USUAL.detection_s + 1.5 if hang else 1.0)
-    assert abs(statistics.median(errors)) < 0.02, errors
 
 
 @slow
