@@ -121,7 +121,7 @@ def test_replicas_keep_local_steps(kind, replication):
     for stage, host in zip(cu.stages, cu.hosts, strict=True):
         found = assert_as_simulated(world, record, script, terms, 0, stage.devices[0], at)
         assert found.credited == 2
-        assert found.script.replicas == "none"
+        assert set(found.script.hosts) == {None}
         from_host = [move for move in found.moves if move.part == "replica"]
         if kind == "light":
             covered = [b for move in from_host for b in range(move.first_block, move.end_block)]
