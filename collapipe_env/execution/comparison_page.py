@@ -90,7 +90,7 @@ def _cluster_row(one: ComparedCluster) -> dict[str, str]:
         "late": _milliseconds(one.late_mean_s, one.late_most_s),
         "begun late": _milliseconds(one.begun_late_mean_s, one.begun_late_most_s),
         "overruns": "" if one.overruns is None else f"{one.overruns}",
-        "lost": ", ".join(one.lost),
+        "lost": ", ".join(one.lost) + ("; given up: trained nothing" if one.given_up else ""),
     }
 
 
