@@ -8,9 +8,9 @@ the machine's monotonic clock may differ, and both are recorded.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import time
+
+from collapipe_env.ground.linux import PR_SET_TIMERSLACK, prctl
 
 SPIN_S = 0.0003
 """Last part of a wait [s], in which the thread polls the clock instead of sleeping."""
@@ -64,7 +64,7 @@ class WallClock(Clock):
 
     def __init__(self, scale: float) -> None:
         self._scale, self._begins = scale, 0.0
-        sleep_precisely()
+        prctl(PR_SET_TIMERSLACK, 1)  # otherwise a sleep may end 50 us late
 
     def restart(self, round_begins: float) -> None:
         """Begin a round at a monotonic time."""
@@ -98,7 +98,7 @@ class MachineClock(Clock):
     def __init__(self, slow_down: float = 1.0) -> None:
         self._begins = self._spent = 0.0
         self._slow_down = slow_down
-        sleep_precisely()
+        prctl(PR_SET_TIMERSLACK, 1)  # otherwise a sleep may end 50 us late
 
     def restart(self, round_begins: float) -> None:
         """Begin a round at a monotonic time."""
@@ -160,10 +160,3 @@ def sleep_until(end: float) -> None:
         time.sleep(left - SPIN_S)
     while time.monotonic() < end:
         pass
-
-
-def sleep_precisely() -> None:
-    """Ask Linux for timers without slack; do nothing on other systems."""
-    if sys.platform == "linux":
-        pr_set_timerslack = 29
-        ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)
