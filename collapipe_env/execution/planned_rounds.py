@@ -92,15 +92,10 @@ class PlannedRounds:
         self._observation, _ = self._env.reset(seed=seed)
         scheduler.reset(scheduler_seed(0))
 
-    @property
-    def generator(self) -> Tree:
-        """State of the training run's generator at the beginning."""
-        assert self._learner.generator is not None
-        return self._learner.generator
-
     def new_generator(self) -> np.random.Generator:
         """Return a generator in the state at the beginning of the training run."""
-        return generator_of(self.generator, "generator")
+        assert self._learner.generator is not None
+        return generator_of(self._learner.generator, "generator")
 
     def next(self) -> PlannedRound:
         """Play a round."""

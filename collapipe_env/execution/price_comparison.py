@@ -34,7 +34,6 @@ class ComparedCluster:
     """A cluster's round, priced and measured.
 
     Attributes:
-        round: Number of the round, from 1.
         cluster: Cluster, from 0.
         schedule: Its schedule.
         micro_batches: ``M``.
@@ -54,7 +53,6 @@ class ComparedCluster:
         overruns: Events that were late by more than a millisecond.
     """
 
-    round: int
     cluster: int
     schedule: str
     micro_batches: int
@@ -113,7 +111,7 @@ def compare_round(
     """
     events, costs = event_table(result["events"]), planned.record.costs
     clusters = tuple(
-        _compared(number, planned, script, result, events[events["cluster"] == script.cluster], scale)
+        _compared(planned, script, result, events[events["cluster"] == script.cluster], scale)
         for script in planned.script.clusters
         if script.plays
     )
@@ -135,7 +133,6 @@ def compare_round(
 
 
 def _compared(
-    number: int,
     planned: PlannedRound,
     script: ClusterScript,
     result: Mapping[str, Any],
@@ -158,7 +155,6 @@ def _compared(
         lengths = (np.diff(ends, prepend=0.0).tolist() for ends in (priced, measured))
         phases = list(map(ComparedPhase, (TRAINING, COLLECTION, UPLOAD), *lengths))
     return ComparedCluster(
-        round=number,
         cluster=n,
         schedule=script.schedule,
         micro_batches=script.micro_batches,
