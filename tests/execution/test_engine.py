@@ -205,7 +205,8 @@ def test_a_process_that_cannot_import_the_package_says_so(tmp_path: Path) -> Non
     driver = [sys.executable, "-c", WITHOUT_MODULES]
     found = subprocess.run(driver, capture_output=True, text=True, env=env, timeout=200)
     last = found.stderr.splitlines()[-1]
-    assert "a process of Ray cannot run this package (ModuleNotFoundError: import of collapipe_env" in last
+    cause = "ModuleNotFoundError: No module named 'collapipe_env"
+    assert f"a process of Ray cannot run this package ({cause}" in last
 
 
 def test_without_the_package_one_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
