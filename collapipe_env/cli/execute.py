@@ -221,9 +221,8 @@ def _run(options: Options, call: Call) -> None:
                 execution.scale = options.time_scale or usual_scale(execution.upcoming.script)
             elif clock == "none":
                 execution.scale = options.slow_down
-            rounds = ExecutedRounds(
-                execution, run, scenario, origin, call.record, options.scheduler, clock, options.rounds
-            )
+            title = f"{scenario.name}, {options.scheduler}"
+            rounds = ExecutedRounds(execution, run, origin, call.record, title, clock, options.rounds)
             rounds.take_up(past)
             if not done:
                 _say_what_begins(options, scenario, execution)

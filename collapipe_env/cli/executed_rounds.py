@@ -17,7 +17,6 @@ from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.execution.committed_rounds import commit
 from collapipe_env.ground.files import write_bytes, write_json, write_text
 from collapipe_env.ground.interrupts import uninterrupted
-from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.execution.driver import Execution, Failures
@@ -32,10 +31,9 @@ class ExecutedRounds:
     Attributes:
         execution: Plays them.
         run: Folder of the run.
-        scenario: The scenario.
         origin: Digest of all that decides the rounds.
         record: Returns the origin of the results, for their file.
-        scheduler: The scheduler as asked for.
+        title: Scenario and scheduler, for tables and pictures.
         clock: Its clock.
         until: Rounds to play.
         played: Plan and report of each round so far.
@@ -44,10 +42,9 @@ class ExecutedRounds:
 
     execution: Execution
     run: RunDirectory
-    scenario: Scenario
     origin: str
     record: Callable[[], dict[str, Any]]
-    scheduler: str
+    title: str
     clock: str
     until: int
     played: list[tuple[PlannedRound, dict[str, Any]]] = field(default_factory=list)
@@ -123,17 +120,13 @@ class ExecutedRounds:
         ]
         return "  ".join(filter(None, parts))
 
-    @property
-    def _title(self) -> str:
-        return f"{self.scenario.name}, {self.scheduler}"
-
     def _draw(self) -> None:
         """Draw the last round, unless an earlier run has drawn it."""
         from collapipe_env.execution.pictures import write_picture
 
         path = self.run.figures / f"round-{len(self.played)}.png"
         if not path.exists():
-            write_picture(path, *self.played[-1], self._title)
+            write_picture(path, *self.played[-1], self.title)
 
     def _report(self) -> None:
         """Write table, numbers and trace, and print the table."""
@@ -145,7 +138,7 @@ class ExecutedRounds:
         loads = [result["load"] for _, result in self.played if "load" in result]
         load = f"; load average of the machine {min(loads):.1f} to {max(loads):.1f}" if loads else ""
         below = [f"clock {self.clock}{scale}{load}"]
-        page = comparison_page(f"Priced and measured: {self._title}", self.compared, self.clock, below)
+        page = comparison_page(f"Priced and measured: {self.title}", self.compared, self.clock, below)
         phases = phase_page(self.compared)
         write_json(run.execution, {**self.record(), "rounds": [asdict(one) for one in self.compared]})
         write_text(run.table, page.markdown() + "\n" + phases.markdown())

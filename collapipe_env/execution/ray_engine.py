@@ -258,8 +258,9 @@ class Ray(Engine):
                 break
             asked = time.monotonic()
             answer = role.carrier.times.options(concurrency_group=CONTROL).remote()
-            times = self.get([answer], [role])[0]
-            best = min(best, ClockOffset.of(asked, *times, time.monotonic()), key=lambda one: one.bound_s)
+            heard, answered = self.get([answer], [role])[0]
+            offset = ClockOffset.of(asked, heard, answered, time.monotonic())
+            best = min(best, offset, key=lambda one: one.bound_s)
         return best
 
     def close(self) -> None:
