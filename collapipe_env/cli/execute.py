@@ -87,8 +87,7 @@ class Options:
     fault: Failing = ()
     """Devices that fail in the first round of the virtual clock, with the time since its start."""
     kill: Failing = ()
-    """Devices whose processes are killed in the first round, with the time: by --clock wall in simulated
-    seconds, by --clock none in seconds."""
+    """Devices whose processes are killed in the first round; with --clock none, times are real seconds."""
     hang: Failing = ()
     """Devices whose processes stop responding in the first round, with the time as for --kill."""
     ray_address: Annotated[str | None, about("ADDRESS", "a Ray that the command starts here")] = None
