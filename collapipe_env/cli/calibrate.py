@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from collapipe_env.cli.common import Call, chosen_scenario, command, opened, print_pages, say_files
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.table import markdown_table
-from collapipe_env.ground.errors import MissingPackageError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.files import read_json, write_json, write_text
+from collapipe_env.ground.ray_cluster import require_ray
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import PRESETS
 
@@ -78,8 +77,8 @@ def _run(options: Options, call: Call) -> None:
         devices, slow_down = int(before["devices"]), float(before["slow_down"])
     setting = setting_of(base, devices)
     plans = calibration_plans(setting)
-    if options.from_ is None and find_spec("ray") is None:
-        raise MissingPackageError.of("calibrations", "Ray", "ray")
+    if options.from_ is None:
+        require_ray("collapipe calibrate")
     run = RunDirectory(options.out or Path("runs") / f"calibrate-{folder_name(base.name)}")
     asked = {
         "kind": "calibration",
@@ -105,7 +104,6 @@ def _measure(
     """Measure the missing rounds; each is kept as soon as it ends."""
     from collapipe_env.execution.calibration_rounds import measured_rounds, read_round
 
-    run.measured.mkdir(exist_ok=True)
     # All plans take turns, so that a change of the machine's load affects all of them.
     places = [
         (run.measured / f"{number:02d}-{place:02d}.json", plan)
@@ -157,7 +155,7 @@ def _report(
     from collapipe_env.simulator.build import system_parameters
 
     fitted = [one for one in rounds if one.plan.fitted]
-    constants, sizes = fit(fitted, system_parameters(setting).costs)
+    constants = fit(fitted, system_parameters(setting).costs)
     sections = calibrated(base, f"{base.name}-calibrated", setting, constants)
     scenario = merged(base, sections)
     checked = checked_plans(rounds, scenario)
@@ -168,13 +166,11 @@ def _report(
     numbers = {
         "constants": asdict(constants),
         "plans": [asdict(one) for one in checked],
-        "sizes": sizes,
         "load": [low, high],
     }
     write_text(run.profile, f"# Written by {head['command']}\n{plain_yaml(written)}")
     write_json(run.calibration, {**head, **numbers})
-    below = markdown_table([*sizes[0]], [[*row.values()] for row in sizes])
-    write_text(run.table, f"{page.markdown()}\n{below}\n")
+    write_text(run.table, page.markdown())
     print_pages(page)
     say_files(table=run.table, numbers=run.calibration, scenario=run.profile)
 

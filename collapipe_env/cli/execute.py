@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from collapipe_env.cli.common import Call, chosen_scenario, command, opened, say_data
-from collapipe_env.cli.executed_rounds import ExecutedRounds, finished, say_where
+from collapipe_env.cli.executed_rounds import ExecutedRounds
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
@@ -18,6 +18,7 @@ from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
+from collapipe_env.execution.engine import Engine, Inline
 from collapipe_env.execution.replanned import replanned
 from collapipe_env.execution.scripts import node_name
 from collapipe_env.ground.errors import ScenarioError, shown
@@ -26,7 +27,6 @@ from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.execution.driver import Execution
-    from collapipe_env.execution.engine import Engine
 
 DESCRIPTION = """Carry out a scheduler's plans: devices, control units and heads really train.
 
@@ -87,9 +87,9 @@ class Options:
     fault: Failing = ()
     """Devices that fail in the first round of the virtual clock, with the time since its start."""
     kill: Failing = ()
-    """Devices whose processes are killed in the first round of the wall clock, with the time."""
+    """Devices whose processes are killed in the first round; with --clock none, times are real seconds."""
     hang: Failing = ()
-    """Devices whose processes stop responding in the first round of the wall clock."""
+    """Devices whose processes stop responding in the first round, with the time as for --kill."""
     ray_address: Annotated[str | None, about("ADDRESS", "a Ray that the command starts here")] = None
     """Ray cluster to use, such as auto or 10.0.0.1:6379."""
     place: Annotated[tuple[str, ...], about("ROLES=LABEL ...")] = ()
@@ -154,8 +154,6 @@ class Options:
             CollaPipeError: If Ray is not installed, or cannot be used.
         """
         if self.engine == "inline":
-            from collapipe_env.execution.engine import Inline
-
             return Inline()
         from collapipe_env.execution.ray_engine import Ray
 
@@ -194,14 +192,16 @@ def _run(options: Options, call: Call) -> None:
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
         state = committed(run, origin)
         past = [] if state is None else reports(run, origin, state.rounds)
-        if past and finished(run, options.rounds):
-            print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
-            say_where(run)
-            return
-        run.weights.unlink(missing_ok=True)  # those of fewer rounds
+        done = len(past) >= options.rounds
         if past:
-            print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
-        with options.start_engine(scenario) as engine:
+            more = "results are written again; a larger --rounds continues, --fresh starts over"
+            print(
+                f"{len(past)} of {counted(options.rounds, 'round')} done: their "
+                f"{more if done else 'plans are computed again first'}"
+            )
+        if not done:
+            run.weights.unlink(missing_ok=True)  # those of fewer rounds
+        with Inline() if done else options.start_engine(scenario) as engine:
             # Imported late, so that --help and typing errors are answered at once.
             from collapipe_env.execution.uncompiled import leave_compiler_out
 
@@ -212,17 +212,19 @@ def _run(options: Options, call: Call) -> None:
             from collapipe_env.execution.time_scale import usual_scale
 
             torch.set_num_threads(1)
-            clock, seed = options.usual_clock, options.seed
-            execution = Execution(scenario, scheduler, seed=seed, clock=clock, engine=engine, committed=state)
+            clock, plays_by = options.usual_clock, "virtual" if done else options.usual_clock
+            execution = Execution(
+                scenario, scheduler, seed=options.seed, clock=plays_by, engine=engine, committed=state
+            )
             if state is None and clock == "wall":
                 execution.scale = options.time_scale or usual_scale(execution.upcoming.script)
             elif clock == "none":
                 execution.scale = options.slow_down
-            rounds = ExecutedRounds(
-                execution, run, scenario, origin, call.record, options.scheduler, clock, options.rounds
-            )
+            title = f"{scenario.name}, {options.scheduler}"
+            rounds = ExecutedRounds(execution, run, origin, call.record, title, clock, options.rounds)
             rounds.take_up(past)
-            _say_what_begins(options, scenario, execution)
+            if not done:
+                _say_what_begins(options, scenario, execution)
             rounds.play(Failures(*failures))
 
 

@@ -15,29 +15,13 @@ from collapipe_env.cli.common import print_pages, say_files
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.execution.committed_rounds import commit
-from collapipe_env.ground.files import read_json, write_bytes, write_json, write_text
+from collapipe_env.ground.files import write_bytes, write_json, write_text
 from collapipe_env.ground.interrupts import uninterrupted
-from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.execution.driver import Execution, Failures
     from collapipe_env.execution.planned_rounds import PlannedRound
     from collapipe_env.execution.price_comparison import ComparedRound
-
-
-def finished(run: RunDirectory, rounds: int) -> bool:
-    """Whether an earlier run has played all these rounds, and written everything."""
-    if not (run.execution.exists() and run.weights.exists()):
-        return False
-    written = read_json(run.execution, "start over with --fresh").get("rounds")
-    return isinstance(written, list) and len(written) == rounds
-
-
-def say_where(run: RunDirectory) -> None:
-    """Print where everything is."""
-    say_files(
-        table=run.table, numbers=run.execution, pictures=run.figures, trace=run.trace, weights=run.weights
-    )
 
 
 @dataclass
@@ -47,10 +31,9 @@ class ExecutedRounds:
     Attributes:
         execution: Plays them.
         run: Folder of the run.
-        scenario: The scenario.
         origin: Digest of all that decides the rounds.
         record: Returns the origin of the results, for their file.
-        scheduler: The scheduler as asked for.
+        title: Scenario and scheduler, for tables and pictures.
         clock: Its clock.
         until: Rounds to play.
         played: Plan and report of each round so far.
@@ -59,10 +42,9 @@ class ExecutedRounds:
 
     execution: Execution
     run: RunDirectory
-    scenario: Scenario
     origin: str
     record: Callable[[], dict[str, Any]]
-    scheduler: str
+    title: str
     clock: str
     until: int
     played: list[tuple[PlannedRound, dict[str, Any]]] = field(default_factory=list)
@@ -79,7 +61,7 @@ class ExecutedRounds:
             self._draw()
 
     def play(self, failures: Failures) -> None:
-        """Play the remaining rounds; keep each, and write the results at the end, early or not.
+        """Play the remaining rounds, if any; keep each, and write the results at the end, early or not.
 
         Args:
             failures: What happens to devices in the first round.
@@ -90,11 +72,12 @@ class ExecutedRounds:
         from collapipe_env.execution.cluster_round import ExecutionError
         from collapipe_env.execution.driver import NO_FAILURES
 
-        load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         try:
             for number in range(len(self.played) + 1, self.until + 1):
                 begun = time.monotonic()
+                load = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
                 planned, result = self.execution.play(failures if number == 1 else NO_FAILURES)
+                result |= load
                 state = self.execution.committed()
                 with uninterrupted():
                     commit(self.run, self.origin, result, state)
@@ -112,7 +95,7 @@ class ExecutedRounds:
             ) from None
         finally:
             if self.played:
-                self._report(load_before)
+                self._report()
 
     def _add(self, planned: PlannedRound, result: dict[str, Any]) -> None:
         from collapipe_env.execution.price_comparison import compare_round
@@ -125,19 +108,17 @@ class ExecutedRounds:
         """Return the result of the last round in a line."""
         one = self.compared[-1]
         lost = ", ".join(name for cluster in one.clusters for name in cluster.lost)
+        given_up = ", ".join(f"c{cluster.cluster}" for cluster in one.clusters if cluster.given_up)
         parts = [
             f"round {one.round} of {self.until}",
             f"delay {one.delay_measured_s:.3f} s (priced {one.delay_priced_s:.3f})",
             "" if one.train_loss is None else f"training loss {one.train_loss:.4f}",
             f"lost {lost}" if lost else "",
+            f"given up by {given_up}" if given_up else "",
             "" if one.clock_bound_s is None else f"clocks within {1e3 * one.clock_bound_s:.2g} ms",
             f"[{took_s:.1f} s]",
         ]
         return "  ".join(filter(None, parts))
-
-    @property
-    def _title(self) -> str:
-        return f"{self.scenario.name}, {self.scheduler}"
 
     def _draw(self) -> None:
         """Draw the last round, unless an earlier run has drawn it."""
@@ -145,22 +126,24 @@ class ExecutedRounds:
 
         path = self.run.figures / f"round-{len(self.played)}.png"
         if not path.exists():
-            self.run.figures.mkdir(exist_ok=True)
-            write_picture(path, *self.played[-1], self._title)
+            write_picture(path, *self.played[-1], self.title)
 
-    def _report(self, load_before: float) -> None:
+    def _report(self) -> None:
         """Write table, numbers and trace, and print the table."""
         from collapipe_env.execution.chrome_trace import chrome_trace
         from collapipe_env.execution.comparison_page import comparison_page, phase_page
 
         run, scales = self.run, {"wall": ", time scale", "none": ", slow-down"}
         scale = f"{scales[self.clock]} {self.execution.scale:.3g}" if self.clock in scales else ""
-        load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
-        below = [f"clock {self.clock}{scale}; {load}"]
-        page = comparison_page(f"Priced and measured: {self._title}", self.compared, self.clock, below)
+        loads = [result["load"] for _, result in self.played if "load" in result]
+        load = f"; load average of the machine {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+        below = [f"clock {self.clock}{scale}{load}"]
+        page = comparison_page(f"Priced and measured: {self.title}", self.compared, self.clock, below)
         phases = phase_page(self.compared)
         write_json(run.execution, {**self.record(), "rounds": [asdict(one) for one in self.compared]})
         write_text(run.table, page.markdown() + "\n" + phases.markdown())
         write_json(run.trace, chrome_trace(self.played))
         print_pages(page, phases)
-        say_where(run)
+        say_files(
+            table=run.table, numbers=run.execution, pictures=run.figures, trace=run.trace, weights=run.weights
+        )

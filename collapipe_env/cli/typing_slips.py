@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -29,7 +29,10 @@ def refuse_slips(kind: object, arguments: Sequence[str]) -> None:
     Raises:
         ScenarioError: Names the word and what was probably meant.
     """
-    if not (isinstance(kind, type) and is_dataclass(kind)) or {"-h", "--help"} & set(arguments):
+    if {"-h", "--help"} & set(arguments):
+        return
+    _refuse_repeated(kind, arguments)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
         return
     options = dict(_options(kind))
     for argument in arguments:
@@ -47,10 +50,26 @@ def refuse_slips(kind: object, arguments: Sequence[str]) -> None:
         )
 
 
+def _refuse_repeated(kind: object, arguments: Sequence[str]) -> None:
+    """Refuse a second use of an option of several values; for tyro, it replaces the first.
+
+    Args:
+        kind: Class of the options, or a union of those of subcommands.
+    """
+    given = [argument.partition("=")[0].replace("_", "-") for argument in arguments]
+    classes = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and is_dataclass(one)]
+    for name, hint in (pair for one in classes for pair in _options(one)):
+        option = f"--{name}"
+        kinds = hint, *get_args(hint), *get_args(getattr(hint, "__origin__", None))
+        if given.count(option) > 1 and any(get_origin(one) is tuple for one in kinds):
+            raise ScenarioError(f"{option} is given {given.count(option)} times: name all after one {option}")
+
+
 def _options(kind: type) -> Iterator[tuple[str, Any]]:
     """Names and annotated types of a command's options, those of nested classes included."""
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        yield name, hint
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        named = [getattr(mark, "name", None) for mark in getattr(hint, "__metadata__", ())]
+        yield next(filter(None, named), field).replace("_", "-"), hint
         inner = getattr(hint, "__origin__", hint)
         if isinstance(inner, type) and is_dataclass(inner):
             yield from _options(inner)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -58,16 +57,12 @@ class Constants:
     server_s: float
 
 
-def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, list[dict[str, Any]]]:
+def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> Constants:
     """Fit constants to rounds.
 
     Args:
         rounds: Rounds, at least of two sizes of micro-batches.
         costs: Prices of the scenario in which they were measured: FLOPs and bits of a sample.
-
-    Returns:
-        The constants; and a row for each size of passes and messages: what it is, how often it was measured,
-        its median, its time by the law [ms], and the ratio of the two.
 
     Raises:
         CalibrationError: If the rounds do not determine the constants.
@@ -103,7 +98,7 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
         )
     busy = [seconds for each in found[BUSY].values() for seconds in each]
     message_s = float(np.clip(np.median(busy or [0.0]), 0.0, fixed_s))
-    constants = Constants(
+    return Constants(
         flops=1.0 / per_flop,
         block_s=block_s,
         rate=_rate(per_bit),
@@ -114,11 +109,6 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
         server_flops=_rate(per_server_flop),
         server_s=server_s,
     )
-    return constants, [
-        _row(what, size, each, float(np.dot(terms[what](*size), laws[what])))
-        for what in terms
-        for size, each in sorted(found[what].items())
-    ]
 
 
 def _law(groups: Mapping[Size, Sequence[float]], terms: Terms) -> tuple[float, float]:
@@ -132,22 +122,6 @@ def _law(groups: Mapping[Size, Sequence[float]], terms: Terms) -> tuple[float, f
     scale = np.maximum(np.abs(system).max(axis=0), 1e-300)
     factors: FloatArray = nnls(system / scale, np.ones(len(medians)))[0] / scale
     return float(factors[0]), float(factors[1])
-
-
-def _row(what: str, size: Size, each: Sequence[float], law_s: float) -> dict[str, Any]:
-    """Return the row of a size that was measured."""
-    blocks, samples, backward = size
-    median_s = float(np.median(each))
-    return {
-        "what": what,
-        "blocks": blocks or "",
-        "samples": samples,
-        "direction": "backward" if backward else "forward",
-        "measured": len(each),
-        "median (ms)": round(1e3 * median_s, 3),
-        "law (ms)": round(1e3 * law_s, 3),
-        "law over median": round(law_s / median_s, 2),
-    }
 
 
 def _rate(seconds: float) -> float:

@@ -33,18 +33,14 @@ COLUMNS = (
 """Names and units."""
 
 
-def profile_of(
-    setting: Scenario, constants: Constants, edge_hz: tuple[float, float] = (MOST_HZ, MOST_HZ)
+def _sections(
+    name: str, setting: Scenario, constants: Constants, edge_hz: tuple[float, float]
 ) -> dict[str, Any]:
-    """Return the sections of a scenario that hold a machine's constants; the rest is the base's.
-
-    Args:
-        setting: Scenario in which the machine was measured.
-        edge_hz: Bandwidths of uplink and downlink [Hz].
-    """
+    """Return :func:`calibrated`'s sections with bandwidths of uplink and downlink [Hz]."""
     device, budgets = setting.devices.profiles[0], setting.budgets
     power = "switched_capacitance" if device.active_power_w is None else "active_power_w"
     return {
+        "name": name,
         "devices": {
             "profiles": [
                 {
@@ -99,14 +95,13 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
     plan = CalibrationPlan((*(1,) * others, setting.workload.blocks - others), "gpipe", 1, fitted=True)
     edge_hz = (min(constants.edge_rate, MOST_HZ),) * 2
     for _ in range(TURNS):
-        trial = merged(base, {"name": name, **profile_of(setting, constants, edge_hz)})
-        (script,) = _scripts(trial, [plan])
+        (script,) = _scripts(merged(base, _sections(name, setting, constants, edge_hz)), [plan])
         up, down = (
             min(hz * constants.edge_rate * seconds / bits, MOST_HZ)
             for hz, seconds in zip(edge_hz, (script.uplink_s, script.downlink_s), strict=True)
         )
         edge_hz = up, down
-    return {"name": name, **profile_of(setting, constants, edge_hz)}
+    return _sections(name, setting, constants, edge_hz)
 
 
 def merged(base: Scenario, sections: Mapping[str, Any]) -> Scenario:
@@ -127,15 +122,9 @@ def _scripts(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> list[Clust
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """A plan's local step, measured and predicted by the profile.
+    """A plan's ``T_step``: median, shortest and longest measured, predicted by the simulator [s]; its error.
 
-    Attributes:
-        plan: The plan.
-        measured_s: Median ``T_step`` of its rounds [s].
-        low_s: Shortest [s].
-        high_s: Longest [s].
-        predicted_s: ``T_step`` by the simulator [s].
-        error: Prediction over measurement, less 1.
+    The error is prediction over median, less 1.
     """
 
     plan: CalibrationPlan

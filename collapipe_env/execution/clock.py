@@ -8,9 +8,9 @@ the machine's monotonic clock may differ, and both are recorded.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import time
+
+from collapipe_env.ground.linux import PR_SET_TIMERSLACK, prctl
 
 SPIN_S = 0.0003
 """Last part of a wait [s], in which the thread polls the clock instead of sleeping."""
@@ -64,7 +64,7 @@ class WallClock(Clock):
 
     def __init__(self, scale: float) -> None:
         self._scale, self._begins = scale, 0.0
-        sleep_precisely()
+        prctl(PR_SET_TIMERSLACK, 1)  # otherwise a sleep may end 50 us late
 
     def restart(self, round_begins: float) -> None:
         """Begin a round at a monotonic time."""
@@ -81,11 +81,11 @@ class WallClock(Clock):
         return now if now > due_s else self.begin(due_s)
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """Return the time since the round began."""
+        """Return the time since the round began; below 0 before."""
         return (time.monotonic() - self._begins) / self._scale
 
 
-class MachineClock(Clock):
+class MachineClock(WallClock):
     """Real time: prices do not count, and everything takes as long as this machine needs.
 
     Args:
@@ -96,13 +96,8 @@ class MachineClock(Clock):
     emulated = False
 
     def __init__(self, slow_down: float = 1.0) -> None:
-        self._begins = self._spent = 0.0
-        self._slow_down = slow_down
-        sleep_precisely()
-
-    def restart(self, round_begins: float) -> None:
-        """Begin a round at a monotonic time."""
-        self._begins = round_begins
+        super().__init__(1.0)
+        self._spent, self._slow_down = 0.0, slow_down
 
     def ready(self, arrives_s: float) -> float:
         """Return the present time: the message is here."""
@@ -119,10 +114,6 @@ class MachineClock(Clock):
             rest = (self._slow_down - 1.0) * (time.thread_time() - self._spent)
             sleep_until(time.monotonic() + rest)
         return self.now(due_s)
-
-    def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """Return the time since the round began; below 0 before."""
-        return time.monotonic() - self._begins
 
     def lasts(self, seconds: float) -> float:  # noqa: ARG002 - the interface
         """Return 0: nobody waits for priced times."""
@@ -160,10 +151,3 @@ def sleep_until(end: float) -> None:
         time.sleep(left - SPIN_S)
     while time.monotonic() < end:
         pass
-
-
-def sleep_precisely() -> None:
-    """Ask Linux for timers without slack; do nothing on other systems."""
-    if sys.platform == "linux":
-        pr_set_timerslack = 29
-        ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)

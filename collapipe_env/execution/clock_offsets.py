@@ -9,7 +9,7 @@ gives the best estimate, as in NTP.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from collapipe_env.ground.errors import CollaPipeError
@@ -20,32 +20,6 @@ MOST_EXCHANGES = 100
 """Most exchanges with each process, if the usual number is not fine enough."""
 FINE = 0.25
 """Share of the shortest operation's wall time by which one clock may err; two differ by at most twice it."""
-
-
-class Exchange(NamedTuple):
-    """One question and its answer.
-
-    Attributes:
-        asked_s: Question sent, by the clock of this side [s].
-        heard_s: Question received, by the clock of the other side [s].
-        answered_s: Answer sent, by the clock of the other side [s].
-        back_s: Answer received, by the clock of this side [s].
-    """
-
-    asked_s: float
-    heard_s: float
-    answered_s: float
-    back_s: float
-
-    @property
-    def round_trip_s(self) -> float:
-        """Time on the way, there and back [s]; never below 0."""
-        return max((self.back_s - self.asked_s) - (self.answered_s - self.heard_s), 0.0)
-
-    @property
-    def offset_s(self) -> float:
-        """Clock of the other side less that of this side, if both ways took the same time [s]."""
-        return 0.5 * ((self.heard_s - self.asked_s) + (self.answered_s - self.back_s))
 
 
 class ClockOffset(NamedTuple):
@@ -60,10 +34,17 @@ class ClockOffset(NamedTuple):
     bound_s: float
 
     @classmethod
-    def of(cls, exchanges: Sequence[Exchange]) -> ClockOffset:
-        """Return the offset that the fastest of one or more exchanges gives."""
-        best = min(exchanges, key=lambda one: one.round_trip_s)
-        return cls(best.offset_s, 0.5 * best.round_trip_s)
+    def of(cls, asked_s: float, heard_s: float, answered_s: float, back_s: float) -> ClockOffset:
+        """Return the offset that one exchange gives, as if both ways took the same time.
+
+        Args:
+            asked_s: Question sent, by the clock of this side [s].
+            heard_s: Question received, by the clock of the other side [s].
+            answered_s: Answer sent, by the clock of the other side [s].
+            back_s: Answer received, by the clock of this side [s].
+        """
+        on_the_way_s = max((back_s - asked_s) - (answered_s - heard_s), 0.0)
+        return cls(0.5 * ((heard_s - asked_s) + (answered_s - back_s)), 0.5 * on_the_way_s)
 
     def bound_until(self, later: ClockOffset) -> float:
         """Return the largest error of this offset at any time until it was measured again [s].
@@ -75,6 +56,10 @@ class ClockOffset(NamedTuple):
             later: The same offset, measured later.
         """
         return max(self.bound_s, abs(later.offset_s - self.offset_s) + later.bound_s)
+
+
+NO_OFFSET = ClockOffset(0.0, 0.0)
+"""Offset where there is one clock."""
 
 
 def fine_enough(shortest_s: float | None, scale: float) -> float:

@@ -125,20 +125,3 @@ def reports(run: RunDirectory, origin: str, rounds: int) -> list[dict[str, Any]]
 def _digest(report: Mapping[str, Any], origin: str, number: int) -> str:
     """Return the digest of a report, its run and the number of its round."""
     return json_digest([origin, number, report])
-
-
-def same_trees(one: Any, other: Any) -> bool:
-    """Return whether two trees are equal to the bit."""
-    if isinstance(one, Mapping):
-        return (
-            isinstance(other, Mapping)
-            and one.keys() == other.keys()
-            and all(same_trees(value, other[name]) for name, value in one.items())
-        )
-    if isinstance(one, np.ndarray):
-        return (
-            isinstance(other, np.ndarray)
-            and (one.dtype, one.shape) == (other.dtype, other.shape)
-            and one.tobytes() == other.tobytes()
-        )
-    return type(one) is type(other) and bool(one == other)

@@ -60,7 +60,11 @@ def comparison_page(
         clock: Clock of the execution: a key of :data:`MEASURED`.
         below: Further lines below the table.
     """
-    rows = [row for one in rounds for row in (*map(_cluster_row, one.clusters), _round_row(one))]
+    rows = [
+        {"round": f"{one.round}", **row}
+        for one in rounds
+        for row in (*map(_cluster_row, one.clusters), _round_row(one))
+    ]
     names = [name for name in UNITS if any(row.get(name) for row in rows)]
     notes = [
         CAPTION.format(measured=MEASURED[clock]),
@@ -78,7 +82,6 @@ def comparison_page(
 def _cluster_row(one: ComparedCluster) -> dict[str, str]:
     """Return the row of a cluster, by column."""
     return {
-        "round": f"{one.round}",
         "cluster": f"c{one.cluster}",
         "plan": f"{one.schedule}, M = {one.micro_batches}",
         "T_step priced": _seconds(one.step_priced_s),
@@ -90,14 +93,13 @@ def _cluster_row(one: ComparedCluster) -> dict[str, str]:
         "late": _milliseconds(one.late_mean_s, one.late_most_s),
         "begun late": _milliseconds(one.begun_late_mean_s, one.begun_late_most_s),
         "overruns": "" if one.overruns is None else f"{one.overruns}",
-        "lost": ", ".join(one.lost),
+        "lost": ", ".join(one.lost) + ("; given up: trained nothing" if one.given_up else ""),
     }
 
 
 def _round_row(one: ComparedRound) -> dict[str, str]:
     """Return the row of a whole round, by column."""
     return {
-        "round": f"{one.round}",
         "cluster": "all",
         "T_n priced": _seconds(one.delay_priced_s),
         "T_n measured": _seconds(one.delay_measured_s),

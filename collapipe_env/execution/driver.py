@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from collapipe_env.execution.clock import make_clock
-from collapipe_env.execution.clock_offsets import ClockOffset, fine_enough, require_fine
+from collapipe_env.execution.clock_offsets import NO_OFFSET, ClockOffset, fine_enough, require_fine
 from collapipe_env.execution.cluster_round import (
     ClusterResult,
     ClusterRound,
@@ -31,6 +31,7 @@ from collapipe_env.execution.scripts import RoundScript, node_name
 from collapipe_env.execution.server_heads import ServerHeads
 from collapipe_env.execution.setting import device_setting, local_training, require_executable
 from collapipe_env.execution.time_scale import shortest_priced
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
@@ -40,7 +41,9 @@ LEAD_S = 0.5
 
 
 class Failures(NamedTuple):
-    """Requested failures: cluster, device, and time since the start of the round [s] of each.
+    """Requested failures: cluster, device, and time since the start of the round of each.
+
+    Times are priced seconds; under the clock ``none``, seconds of wall time.
 
     Attributes:
         faults: Devices that fail under the virtual clock.
@@ -65,9 +68,9 @@ class Execution:
     compute the heads. It is a context, which closes the engine.
 
     Attributes:
-        engine: Carries the roles. It may be set until the first round is played, like the scale.
+        engine: Carries the roles.
         scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which devices
-            compute more slowly than this machine.
+            compute more slowly than this machine. It may be set until the first round is played.
         server: The edge server.
         crews: Roles of each cluster, once they have been started.
         replayed: Rounds that were played before.
@@ -76,11 +79,11 @@ class Execution:
         scheduler: Decides the rounds.
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.
-        engine: Carries the roles; by default this process does.
+        engine: Carries the roles; by default this process does, which plays by the virtual clock only.
         committed: State to continue from, of the same scenario, scheduler and seed; ``None`` to begin.
 
     Raises:
-        ScenarioError: If the scenario cannot be executed.
+        ScenarioError: If the scenario cannot be executed, or the engine cannot keep the clock.
         StateError: If the state is not one of this run.
     """
 
@@ -98,6 +101,11 @@ class Execution:
         require_executable(scenario)
         self._scenario, self._clock_name, self.scale = scenario, clock, scale
         self.engine: Engine = Inline() if engine is None else engine
+        if clock != "virtual" and not self.engine.side_by_side:
+            raise ScenarioError(
+                f"clock {clock!r} needs processes: in one, nothing runs side by side; use the engine Ray, or "
+                "the clock virtual"
+            )
         self._parameters, self._terms = system_parameters(scenario), recovery_terms(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self._upcoming: PlannedRound | None = None
@@ -122,6 +130,11 @@ class Execution:
         return [role for crew in self.crews for role in crew.everybody]
 
     @property
+    def _second_s(self) -> float:
+        """Wall time of a priced second [s]; 1 by the clock ``none``, whose scale is a factor of slowness."""
+        return self.scale if self._clock_name == "wall" else 1.0
+
+    @property
     def upcoming(self) -> PlannedRound:
         """The next round, planned already."""
         if self._upcoming is None:
@@ -136,7 +149,7 @@ class Execution:
         """
         if self.crews:
             return
-        self._clock = make_clock(self._clock_name, self.scale)
+        self._clock = make_clock(self._clock_name, self._second_s)  # the server is not slowed down
         self._learning = learning = local_training(self._scenario.learning)
         model, head = self.server.federation.common_model
         frozen = [frozen_arrays(block) for block in model.blocks]
@@ -202,7 +215,7 @@ class Execution:
         self._clock.restart(begins)
         machines = {name: begins + one.offset_s for name, one in offsets.items()}
         timers = [
-            threading.Timer(lead + self.scale * at, self.engine.kill, (self.crews[n].devices[k], number))
+            threading.Timer(lead + self._second_s * at, self.engine.kill, (self.crews[n].devices[k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
             for n, k, at in some
         ]
@@ -235,12 +248,18 @@ class Execution:
         for _ in range(MOST_TRIES):
             try:
                 self._bring_back({*self.engine.lost(self._everybody)})
-                offsets = self.engine.offsets(self._everybody, self._fine_s)
+                offsets = self._offsets(self._everybody)
             except Lost:
                 continue
             require_fine(offsets, shortest, self.scale, self._played + 1)
             return offsets
         raise ExecutionError(f"devices were lost before round {self._played + 1}, again and again")
+
+    def _offsets(self, roles: Sequence[Role]) -> dict[str, ClockOffset]:
+        """Return the offsets of roles' clocks by name: none by the virtual clock, which nobody reads."""
+        if self._clock_name == "virtual":
+            return {role.name: NO_OFFSET for role in roles}
+        return self.engine.offsets(roles, self._fine_s)
 
     def _bring_back(self, lost: set[str]) -> None:
         """Start lost devices anew, and wait until they are there, so that nobody takes them for silent.
@@ -267,7 +286,7 @@ class Execution:
         gone = {node_name(n, k) for n, k in self._gone}
         left = [role for role in self._everybody if role.name not in gone]
         try:
-            after = self.engine.offsets(left, self._fine_s)
+            after = self._offsets(left)
         except Lost:  # it is missed before the next round
             after = {}
         return max(one.bound_until(after.get(name, one)) for name, one in before.items())
@@ -282,11 +301,11 @@ class Execution:
         results: dict[int, ClusterResult] = {}
         while waits:
             for_heads = [n for n, wait in waits.items() if not wait.refs and heads.there(wait.step)]
-            open_ = {n: (wait.refs, wait.watch) for n, wait in waits.items() if wait.refs}
+            open_ = {n: (wait.refs, wait.watch) for n, wait in waits.items()}
             n = for_heads[0] if for_heads else self.engine.first(open_)
             try:
                 try:
-                    given = self.engine.get(*waits[n][:2]) if waits[n].refs else []
+                    given = [] if for_heads else self.engine.get(*open_[n])
                 except Lost as lost:
                     waits[n] = rounds[n].throw(lost)
                 else:

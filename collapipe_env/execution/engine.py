@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from collapipe_env.execution.clock_offsets import ClockOffset
+from collapipe_env.execution.clock_offsets import NO_OFFSET, ClockOffset
 from collapipe_env.ground.errors import CollaPipeError
 
 PATIENCE_S = 30.0
@@ -68,7 +68,13 @@ class Role:
 
 
 class Engine(ABC):
-    """Carries roles. It is a context, which closes the engine."""
+    """Carries roles. It is a context, which closes the engine.
+
+    Attributes:
+        side_by_side: Whether roles work at the same time, so that real time means something.
+    """
+
+    side_by_side = True
 
     @abstractmethod
     def spawn(
@@ -117,7 +123,8 @@ class Engine(ABC):
         """Return the key of a wait that is over, so that :meth:`get` returns or raises at once.
 
         Args:
-            waits: What to wait for: references, and the roles to watch meanwhile.
+            waits: What to wait for: references, and the roles to watch meanwhile. A wait without references
+                is over only if one of its roles is lost.
         """
 
     def interject(self, role: Role, method: str, *args: Any) -> None:
@@ -231,6 +238,8 @@ class _Failed:
 class Inline(Engine):
     """Carries all roles in this process; a call runs at once."""
 
+    side_by_side = False
+
     def __init__(self) -> None:
         self._carrier = Carrier()
 
@@ -257,8 +266,8 @@ class Inline(Engine):
         return list(refs)
 
     def first(self, waits: Mapping[K, tuple[Sequence[Reference], Sequence[Role]]]) -> K:
-        """Return the first key: all results are there."""
-        return next(iter(waits))
+        """Return the first key with results, which are all there, or with a role that is lost."""
+        return next(key for key, (refs, watch) in waits.items() if refs or self.lost(watch))
 
     def put(self, value: Any) -> Reference:
         """Return the value."""
@@ -275,7 +284,7 @@ class Inline(Engine):
 
     def offsets(self, roles: Iterable[Role], fine_s: float = math.inf) -> dict[str, ClockOffset]:  # noqa: ARG002
         """Return no offsets: there is one clock."""
-        return {role.name: ClockOffset(0.0, 0.0) for role in roles}
+        return {role.name: NO_OFFSET for role in roles}
 
     def close(self) -> None:
         """Do nothing: the roles end with their last reference."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,48 +35,45 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     recoveries, emulated = result["recoveries"][cluster], bool(result["emulated"])
     if emulated and not any(result["recoveries"]):
         return replace(priced, events=_events(done))
-    elements, broadcast_s = priced.elements, measured_broadcast(planned, result)
+    elements, collected_s = priced.elements, result["collected_s"][cluster]
     if recoveries:
-        left, resumed_s = remaining_script(recoveries[-1]), recoveries[-1]["resume_s"]
-        elements = elements_of(left) if left.plays else elements[-1:]
-        done = done[done["start_s"] >= resumed_s - 1e-9] if left.plays else done[:0]
-        own = _recovered(recoveries, left, result["collected_s"][cluster])
+        left, ends = remaining_script(recoveries[-1]), _recovered(recoveries)
+        elements, done = (elements_of(left), done) if left.plays else (elements[-1:], done[:0])
+        if collected_s is not None:
+            ends += [("replay", collected_s - left.collect_s), ("collect", collected_s)]
+            ends.append(("upload", result["cluster_s"][cluster]))
     elif emulated or not len(done):
         # Other clusters' losses, for which all have waited, are not in the price.
-        lengths = [(phase.label, phase.end_s - phase.start_s) for phase in priced.phases]
-        own = [one for one in lengths if one[0] not in ("wait", "broadcast")]
+        uploaded_s = planned.script.clusters[cluster].delay_s + 1e-9
+        ends = [(phase.label, phase.end_s) for phase in priced.phases if phase.end_s <= uploaded_s]
     else:  # blocks are handed out before the first step
-        marks = done["began_s"].min(), ends_of(done).max(), result["collected_s"][cluster]
-        ends = np.maximum.accumulate([*marks, result["cluster_s"][cluster]])
-        own = list(
-            zip(("relay", "step", "collect", "upload"), np.diff(ends, prepend=0.0).tolist(), strict=True)
-        )
-    waits_s = result["delay_s"] - broadcast_s - sum(seconds for _, seconds in own)
-    phases = _phases([*own, ("wait", waits_s), ("broadcast", broadcast_s)])
-    return RoundTimeline(elements, _events(done), phases)
+        marks = done["began_s"].min(), ends_of(done).max(), collected_s, result["cluster_s"][cluster]
+        ends = list(zip(("relay", "step", "collect", "upload"), marks, strict=True))
+    delay_s = float(result["delay_s"])
+    ends += [("wait", delay_s - measured_broadcast(planned, result)), ("broadcast", delay_s)]
+    return RoundTimeline(elements, _events(done), _phases(ends))
 
 
-def _recovered(
-    recoveries: Sequence[Mapping[str, Any]], left: ClusterScript, collected_s: float | None
-) -> list[tuple[str, float]]:
-    """Return name and length [s] of the phases of a round with losses, up to its upload."""
-    lengths: list[tuple[str, float]] = []
+def _recovered(recoveries: Iterable[Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """Return name and end [s] of the phases up to the end of the last recovery.
+
+    A later loss cuts off what is left of an earlier recovery: the rest of its moves is in the later one's.
+    """
+    ends: list[tuple[str, float]] = []
     for one in recoveries:
-        begun_s = sum(seconds for _, seconds in lengths)
-        lengths += [("step", max(one["at_s"] - begun_s, 0.0)), ("detection", one["detect_s"])]
-        lengths += [("planning", one["plan_s"]), ("moves", one["move_s"])]
-    resumed_s = recoveries[-1]["resume_s"]
-    ends_s = resumed_s if collected_s is None else collected_s - left.collect_s
-    return [*lengths, ("replay", ends_s - resumed_s), ("collect", left.collect_s), ("upload", left.upload_s)]
+        ends = [(label, min(end_s, one["at_s"])) for label, end_s in ends]
+        marks = np.cumsum([one[name] for name in ("at_s", "detect_s", "plan_s", "move_s")]).tolist()
+        ends += zip(("step", "detection", "planning", "moves"), marks, strict=True)
+    return ends
 
 
-def _phases(lengths: Iterable[tuple[str, float]]) -> tuple[Phase, ...]:
-    """Return phases one after another; those that take no time are left out."""
+def _phases(ends: Iterable[tuple[str, float]]) -> tuple[Phase, ...]:
+    """Return phases one after another by name and end [s]; those that take no time are left out."""
     phases, now = [], 0.0
-    for label, seconds in lengths:
-        if seconds > 1e-12:
-            phases.append(Phase(label, now, now + seconds))
-            now += seconds
+    for label, end_s in ends:
+        if end_s - now > 1e-12:
+            phases.append(Phase(label, now, float(end_s)))
+            now = float(end_s)
     return tuple(phases)
 
 

@@ -66,21 +66,3 @@ def gathered(rows: Rows, messages: Sequence[Message]) -> Tensor | None:
             first = message.rows[0]
             parts.append(torch.from_numpy(np.array(message.x[common[0] - first : common[1] - first])))
     return torch.cat(parts) if parts else None
-
-
-class Line:
-    """A link in one direction, as its sender sees it: first come, first served."""
-
-    def __init__(self) -> None:
-        self._free_s = 0.0
-
-    def carry(self, queued_s: float, seconds: float) -> tuple[float, float]:
-        """Put a message behind those that are queued; return when it begins to leave, and has left [s].
-
-        Args:
-            queued_s: Time at which it is ready to leave [s]; not before that of the previous message.
-            seconds: Airtime [s].
-        """
-        start = max(self._free_s, queued_s)
-        self._free_s = start + seconds
-        return start, self._free_s

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.execution.committed_rounds import Committed, same_trees
+from collapipe_env.evaluation.labels import counted
+from collapipe_env.execution.committed_rounds import Committed
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_files import tree_bytes
 from collapipe_env.ground.state_trees import Tree, generator_of, generator_tree
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario
@@ -90,15 +92,10 @@ class PlannedRounds:
         self._observation, _ = self._env.reset(seed=seed)
         scheduler.reset(scheduler_seed(0))
 
-    @property
-    def generator(self) -> Tree:
-        """State of the training run's generator at the beginning."""
-        assert self._learner.generator is not None
-        return self._learner.generator
-
     def new_generator(self) -> np.random.Generator:
         """Return a generator in the state at the beginning of the training run."""
-        return generator_of(self.generator, "generator")
+        assert self._learner.generator is not None
+        return generator_of(self._learner.generator, "generator")
 
     def next(self) -> PlannedRound:
         """Play a round."""
@@ -130,12 +127,12 @@ class PlannedRounds:
             StateError: If the state is damaged or another run's, or the scheduler now decides differently.
         """
         rounds = [self.next() for _ in range(committed.rounds)]
-        here = self.get_state()
-        if not same_trees(here, committed.simulator):
+        if tree_bytes(self.get_state()) != tree_bytes(committed.simulator):
             # A damaged or foreign state is refused here; otherwise the scheduler decides differently.
             self._env.set_state(committed.simulator)
             raise StateError(
-                f"scheduler {self._scheduler.name} decides differently from the {committed.rounds} "
-                "rounds already played: its decisions must depend only on the seed; start over with --fresh"
+                f"scheduler {self._scheduler.name} decides differently from the "
+                f"{counted(committed.rounds, 'round')} already played: its decisions must depend only on the "
+                "seed; start over with --fresh"
             )
         return rounds

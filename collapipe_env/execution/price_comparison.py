@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,6 @@ class ComparedCluster:
     """A cluster's round, priced and measured.
 
     Attributes:
-        round: Number of the round, from 1.
         cluster: Cluster, from 0.
         schedule: Its schedule.
         micro_batches: ``M``.
@@ -43,7 +42,8 @@ class ComparedCluster:
         delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
         delay_measured_s: ``T_n`` measured [s].
         lost: Names of the devices that were lost, such as ``c0d1``.
-        recovery_s: Total time from the losses until training continued [s].
+        given_up: Whether it has given the round up, and so trained nothing.
+        recovery_s: Time in which it had lost a device and training had not continued [s].
         phases: Its phases; empty if it has lost a device.
         late_mean_s: Mean lateness of the ends of operations and arrivals of messages, in wall time [s];
             ``None``, like the next four, if nothing was due because nothing waited for prices.
@@ -53,7 +53,6 @@ class ComparedCluster:
         overruns: Events that were late by more than a millisecond.
     """
 
-    round: int
     cluster: int
     schedule: str
     micro_batches: int
@@ -62,6 +61,7 @@ class ComparedCluster:
     delay_priced_s: float
     delay_measured_s: float
     lost: tuple[str, ...]
+    given_up: bool
     recovery_s: float
     phases: tuple[ComparedPhase, ...]
     late_mean_s: float | None = None
@@ -111,7 +111,7 @@ def compare_round(
     """
     events, costs = event_table(result["events"]), planned.record.costs
     clusters = tuple(
-        _compared(number, planned, script, result, events[events["cluster"] == script.cluster], scale)
+        _compared(planned, script, result, events[events["cluster"] == script.cluster], scale)
         for script in planned.script.clusters
         if script.plays
     )
@@ -133,7 +133,6 @@ def compare_round(
 
 
 def _compared(
-    number: int,
     planned: PlannedRound,
     script: ClusterScript,
     result: Mapping[str, Any],
@@ -156,7 +155,6 @@ def _compared(
         lengths = (np.diff(ends, prepend=0.0).tolist() for ends in (priced, measured))
         phases = list(map(ComparedPhase, (TRAINING, COLLECTION, UPLOAD), *lengths))
     return ComparedCluster(
-        round=number,
         cluster=n,
         schedule=script.schedule,
         micro_batches=script.micro_batches,
@@ -165,10 +163,20 @@ def _compared(
         delay_priced_s=delay_s,
         delay_measured_s=measured_s,
         lost=tuple(node_name(n, one["device"]) for one in recoveries),
-        recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
+        given_up=any(one["dropped"] for one in recoveries),
+        recovery_s=_covered((one["at_s"], one["resume_s"]) for one in recoveries),
         phases=tuple(phases),
         **(_lateness(events, scale) if result["emulated"] else {}),
     )
+
+
+def _covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals [s], which may overlap."""
+    length, until = 0.0, 0.0
+    for start, end in sorted(intervals):
+        length += max(end - max(start, until), 0.0)
+        until = max(end, until)
+    return length
 
 
 def _lateness(events: npt.NDArray[np.void], scale: float) -> dict[str, Any]:

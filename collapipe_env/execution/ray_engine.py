@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fnmatch
 import importlib
 import math
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from collapipe_env.execution.clock_offsets import EXCHANGES, MOST_EXCHANGES, ClockOffset, Exchange
+from collapipe_env.execution.clock_offsets import EXCHANGES, MOST_EXCHANGES, NO_OFFSET, ClockOffset
 from collapipe_env.execution.engine import PATIENCE_S, Carrier, Engine, Lost, Reference, Role
 from collapipe_env.execution.uncompiled import leave_compiler_out
 from collapipe_env.ground.errors import CollaPipeError, shown
+from collapipe_env.ground.linux import PR_SET_PDEATHSIG, prctl
 from collapipe_env.ground.ray_cluster import RayCluster, first_line
 
 HEARTBEAT_S = 0.25
@@ -37,9 +36,7 @@ class Process(Carrier):
     def __init__(self) -> None:
         super().__init__()
         leave_compiler_out()
-        if sys.platform == "linux":  # one that hangs would not notice the end of Ray
-            pr_set_pdeathsig = 1
-            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # one that hangs would not notice the end of Ray
 
     def prepare(self, module: str) -> None:
         """Import a module, which roles need."""
@@ -126,11 +123,12 @@ class Ray(Engine):
     def get(self, refs: Sequence[Reference], watch: Iterable[Role] = ()) -> list[Any]:
         """Wait for results; meanwhile, ping the watched roles."""
         watched, waiting = list(watch), list(dict.fromkeys(refs))
-        while watched and waiting:
-            gone = self._silent(watched)
-            if gone:
+        while watched:
+            if gone := self._silent(watched):
                 raise Lost(gone)
             _, waiting = self._known(waiting, HEARTBEAT_S)
+            if not waiting:
+                break
         try:
             return list(self._ray.get(list(refs)))
         except self._ray.exceptions.RayError as error:
@@ -143,7 +141,7 @@ class Ray(Engine):
         while True:
             for key, refs in left.items():
                 left[key] = self._known(refs, 0.0)[1]
-                if not left[key]:
+                if refs and not left[key]:
                     return key
             if time.monotonic() - pinged >= HEARTBEAT_S:
                 for key, (_, watch) in waits.items():
@@ -206,8 +204,10 @@ class Ray(Engine):
         answers: dict[Reference, list[str] | None] = {}
         for ref in refs:
             answers[ref] = None
-            with contextlib.suppress(self._ray.exceptions.RayError):
+            try:
                 answers[ref] = self._ray.get(ref)
+            except self._ray.exceptions.RayError as error:
+                _require_begun(error)
         return answers
 
     def _end(self, role: Role) -> None:
@@ -229,6 +229,7 @@ class Ray(Engine):
     def _cause(self, error: Any, watched: Sequence[Role]) -> BaseException:
         """Return the error with which a role or its process ended."""
         errors = self._ray.exceptions
+        _require_begun(error)
         while isinstance(error, errors.RayTaskError):
             error = error.cause
         if isinstance(error, BaseException) and not isinstance(error, errors.RayError):
@@ -247,20 +248,20 @@ class Ray(Engine):
     def offsets(self, roles: Iterable[Role], fine_s: float = math.inf) -> dict[str, ClockOffset]:
         """Exchange times with every role, in the thread that answers pings."""
         if not self._cluster.several:
-            return {role.name: ClockOffset(0.0, 0.0) for role in roles}
+            return {role.name: NO_OFFSET for role in roles}
         return {role.name: self._offset(role, fine_s) for role in roles}
 
     def _offset(self, role: Role, fine_s: float) -> ClockOffset:
-        exchanges: list[Exchange] = []
-        while True:
+        best = ClockOffset(0.0, math.inf)
+        for number in range(MOST_EXCHANGES):
+            if number >= EXCHANGES and best.bound_s <= fine_s:
+                break
             asked = time.monotonic()
             answer = role.carrier.times.options(concurrency_group=CONTROL).remote()
             heard, answered = self.get([answer], [role])[0]
-            exchanges.append(Exchange(asked, heard, answered, time.monotonic()))
-            offset = ClockOffset.of(exchanges)
-            fine = len(exchanges) >= EXCHANGES and offset.bound_s <= fine_s
-            if fine or len(exchanges) == MOST_EXCHANGES:
-                return offset
+            offset = ClockOffset.of(asked, heard, answered, time.monotonic())
+            best = min(best, offset, key=lambda one: one.bound_s)
+        return best
 
     def close(self) -> None:
         """End all processes, and the Ray if it was started here."""
@@ -270,3 +271,17 @@ class Ray(Engine):
             self._ray.kill(process)
         self._roles, self._spare = {}, []
         self._cluster.close()
+
+
+def _require_begun(error: Any) -> None:
+    """Raise the cause if Ray's error says that a process could not begin: it cannot import the package.
+
+    Raises:
+        CollaPipeError: If it says so.
+    """
+    if getattr(error, "actor_init_failed", False):
+        cause = str(error).strip().splitlines()[-1].strip()
+        raise CollaPipeError(
+            f"a process of Ray cannot run this package ({cause}): it needs the same Python, packages and "
+            "PYTHONPATH as this one"
+        )

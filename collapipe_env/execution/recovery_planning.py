@@ -8,7 +8,6 @@ carried out to its end, unless it waits for the device that is lost now. Then th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.ground.arrays import FloatArray, on_host
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.recovery import BLOCK_PARTS, RecoveryTerms
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.general_costs import seconds_per_bit
@@ -47,11 +45,8 @@ class RecoveryPlanner:
 
     Args:
         record: The round as it was planned.
-        script: The cluster's script.
+        script: Script of a cluster that plays.
         terms: Terms on which clusters recover.
-
-    Raises:
-        AllocationError: If the cluster sits the round out.
     """
 
     def __init__(
@@ -62,11 +57,6 @@ class RecoveryPlanner:
         parameters: Parameters,
         terms: RecoveryTerms = USUAL_TERMS,
     ) -> None:
-        if not script.plays:
-            raise AllocationError(
-                f"cluster {script.cluster} sits this round out: it has no recovery to plan; "
-                "ask for one of a cluster that plays"
-            )
         self._parameters, self._recovery = parameters, Recovery(parameters, terms)
         self._state = record.state[row : row + 1].map(on_host)
         self._costs = record.costs.map(on_host)[row : row + 1]
@@ -76,7 +66,6 @@ class RecoveryPlanner:
         self._begin_s = 0.0
         self._moves: tuple[Move, ...] = ()
         self._moves_begin_s = 0.0
-        self._gone: set[int] = set()
         self._reset: set[int] = set()
 
     @property
@@ -95,7 +84,7 @@ class RecoveryPlanner:
         """Plan how the cluster continues without a device, and store this plan as its script.
 
         Args:
-            device: Number of the device, from 1.
+            device: Number of a device that was not lost before, from 1.
             at_s: ``t_f``, since the start of the round [s].
             detect_s: Measured ``T_det`` [s]; by default that of the terms.
             completed: Completed local steps of the present script, if they were counted; by default they
@@ -103,13 +92,7 @@ class RecoveryPlanner:
 
         Returns:
             The recovery; ``None`` if the device holds no blocks and sends none, so that nothing changes.
-
-        Raises:
-            AllocationError: If the device does not exist or is lost already, the cluster has given its round
-                up, or a number is out of its range.
         """
-        self._check(device, at_s, completed, detect_s=detect_s)
-        self._gone.add(device)
         n = self._at[1]
         found: RecoveryScript | None = None
         unfinished = self._unfinished(device, at_s)
@@ -212,23 +195,6 @@ class RecoveryPlanner:
             if device == move.source != move.target
             and self._moves_begin_s + move.start_s + move.seconds > at_s
         ]
-
-    def _check(self, device: int, at_s: float, completed: int | None, **seconds: float | None) -> None:
-        """Refuse what cannot have happened."""
-        n, most = self._at[1], self._state.present.shape[-1]
-        if not self._script.plays:
-            raise AllocationError(f"cluster {n} has given its round up: no further loss changes anything")
-        if not 1 <= device <= most or device in self._gone:
-            raise AllocationError(
-                f"device {device} of cluster {n} cannot be lost: name one of 1 to {most} that is there"
-            )
-        for name, value in {"at_s": at_s, **seconds}.items():
-            if value is not None and not (math.isfinite(value) and value >= 0.0):
-                raise AllocationError(f"{name} is {value!r}; a time is finite and at least 0 s")
-        if completed is not None and not 0 <= completed <= self._script.local_steps:
-            raise AllocationError(
-                f"completed is {completed}; the script has {self._script.local_steps} local steps"
-            )
 
 
 def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:

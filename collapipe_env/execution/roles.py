@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from collapipe_env.execution.clock import make_clock
-from collapipe_env.execution.messages import Line, Message, Transfer
+from collapipe_env.execution.messages import Message, Transfer
 from collapipe_env.execution.parts import (
     VALUES,
     Arrays,
@@ -54,7 +54,7 @@ class TimedRole:
         self.cluster, self.clock = cluster, make_clock(clock, scale)
         self.events: list[tuple[float, ...]] = []
         self.attempt, self.step = 0, 0
-        self._lines: dict[tuple[int, int], Line] = {}
+        self._lines_free_s: dict[tuple[int, int], float] = {}
 
     def ping(self) -> int:
         """Return the number of the process."""
@@ -75,7 +75,7 @@ class TimedRole:
 
     def start_step(self, step: int) -> None:
         """Begin a local step: all links are free."""
-        self.step, self._lines = step, {}
+        self.step, self._lines_free_s = step, {}
 
     def work(
         self,
@@ -127,7 +127,8 @@ class TimedRole:
             speaks: Whether it carries the record of the transfer.
         """
         airtime, latency = map(self.clock.lasts, lengths)
-        start, end = self._lines.setdefault(line, Line()).carry(ready_s, airtime)
+        start = max(ready_s, self._lines_free_s.get(line, 0.0))  # behind the messages before it
+        self._lines_free_s[line] = end = start + airtime
         transfer = Transfer(*line, start, end, self.clock.now(start), size) if speaks else None
         return Message(rows, None if x is None else x.contiguous().numpy(), end + latency, transfer)
 

@@ -21,7 +21,7 @@ from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import SCHEDULES, SEQUENTIAL, ScheduleName
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.links import plan_graph
-from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
+from collapipe_env.physics.replication import NO_REPLICAS
 from collapipe_env.physics.schedules.makespans import ZERO_BUBBLE_VARIANTS
 from collapipe_env.physics.schedules.orders import fill_orders
 from collapipe_env.physics.schedules.timeline import Event
@@ -41,13 +41,9 @@ def round_script(record: RoundRecord, row: int, parameters: Parameters) -> Round
     """Return the script of a round as it was planned, without failures.
 
     Raises:
-        AllocationError: If the plan has something that is not executed: an asynchronous schedule, half-duplex
-            hops, a sequential server.
+        AllocationError: If the plan has an asynchronous schedule or a sequential server, which are not
+            executed.
     """
-    if record.half_duplex:
-        raise AllocationError(
-            "radio.d2d_duplex 'half' is not executed: who sends first depends on both ends; choose 'full'"
-        )
     costs = record.costs
     mode = int(record.allocation.server.server_mode[row])
     clusters = tuple(
@@ -278,9 +274,6 @@ def _with_phases(
     """Return the script with the lengths of its phases, and its replicas."""
     migration = sum(float(seconds[at]) for seconds in costs.terms.once.values())
     replicas = sum(float(seconds[at]) for seconds in costs.terms.step.values())
-    kind = NO_REPLICAS
-    if "replica_hosts" in costs.terms.notes:
-        kind = int(kinds_of(parameters, costs.allocation)[at])
     collect = float(costs.collect[at])
     found = replace(
         script,
@@ -293,19 +286,20 @@ def _with_phases(
         collect_s=collect,
         collect_each_s=tuple(_collections(costs, state, parameters, at).tolist()),
         upload_s=float(costs.upload[at]),
-        replicas=REPLICATION_KINDS[kind],
-        hosts=tuple(_host(costs, at, stage, kind) for stage in script.stages),
+        hosts=tuple(_host(costs, parameters, at, stage) for stage in script.stages),
     )
     step = float(costs.local_step[at]) + replicas + found.barrier_s
     whole = migration + found.relay_s + found.local_steps * step + collect + found.upload_s
     return replace(found, delay_s=whole)
 
 
-def _host(costs: RoundCosts, at: tuple[int, int], stage: StageScript, kind: int) -> int | None:
+def _host(costs: RoundCosts, parameters: Parameters, at: tuple[int, int], stage: StageScript) -> int | None:
     """Return the node that keeps a stage's replica; ``None`` if there is none."""
-    if kind == NO_REPLICAS or len(stage.devices) > 1:
+    hosts = costs.terms.notes.get("replica_hosts")
+    alone = len(stage.devices) == 1
+    if hosts is None or not alone or kinds_of(parameters, costs.allocation)[at] == NO_REPLICAS:
         return None
-    nodes = np.flatnonzero(on_host(costs.terms.notes["replica_hosts"])[at][stage.devices[0] - 1])
+    nodes = np.flatnonzero(on_host(hosts)[at][stage.devices[0] - 1])
     return int(nodes[0]) if len(nodes) else None
 
 

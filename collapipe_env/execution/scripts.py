@@ -8,7 +8,6 @@ numbered from 0; in a cluster, node 0 is the control unit (CU) and devices are n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from collapipe_env.physics.allocation import ScheduleName
 from collapipe_env.physics.recovery import BlockPart
@@ -18,9 +17,6 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Kinds of operations; where weight gradients are split off, ``BACKWARD`` is only the input gradient."""
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 """Names of the kinds in timelines."""
-
-ReplicaPlace = Literal["none", "next_stage", "cu"]
-"""Places of the replicas of trained blocks, as in the process ``presence``."""
 
 
 def node_name(cluster: int, node: int) -> str:
@@ -114,7 +110,6 @@ class ClusterScript:
         upload_s: Upload of the update to the server [s].
         delay_s: ``T_n`` from the start of the round to the end of the upload, without failures [s]; if the
             cluster does not take part, its ``T_n`` in the round's costs.
-        replicas: Place of the replicas.
         hosts: Node that keeps the replica of each stage (S,), 0 for the CU; ``None`` for a stage that sends
             none.
         arrived: Whether the gradient of each micro-batch arrives, for each local step (H, M).
@@ -147,7 +142,6 @@ class ClusterScript:
     collect_each_s: tuple[float, ...] = ()
     upload_s: float = 0.0
     delay_s: float = 0.0
-    replicas: ReplicaPlace = "none"
     hosts: tuple[int | None, ...] = ()
     arrived: tuple[tuple[bool, ...], ...] = ()
 

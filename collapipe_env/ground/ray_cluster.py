@@ -91,7 +91,10 @@ class RayCluster:
         clusters = constants.ENABLE_RAY_CLUSTER
         here = {} if address else {"num_cpus": 1, "include_dashboard": False, **options}
         try:
-            _require_open(address)
+            if address == "auto":  # what Ray itself would take
+                address = self.ray._private.services.get_ray_address_from_environment(address, None)
+            if _is_open(address):  # Ray would try a wrong token for a long time, too
+                self.ray._raylet.GcsClient(address=address)
             # Otherwise a Ray on this machine listens at all its addresses.
             constants.ENABLE_RAY_CLUSTER = clusters and address is not None
             self.ray.init(
@@ -175,8 +178,8 @@ def require_ray(option: str) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return str(error).strip().partition("\n")[0]
+    """Return the first line of an error's text; of a refused token, without Ray's own advice."""
+    return str(getattr(error, "message", error)).strip().partition("\n")[0]
 
 
 def _children() -> set[int]:
@@ -224,12 +227,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _require_open(address: str | None) -> None:
-    """Refuse an address at which nothing listens, which Ray would try for minutes.
+def _is_open(address: str | None) -> bool:
+    """Whether an address is host and port, where somebody listens; Ray would try others for minutes.
 
     Raises:
-        OSError: If there is no connection.
+        OSError: If nobody does.
     """
     host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    if not (colon and port.isdecimal() and "/" not in host):
+        return False
+    socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    return True

@@ -74,11 +74,11 @@ def compared(number, steps, delay_s):
     """A round that is priced at 2 s a step and 10 s in all; measured steps of its clusters."""
     clusters = tuple(
         ComparedCluster(
-            round=number, cluster=n, schedule="1f1b", micro_batches=4, step_priced_s=2.0,
+            cluster=n, schedule="1f1b", micro_batches=4, step_priced_s=2.0,
             step_measured_s=step,
             delay_priced_s=9.0, delay_measured_s=9.0, late_mean_s=1e-3 * (n + 1), late_most_s=4e-3 * (n + 1),
-            begun_late_mean_s=2e-3, begun_late_most_s=7e-3, overruns=3 * n, lost=(), recovery_s=0.0,
-            phases=(),
+            begun_late_mean_s=2e-3, begun_late_most_s=7e-3, overruns=3 * n, lost=(), given_up=False,
+            recovery_s=0.0, phases=(),
         )
         for n, step in enumerate(steps)
     )  # fmt: skip

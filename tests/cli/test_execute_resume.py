@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,13 +109,21 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     capsys.readouterr()
     assert main([*given, "--rounds", "3"]) == 0
     output = capsys.readouterr().out
-    assert "2 of 3 rounds are done" in output
+    assert "2 of 3 rounds done" in output
     assert "round 3 of 3" in output
     assert "round 2 of 3" not in output
     same_results(whole, parts)
-    # A finished one says so; one with other options is refused.
+    # A finished one restores what is missing or damaged; one with other options is refused.
+    for name in ("execution.json", "table.md", "trace.json", "figures/round-2.png"):
+        (parts / name).unlink()
+    weights = (parts / "weights.npz").read_bytes()
+    (parts / "weights.npz").write_bytes(weights[:-100])
     assert main([*given, "--rounds", "3"]) == 0
-    assert "all 3 rounds are done" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "3 of 3 rounds done" in output
+    assert "| round |" in (parts / "table.md").read_text()
+    assert (parts / "figures" / "round-2.png").exists()
+    same_results(whole, parts)
     for other in (
         ["--rounds", "2"],
         ["--rounds", "3", "--seed", "1"],
@@ -123,6 +132,11 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
         assert main([*given, *other]) == 2
         assert "was made with other options" in " ".join(capsys.readouterr().err.split())
     # Damaged and foreign files are one clear error.
+    shutil.rmtree(parts / "figures")
+    (parts / "figures").write_text("no folder")
+    assert main([*given, "--rounds", "3"]) == 2
+    assert "cannot write" in capsys.readouterr().err
+    (parts / "figures").unlink()
     state, report = parts / "state.safetensors", parts / "played" / "round-2.json"
     content = state.read_bytes()
     flipped = content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]
@@ -173,5 +187,5 @@ def test_whatever_ends_it_leaves_no_process_and_all_rounds(engine, number, statu
     wait_until_gone(names)
     told, output, errors = run(parts, *given)
     assert told == 0, errors
-    assert "of 8 rounds are done" in output
+    assert "of 8 rounds done" in output
     same_results(whole, parts)

@@ -74,6 +74,22 @@ def test_words_that_are_no_numbers_are_named(arguments, message, capsys, monkeyp
     assert "literal" not in error
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "values"),
+    [
+        ("execute", "--fault", ("c0d1@1", "c0d2@1")),
+        ("execute", "--place", ("c0=a", "c1=b")),
+        ("evaluate", "--schedulers", ("dssra", "pipeline")),
+        ("compare", "--scenarios", ("small", "wild")),
+        ("leaderboard run", "--tier", ("wild", "static")),
+    ],
+)
+def test_a_second_use_does_not_silently_replace_the_first(command, option, values, capsys) -> None:
+    for second in ([option, values[1]], [f"{option}={values[1]}"]):
+        line = refusal(capsys, *command.split(), option, values[0], *second)
+        assert line == f"error: {option} is given 2 times: name all after one {option}"
+
+
 @pytest.mark.parametrize("number", ["-1", "+0", "0_0"])
 def test_whole_numbers_are_read_as_python_reads_them(number, capsys) -> None:
     assert refusal(capsys, "evaluate", "--episodes", number) == (

@@ -1,6 +1,7 @@
 """Engines: results, failures, and workers that are killed; Ray is skipped where it is not installed."""
 
 import sys
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -72,9 +73,14 @@ def test_episodes_are_those_played_here(tmp_path) -> None:
 
 
 @needs_ray
-def test_a_cluster_that_is_not_there_is_named() -> None:
-    with pytest.raises(CollaPipeError, match=r"no Ray cluster to use at '127.0.0.1:1'"):
-        RayExecutor(2, "127.0.0.1:1").run(work, [Task(1)], Hooks())
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "auto"])
+def test_a_cluster_that_is_not_there_is_named_at_once(address, monkeypatch, capfd) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    begun = time.monotonic()
+    with pytest.raises(CollaPipeError, match=r"no Ray cluster to use at '127.0.0.1:1' .*refused"):
+        RayExecutor(2, address).run(work, [Task(1)], Hooks())
+    assert time.monotonic() - begun < 5.0
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:

@@ -1,6 +1,7 @@
 """Calibration: the fit finds constants again, and the profile brings the simulator to them."""
 
 import json
+import sys
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -95,16 +96,13 @@ def test_plans_that_check_are_not_those_that_are_fitted_to():
 
 def test_the_fit_finds_the_constants_of_a_machine_again():
     rounds = simulated(machine(KNOWN), fitted_plans())
-    found, lines = fit(rounds, COSTS)
+    found = fit(rounds, COSTS)
     assert found.flops == pytest.approx(KNOWN.flops, rel=1e-6)
     assert found.block_s == pytest.approx(KNOWN.block_s, rel=1e-6)
     assert found.rate == pytest.approx(KNOWN.rate, rel=1e-6)
     assert found.message_s + found.latency_s == pytest.approx(KNOWN.latency_s, rel=1e-6)
     assert found.server_s == pytest.approx(KNOWN.server_s, rel=1e-6)
     assert found.server_flops == pytest.approx(KNOWN.server_flops, rel=1e-6)
-    for line in lines:
-        if line["what"] != "edge message":  # the queue at the uplink is part of those
-            assert line["law (ms)"] == line["median (ms)"]
 
 
 @settings(max_examples=5, deadline=None)
@@ -116,7 +114,7 @@ def test_the_fit_finds_the_constants_of_a_machine_again():
 )
 def test_any_constants_are_found_again(flops, block_s, rate, latency_s):
     known = replace(KNOWN, flops=flops, block_s=block_s, rate=rate, latency_s=latency_s)
-    found, _ = fit(simulated(machine(known), fitted_plans()[:3]), COSTS)
+    found = fit(simulated(machine(known), fitted_plans()[:3]), COSTS)
     assert found.flops == pytest.approx(flops, rel=1e-4)
     assert found.block_s == pytest.approx(block_s, rel=1e-3)
     assert found.rate == pytest.approx(rate, rel=1e-3)
@@ -126,7 +124,7 @@ def test_any_constants_are_found_again(flops, block_s, rate, latency_s):
 @pytest.mark.parametrize("seed", range(3))
 def test_rounds_that_are_a_tenth_off_move_the_constants_little(seed):
     rounds = simulated(machine(KNOWN), fitted_plans(), noise=0.1, seed=seed, repeats=3)
-    found, _ = fit(rounds, COSTS)
+    found = fit(rounds, COSTS)
     assert found.flops == pytest.approx(KNOWN.flops, rel=0.05)
     assert found.block_s == pytest.approx(KNOWN.block_s, rel=0.5)
     predicted = predicted_steps(machine(found), [one.plan for one in rounds[:3]])
@@ -136,7 +134,7 @@ def test_rounds_that_are_a_tenth_off_move_the_constants_little(seed):
 def test_the_profile_brings_the_simulator_to_the_machine():
     plans = calibration_plans(SETTING)
     rounds = simulated(machine(KNOWN), plans)
-    found, _ = fit([one for one in rounds if one.plan.fitted], COSTS)
+    found = fit([one for one in rounds if one.plan.fitted], COSTS)
     sections = calibrated(BASE, "again", SETTING, found)
     again = load_scenario({"base": "small", **sections})
     assert again.name == "again"
@@ -225,7 +223,6 @@ def test_the_command_fits_again_to_what_was_measured(tmp_path, capsys):
     assert max(abs(plan["error"]) for plan in numbers["plans"]) < 0.02
     table = (out / "table.md").read_text()
     assert "| 1+5, 1f1b, M = 2 | check |" in table
-    assert "| pass | 3 | 16 | backward |" in table
 
 
 @pytest.mark.parametrize(
@@ -245,7 +242,7 @@ def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, ca
 
 
 def test_without_ray_the_error_names_the_remedy(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("collapipe_env.cli.calibrate.find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["calibrate", "--out", str(tmp_path / "run")]) == 2
     assert "pip install 'collapipe-env[ray]'" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()

@@ -140,9 +140,10 @@ def test_of_several_waits_the_first_that_is_over_is_named(processes: Ray) -> Non
     assert processes.first({"a": ([long], [a]), "b": ([short, processes.put(1)], [b])}) == "b"
     processes.kill(a)
     later = processes.call(b, "slow", 30.0)
-    assert processes.first({"b": ([later], [b]), "a": ([long], [a])}) == "a"
-    with pytest.raises(Lost, match="lost: a"):
-        processes.get([long], [a])
+    for refs in ([long], []):  # without any, only a loss ends it
+        assert processes.first({"a": (refs, [a]), "b": ([later], [b])}) == "a"
+        with pytest.raises(Lost, match="lost: a"):
+            processes.get(refs, [a])
 
 
 def test_two_roles_of_one_process_do_not_wait_for_each_other(processes: Ray) -> None:
@@ -183,6 +184,29 @@ def test_nothing_is_left_of_a_driver_that_is_killed() -> None:
         assert len(there) > 5
         driver.kill()
         wait_until_gone(there, 10.0)
+
+
+WITHOUT_MODULES = """
+from toy_roles import Toy
+from collapipe_env.execution.ray_engine import Ray
+with Ray(object_store_memory=200_000_000) as engine:
+    engine.ready([engine.spawn("a", Toy, "a")])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_import_the_package_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif any('default_worker' in word for word in sys.orig_argv):\n"
+        "    sys.modules['collapipe_env'] = None\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), PATHS])}
+    driver = [sys.executable, "-c", WITHOUT_MODULES]
+    found = subprocess.run(driver, capture_output=True, text=True, env=env, timeout=200)
+    last = found.stderr.splitlines()[-1]
+    cause = "ModuleNotFoundError: No module named 'collapipe_env"
+    assert f"a process of Ray cannot run this package ({cause}" in last
 
 
 def test_without_the_package_one_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from executed_support import (
 from numpy.testing import assert_allclose
 from process_support import Twin, WithSpare, differing, lost
 
+from collapipe_env.execution.clock_offsets import ClockOffset
 from collapipe_env.execution.cluster_round import ExecutionError
 from collapipe_env.execution.device import Device
-from collapipe_env.execution.driver import Execution, Failures
+from collapipe_env.execution.driver import LEAD_S, Execution, Failures
+from collapipe_env.execution.engine import Inline
 from collapipe_env.execution.messages import LOST
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.scripts import FORWARD
@@ -270,6 +273,72 @@ def test_devices_that_fail_at_work_leave_the_learners_weights():
         assert lost(result) == expected
         twin.play(planned, result)
         assert differing(execution, twin) == [], faults
+
+
+class Elsewhere(Inline):
+    """Stands for processes on machines with other clocks."""
+
+    side_by_side = True
+
+    def offsets(self, roles, _fine_s):
+        return {role.name: ClockOffset(0.0, 1e-4) for role in roles}
+
+
+@pytest.mark.parametrize(
+    ("clock", "scale", "killed_after_s", "bound_s"),
+    [("virtual", 1.0, 1.0, None), ("wall", 0.1, LEAD_S + 0.1, 1e-4), ("none", 4.0, 1.0, 1e-4)],
+)
+def test_what_a_clock_does_not_read_is_left_out(clock, scale, killed_after_s, bound_s, monkeypatch):
+    """Without a clock, a factor of slowness is no scale of time; by the virtual one, offsets mean nothing."""
+    started = []
+
+    class Timer(threading.Timer):
+        def __init__(self, interval, *_):
+            started.append(interval)
+            super().__init__(interval, print)
+
+    monkeypatch.setattr("collapipe_env.execution.driver.threading.Timer", Timer)
+    scenario = quick(**{"cluster.clusters": 1, "workload.batch_size": 16, **SHORT})
+    execution = Execution(scenario, Changed(scenario), clock=clock, scale=scale, engine=Elsewhere())
+    _, result = execution.play(Failures(kills=[(0, 1, 1.0)]))
+    assert started == [pytest.approx(killed_after_s)]
+    assert result["clock_bound_s"] == (None if bound_s is None else pytest.approx(bound_s))
+    if clock == "none":  # only devices are slower than this machine
+        assert result["delay_s"] - result["cluster_s"][0] < 1.0
+
+
+@pytest.mark.parametrize("clock", ["wall", "none"])
+def test_real_time_needs_roles_that_work_side_by_side(clock):
+    scenario = quick()
+    with pytest.raises(ScenarioError, match=f"clock '{clock}' needs processes"):
+        Execution(scenario, Changed(scenario), clock=clock)
+
+
+class LosesOneThatWaits(Inline):
+    """Kills a device of a cluster that waits for the common head; keeps which clusters were at work."""
+
+    def __init__(self):
+        super().__init__()
+        self.device, self.at_work = None, []
+
+    def first(self, waits):
+        self.at_work.append({n for n, (refs, _) in waits.items() if refs})
+        if self.device is None and waits.keys() - self.at_work[-1]:
+            n = min(waits.keys() - self.at_work[-1])
+            self.device = next(role for role in waits[n][1] if role.name == f"c{n}d0")
+            self.kill(self.device)
+        return super().first(waits)
+
+
+def test_a_cluster_that_waits_for_the_common_head_is_watched():
+    scenario = quick(**{"workload.local_steps": 2, "workload.head": "common", **SHORT})
+    engine = LosesOneThatWaits()
+    execution = Execution(scenario, Changed(scenario), engine=engine)
+    _, result = execution.play()
+    assert lost(result) == [[1], []]
+    # It is at work again before the cluster that it waited for has gone on.
+    waited = next(i for i, at_work in enumerate(engine.at_work) if at_work == {1})
+    assert engine.at_work[waited + 1] == {0, 1}
 
 
 @pytest.mark.parametrize("who", ["c1", "h0"])

@@ -60,6 +60,37 @@ def test_a_loss_is_drawn_with_its_recovery_and_the_plan_that_was_left(rounds):
     assert all(event.element < len(found.elements) for event in found.events)
 
 
+@pytest.mark.parametrize("later_s", [1.0, 2.0, 3.2, 6.0])
+def test_overlapping_recoveries_are_drawn_and_counted_once(later_s):
+    """The second device fails while the first is missed, while it is replaced, or after that."""
+    scenario = quick(**{"cluster.clusters": 1, "cluster.devices": 4})
+    execution = Execution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    planned, result = execution.play(Failures(faults=[(0, 2, 1.0), (0, 3, later_s)]))
+    first, second = result["recoveries"][0]
+    found = measured_timeline(planned, result, 0)
+    drawn = {}
+    for phase in found.phases:
+        drawn[phase.label] = drawn.get(phase.label, 0.0) + phase.end_s - phase.start_s
+    assert [phase.start_s for phase in found.phases[1:]] == [phase.end_s for phase in found.phases[:-1]]
+    assert phases(found)["upload"][1] == pytest.approx(result["cluster_s"][0])
+    (cluster,) = compare_round(1, planned, result).clusters
+    until_s = min(later_s, first["resume_s"])
+    covered_s = until_s - 1.0 + second["resume_s"] - later_s
+    assert cluster.recovery_s == pytest.approx(covered_s)
+    recovering_s = sum(drawn[label] for label in ("detection", "planning", "moves") if label in drawn)
+    assert recovering_s == pytest.approx(covered_s)
+    assert drawn["detection"] == pytest.approx(min(later_s - 1.0, 2.0) + 2.0)
+
+
+def test_a_round_that_was_given_up_is_said_to_have_trained_nothing():
+    scenario = failing(on_mean_s=1e9, recovery="drop-round")
+    execution = Execution(scenario, Changed(scenario))
+    compared = compare_round(1, *execution.play(Failures(faults=[(1, 2, 1.0)])))
+    assert [cluster.given_up for cluster in compared.clusters] == [False, True]
+    page = comparison_page("rounds", [compared], "virtual").markdown()
+    assert page.count("c1d1; given up: trained nothing") == 1
+
+
 @pytest.mark.parametrize("at_s", [1.0, 3.0])
 def test_nothing_is_kept_of_an_attempt_that_was_given_up(at_s):
     scenario = quick(**{"cluster.clusters": 1})
@@ -136,7 +167,8 @@ def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale,
         # The slower cluster is the one that counts, whichever has lost something.
         slowest = max(cluster.delay_priced_s for cluster in whole.clusters)
         faster = next(c for c in whole.clusters if c.delay_priced_s < slowest)
-        lost = {"device": 9, "script": {"delay_s": scale * slowest}, "resume_s": 1.0, "at_s": 0.5}
+        script = {"delay_s": scale * slowest}
+        lost = {"device": 9, "script": script, "resume_s": 1.0, "at_s": 0.5, "dropped": False}
         recoveries = [[lost] if n == faster.cluster else result["recoveries"][n] for n in range(2)]
         told = compare_round(number, planned, {**result, "recoveries": recoveries})
         expected = max(scale, 1.0) * slowest + planned.script.broadcast_s
@@ -151,7 +183,8 @@ def test_a_loss_in_the_slowest_cluster_may_leave_another_one_the_slowest(rounds)
     planned, result = rounds[1]
     delays = planned.record.costs.cluster_delay[0]
     slowest = int(delays.argmax())
-    lost = {"device": 1, "script": {"delay_s": 0.1 * float(delays.min())}, "resume_s": 1.0, "at_s": 0.5}
+    script = {"delay_s": 0.1 * float(delays.min())}
+    lost = {"device": 1, "script": script, "resume_s": 1.0, "at_s": 0.5, "dropped": False}
     recoveries = [[lost] if n == slowest else [] for n in range(2)]
     told = compare_round(1, planned, {**result, "recoveries": recoveries})
     assert told.delay_priced_s == pytest.approx(delays.min() + planned.script.broadcast_s, abs=1e-9)

@@ -11,7 +11,6 @@ from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
 from collapipe_env.execution.round_reports import remaining_script
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.recovery import STATE, WEIGHTS, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
 
@@ -121,7 +120,7 @@ def test_replicas_keep_local_steps(kind, replication):
     for stage, host in zip(cu.stages, cu.hosts, strict=True):
         found = assert_as_simulated(world, record, script, terms, 0, stage.devices[0], at)
         assert found.credited == 2
-        assert found.script.replicas == "none"
+        assert set(found.script.hosts) == {None}
         from_host = [move for move in found.moves if move.part == "replica"]
         if kind == "light":
             covered = [b for move in from_host for b in range(move.first_block, move.end_block)]
@@ -234,8 +233,9 @@ def test_idle_devices_change_nothing_but_are_gone():
     planner = RecoveryPlanner(record, 0, script.clusters[1], world.parameters, terms)
     assert planner.lost(4, 0.5) is None
     assert planner.script is script.clusters[1]
-    with pytest.raises(AllocationError, match="device 4 of cluster 1"):
-        planner.lost(4, 0.6)
+    later = planner.lost(script.clusters[1].devices[0], 0.6).script
+    assert later.plays
+    assert 4 not in later.devices
 
 
 def airtime(world, record, source, target, bits):
@@ -297,8 +297,6 @@ def test_losses_of_blocks_start_the_round_again():
     last = planner.lost(4, third.resume_s + 0.1)
     assert last.dropped
     assert last.script.delay_s >= third.script.delay_s
-    with pytest.raises(AllocationError, match="given its round up"):
-        planner.lost(1, 100.0)
 
 
 @pytest.mark.parametrize("part", [0.5, 0.99, 1.01, 2.0])
@@ -346,18 +344,3 @@ def test_what_the_cu_waited_for_is_lost_with_its_sender():
     again.lost(2, 0.5)
     later = again.lost(4, begin + up.start_s + 1.01 * up.seconds)
     assert later is None  # the CU has them by then, and the device has no blocks of its own
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((0, 1.0), {}, "device 0 of cluster 0"),
-        ((1, float("inf")), {}, "at_s is inf"),
-        ((1, 1.0), {"completed": 4}, "completed is 4"),
-    ],
-)
-def test_what_cannot_have_happened_is_refused(arguments, options, message):
-    world, record, script, terms = a_round()
-    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
-    with pytest.raises(AllocationError, match=message):
-        planner.lost(*arguments, **options)

@@ -141,7 +141,6 @@ def test_every_phase_of_a_round():
     assert_as_predicted(record, script)
     for cluster in script.clusters:
         assert min(cluster.migration_s, cluster.relay_s, cluster.replicas_s, cluster.update_s) > 0.0
-        assert cluster.replicas == "next_stage"
     assert max(cluster.barrier_s for cluster in script.clusters) > 0.0
     # The first cluster's stages are devices 1 and 3: each keeps the other's replica.
     assert script.clusters[0].hosts == (3, 1)
@@ -175,19 +174,17 @@ def test_recomputation_is_said():
 
 
 @pytest.mark.parametrize(
-    ("sections", "change", "word"),
+    ("change", "word"),
     [
-        ({}, lambda plan: scheduled(plan, "async"), "async"),
-        ({"radio": {"d2d_duplex": "half"}}, lambda plan: plan, "d2d_duplex"),
+        (lambda plan: scheduled(plan, "async"), "async"),
         (
-            {},
             lambda plan: replace(plan, server_mode=np.array([1]), server_blocks=np.array([[0, 0]])),
             "sequential",
         ),
     ],
 )
-def test_plans_that_are_not_executed_are_refused(sections, change, word):
-    world = a_world(**sections)
+def test_plans_that_are_not_executed_are_refused(change, word):
+    world = a_world()
     record = world.step(change(even_plan(world, 1)))
     with pytest.raises(AllocationError, match=word):
         round_script(record, 0, world.parameters)
