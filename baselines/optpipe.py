@@ -16,8 +16,8 @@ one), solved by CP-SAT of OR-Tools rather than by a mixed-integer solver. Ours b
 * the simulator executes named schedules with caps, not any order of operations. What is executed is the
   fastest of 1F1B and ZB-H1 with the caps read off the optimal order (forwards before the first backward;
   most micro-batches between F and B; between F and W) and of the warm start.
-  :attr:`OptPipe.reports` says how far that is from the optimum: a few per cent where memory is ample, on
-  average 9 % (up to 29 %) in trials with a third of the memory and eight micro-batches;
+  :attr:`OptPipe.reports` says how far that is from the best order known: in trials on ``small`` and
+  ``medium`` with eight micro-batches 1 to 3 % on average and up to 8 %, with a third of the memory as well;
 * a cluster is planned in the first round of an episode and again when its devices, their memories or their
   speeds change (or the layout does), with the channels of that round; otherwise its plan is kept, whatever
   the channels do, as cached schedules are. Decisions of a row depend on that row's earlier states only.
