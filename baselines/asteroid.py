@@ -8,22 +8,19 @@ beyond that ([R], [X]):
 
 * "layers" are whole encoder blocks; a device's profile is linear in the samples, plus the time that
   launching its blocks takes;
-* shares ``y_k`` are whole samples of a micro-batch (``y_k b`` is an integer), as Algorithm 1 deals them;
-  a device that is dealt none holds nothing and is left out of its stage;
+* shares ``y_k`` are whole samples of a micro-batch; a device that is dealt none is left out of its stage;
 * the planner's latency is the tie-free form of 2.2 over all steps: stages, the links between groups at
-  their slowest pair (the round is charged with the pairs' own rates and shares), and also the hops from and
-  to the CU, the uplink and the server, because the data and the decoder are there. It adds up a link's two
-  directions and ignores the caps: it only ranks plans, and the round is charged with the simulated 1F1B;
+  their slowest pair, and also the hops from and to the CU, the uplink and the server. It adds up a link's two
+  directions and ignores the caps: it only ranks plans, and the round is charged with the simulated 1F1B and
+  the pairs' own rates and shares;
 * overheads are in the planner's times: launches in a stage's, messages in a link's (of the device that has
-  the most to send), latencies in the delays before and after a link, and the update in addition to a stage's
-  all-reduce. ``M`` is an input, as it is for the even split;
+  the most to send), latencies beside a link, updates beside a stage's all-reduce. ``M`` is an input;
 * the programme remembers the first stage of each suffix, which makes it exact for that latency;
 * 1F1B with ``K_p = 2 (P - p) - 1`` micro-batches in flight, where the server is the last of the ``P`` stages,
   as the data and the decoder pass it: the last group has three in flight. Memory holds ``K_p`` (at most
   ``M``) micro-batches of a device's share. The hop to the CU and the uplink, two links in a row, count as
   the one link that the rule knows;
-* where no plan fits with these ``K_p``, a ceiling for all stages of the cluster is lowered step by step from
-  ``M - 1`` until one fits, at the lowest to one micro-batch in flight;
+* where no plan fits with these ``K_p``, a ceiling for all stages of the cluster is lowered until one fits;
 * the best plans for each number of stages are finally compared by the delay that the simulator charges.
 
 The scenario decides how a failure inside a round is handled, by default with Asteroid's lightweight replay

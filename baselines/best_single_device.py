@@ -19,9 +19,8 @@ class BestSingleDevice(SegmentBaseline):
 
     name = "Best device"
 
-    def segments(self, state: SystemState) -> IntArray:
+    def segments(self, state: SystemState, cap: IntArray) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
         present = np.where(state.present, state.speed, 0.0)
         order = np.argsort(-present, axis=-1, stable=True).astype(np.int64)
-        caps = np.where(state.present, state.memory_cap, 0)
-        return fill_in_order(self.parameters.costs.blocks, order, caps)
+        return fill_in_order(self.parameters.costs.blocks, order, cap)

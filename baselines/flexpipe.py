@@ -5,10 +5,10 @@ micro-batches are computed over the stages, and a low-cost automated search over
 Neither the grammar nor the search is public (and other systems are also called FlexPipe). The equivalent
 here is a reconstruction ([R]): a schedule is a tuple of device map, chunks, caps, split backward pass,
 breadth- or depth-first order and number of micro-batches; GPipe, 1F1B, interleaved 1F1B and ZB-H1 are points
-of that space (:mod:`~.planning.schedule_tuple`). Ours ([X]):
+of that space (:mod:`~.planning.schedule_space`). Ours ([X]):
 
 * the notation, e.g. ``1f1b k=link v=1 m=16``; the space to search may be given in it;
-* a deterministic beam search (:mod:`~.planning.flexpipe_search`): sets of devices with
+* a deterministic beam search (:func:`~.planning.schedule_space.search`): sets of devices with
   a balanced partition each, then schedules on the best of them, then single changes of boundaries, devices,
   schedule and micro-batches until none is quicker;
 * caps follow rules and are lowered to what the memories allow; plans that do not fit are pruned;
@@ -21,17 +21,15 @@ because the simulator's chain cannot express them. Equal bandwidth and full powe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import StateScheduler
-from collapipe_env.simulator.state import SystemState
 
-from .planning.flexpipe_search import Point, Space, search
-from .planning.schedule_search import micro_batch_options, searched
-from .planning.schedule_tuple import parse_schedule
-from .planning.scheduled_plan import allocation_of
+from .planning.chain_problem import ChainProblem
+from .planning.plan_search import PlanSearch, micro_batch_options
+from .planning.schedule_space import ScheduleTuple, Space, search
+from .planning.scheduled_plan import ScheduledPlan
 
 DEFAULT_SCHEDULES = (
     "gpipe",
@@ -45,11 +43,11 @@ DEFAULT_SCHEDULES = (
 """The space that is searched by default."""
 
 
-class FlexPipe(StateScheduler):
+class FlexPipe(PlanSearch):
     """The quickest schedule, device map and partition that a beam search finds for each cluster.
 
     Args:
-        schedules: The space, in the notation of :mod:`~.planning.schedule_tuple`.
+        schedules: The space, in the notation of :mod:`~.planning.schedule_space`.
         micro_batches: Wanted number of micro-batches for schedules that name none; the nearest allowed one
             is used. ``None`` to choose among all, or without overheads among the largest few and the even
             split's.
@@ -77,8 +75,8 @@ class FlexPipe(StateScheduler):
         super().__init__(scenario)
         self.beam = beam
         choices = self.parameters.micro_batch_choices
-        space = tuple(dict.fromkeys(parse_schedule(text) for text in schedules))
-        for schedule in space:
+        self._space = Space.of(schedules, micro_batch_options(self.parameters, micro_batches))
+        for schedule in self._space.schedules:
             if schedule.micro_batches is not None and schedule.micro_batches not in choices:
                 raise AllocationError(
                     f"schedule {str(schedule)!r}: m={schedule.micro_batches} is not allowed, use one of "
@@ -89,14 +87,12 @@ class FlexPipe(StateScheduler):
                     f"schedule {str(schedule)!r}: clusters have {scenario.max_devices} devices at most, "
                     f"0..{scenario.max_devices - 1}"
                 )
-        self._space = Space(space, micro_batch_options(self.parameters, micro_batches))
 
-    def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round; refused where no plan of the space fits some cluster."""
-        points = self.points(state)
-        plans = {at: point.plan for at, point in points.items()}
-        return allocation_of(self.parameters, state, plans)
+    def search(self, problem: ChainProblem) -> ScheduledPlan:
+        """The quickest plan found; refused where no plan of the space fits."""
+        return search(problem, self._space, self.beam).plan
 
-    def points(self, state: SystemState) -> dict[tuple[int, int], Point]:
-        """The schedule and plan of every environment and cluster; see :meth:`act`."""
-        return searched(self.parameters, state, lambda problem: search(problem, self._space, self.beam))
+    def schedule_of(self, plan: ScheduledPlan) -> ScheduleTuple:
+        """The point of the space that a plan stands for, with nothing left open."""
+        origin = self._space.schedules[plan.origin]
+        return replace(origin, micro_batches=plan.micro_batches, devices=plan.devices)

@@ -19,8 +19,8 @@ class FlopProportional(SegmentBaseline):
 
     name = "FLOP-proportional"
 
-    def segments(self, state: SystemState) -> IntArray:
+    def segments(self, state: SystemState, cap: IntArray) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
         weights = np.where(state.present, state.speed, 0.0)
-        blocks: IntArray = apportion(self.parameters.costs.blocks, weights, state.memory_cap)
+        blocks: IntArray = apportion(self.parameters.costs.blocks, weights, cap)
         return blocks

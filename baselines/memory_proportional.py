@@ -19,8 +19,8 @@ class MemoryProportional(SegmentBaseline):
 
     name = "Memory-proportional"
 
-    def segments(self, state: SystemState) -> IntArray:
+    def segments(self, state: SystemState, cap: IntArray) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
         weights = np.where(state.present, state.memory_bytes, 0.0)
-        blocks: IntArray = apportion(self.parameters.costs.blocks, weights, state.memory_cap)
+        blocks: IntArray = apportion(self.parameters.costs.blocks, weights, cap)
         return blocks

@@ -41,13 +41,10 @@ class PipeEdge(SegmentBaseline):
 
     name = "PipeEdge"
 
-    def segments(self, state: SystemState) -> IntArray:
+    def segments(self, state: SystemState, cap: IntArray) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
-        total = self.parameters.costs.blocks
-        blocks = np.zeros(state.present.shape, dtype=np.int64)
-        # Times of a whole mini-batch: those of a micro-batch are 1 / M of them, for every plan alike.
-        M = self.micro_batches
-        caps = np.where(state.present, state.memory_cap, 0).astype(np.int64)
+        blocks, total = np.zeros_like(cap), self.parameters.costs.blocks
         for at, problem in chain_problems(self.parameters, state).items():
-            blocks[at] = quickest_of_fastest(total, caps[at], *problem.both_ways(M))
+            # Times of a whole mini-batch: those of a micro-batch are 1 / M of them, for every plan alike.
+            blocks[at] = quickest_of_fastest(total, cap[at], *problem.both_ways(self.micro_batches))
         return blocks

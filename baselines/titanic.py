@@ -28,7 +28,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
 from .planning.block_partition import optimal_blocks
-from .planning.chain_problem import chain_problems
+from .planning.chain_problem import ChainProblem, chain_problems
 from .planning.plan_baseline import SegmentBaseline
 
 
@@ -73,28 +73,16 @@ class Titanic(SegmentBaseline):
             )
         self.client_price_s = float(client_price_s)
 
-    def segments(self, state: SystemState) -> IntArray:
+    def segments(self, state: SystemState, cap: IntArray) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
-        block_s, client_s = self.client_times(state)
-        cap = np.where(state.present, state.memory_cap, 0).astype(np.int64)
-        blocks, price_s = np.zeros_like(cap), self.client_price_s
-        for at in np.ndindex(*cap.shape[:-1]):
-            blocks[at] = select_clients(
-                self.parameters.costs.blocks, cap[at], block_s[at], client_s[at] + price_s
-            )
+        blocks, total = np.zeros_like(cap), self.parameters.costs.blocks
+        for at, problem in chain_problems(self.parameters, state).items():
+            block_s, client_s = self.client_times(problem)
+            blocks[at] = select_clients(total, cap[at], block_s, client_s + self.client_price_s)
         return blocks
 
-    def client_times(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
-        """The times ``tau`` and ``c`` of every device (E, N, K) [s], of a whole mini-batch.
-
-        Args:
-            state: The system (E, ...).
-        """
+    def client_times(self, problem: ChainProblem) -> tuple[FloatArray, FloatArray]:
+        """The times ``tau`` and ``c`` of every device of a cluster (K,) [s], of a whole mini-batch."""
+        block_s, hop_s = problem.both_ways(self.micro_batches)
         # A latency passes once each way in a pipeline of micro-batches, which takes 1 / M of these times.
-        M = self.micro_batches
-        latency_s = 2.0 * M * self.parameters.overheads.latency_s
-        block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
-        for at, problem in chain_problems(self.parameters, state).items():
-            block_s[at], hop_s = problem.both_ways(M)
-            client_s[at] = hop_s[0, 1:] + latency_s
-        return block_s, client_s
+        return block_s, hop_s[0, 1:] + 2.0 * self.micro_batches * self.parameters.overheads.latency_s

@@ -14,9 +14,9 @@ Ours ([X]):
 * the server is the last of the ``P`` stages. It and its head are as in every plan: one mini-batch's update
   after the other, no prediction;
 * XPipe takes the partition as given. Here every set of devices, visited in index order, gets the partition
-  with the fastest slowest stage that memory allows, and the set with the least time of a round, simulated
-  exactly, wins. Links thus count in the choice of devices, not in the partition. In clusters of more than
-  ten devices not all sets are tried (see :func:`device_sets`);
+  with the fastest slowest stage that memory allows, and the set with the least exact time of a round wins
+  (of more than ten devices not all sets are tried). Links count in the choice of devices, not in the
+  partition;
 * ``link_aware`` also plans with links counted as stages, and takes the faster plan: ``K_k`` is then the
   number of elements from the stage to the server, ``2 (S - k) + 2`` with ``S`` device stages. On slow links
   that keeps devices busy; where memory is scarce it costs them blocks;
@@ -31,15 +31,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.ground.arrays import IntArray
-from collapipe_env.physics.allocation import Allocation
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
 
-from .planning.chain_problem import ChainProblem, chain_problems
-from .planning.plan_baseline import PlanBaseline
-from .planning.schedule_search import caps_of, quickest
-from .planning.scheduled_plan import ScheduledPlan, allocation_of
+from .planning.chain_problem import ChainProblem
+from .planning.plan_search import PlanSearch, device_sets, quickest
+from .planning.scheduled_plan import ScheduledPlan, caps_of
 
 EXHAUSTIVE = 10
 """Largest number of devices of a cluster for which all sets of devices are compared."""
@@ -57,31 +55,12 @@ def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> tuple[int, ..
     return tuple(min(cap, ceiling) for cap in caps)
 
 
-def device_sets(problem: ChainProblem, present: IntArray) -> list[tuple[int, ...]]:
-    """Sets of devices to try.
-
-    Args:
-        present: Devices that are present.
-
-    Returns:
-        All sets of up to :data:`EXHAUSTIVE` devices. If there are more devices, all sets of the fastest ones,
-        and for every size the set of the fastest and the set of the roomiest devices; one of the latter fits
-        if any set fits with one micro-batch in flight.
-    """
-    fastest = present[np.argsort(problem.times.block_forward[present], kind="stable")].tolist()
-    few, codes = fastest[:EXHAUSTIVE], range(1, 1 << len(fastest[:EXHAUSTIVE]))
-    sets = [[k for i, k in enumerate(few) if code >> i & 1] for code in codes]
-    if len(present) > EXHAUSTIVE:
-        roomiest = present[np.argsort(-problem.memory_bytes[present], kind="stable")].tolist()
-        sets += [order[:size] for order in (fastest, roomiest) for size in range(1, len(present) + 1)]
-    return [tuple(sorted(devices)) for devices in sets]
-
-
-class XPipe(PlanBaseline):
+class XPipe(PlanSearch):
     """A pipeline without a flush between mini-batches; equal bandwidth, full power and fixed ``M``.
 
     Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
+        micro_batches: Wanted number of micro-batches, by default the even split's; the nearest allowed one is
+            used.
         link_aware: Also try to count links as stages when allowing micro-batches in flight.
     """
 
@@ -91,22 +70,17 @@ class XPipe(PlanBaseline):
         self,
         scenario: Scenario,
         *,
-        micro_batches: int | None = None,
+        micro_batches: int = REFERENCE_MICRO_BATCHES,
         link_aware: bool = False,
     ) -> None:
-        super().__init__(scenario, micro_batches=micro_batches)
+        super().__init__(scenario)
+        self.micro_batches = nearest_choice(self.parameters.micro_batch_choices, micro_batches)
         self.link_aware = link_aware
 
-    def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round; see :meth:`StateScheduler.act`."""
-        problems = chain_problems(self.parameters, state)
-        plans = {at: self._plan(at, problem, state) for at, problem in problems.items()}
-        return allocation_of(self.parameters, state, plans)
-
-    def _plan(self, at: tuple[int, int], problem: ChainProblem, state: SystemState) -> ScheduledPlan:
-        """One cluster's plan; with the rule's own caps where memory allows."""
-        present, M = np.flatnonzero(state.present[at]), self.micro_batches
-        sets = device_sets(problem, present)
+    def search(self, problem: ChainProblem) -> ScheduledPlan:
+        """The set with the least time; with the rule's own caps where memory allows."""
+        present, M = np.flatnonzero(problem.memory_bytes).tolist(), self.micro_batches
+        sets = device_sets(problem, present, EXHAUSTIVE)
         highest = 2 * len(present) + 2
         for ceiling in (highest, *range(min(highest, M * self.parameters.costs.local_steps) - 1, 0, -1)):
             # On ties the plan without link-aware caps wins.
@@ -117,8 +91,7 @@ class XPipe(PlanBaseline):
             ]
             for found in quickest(problem, drafts):
                 return found.plan
-        raise self.refusal(
-            *at,
+        raise AllocationError(
             f"its {len(present)} devices cannot hold the {problem.numbers.blocks} blocks with a second copy "
             "of their weights and the activations of even one micro-batch in flight: no plan exists. Give "
             "devices more memory, or a smaller batch_size",

@@ -59,12 +59,11 @@ def _busy(dealt: int, sample_s: float, launch_s: float) -> float:
 
 @compiled
 def split_samples(samples: int, sample_s: FloatArray, launch_s: FloatArray, limit: IntArray) -> IntArray:
-    """Algorithm 1: deal the samples of one micro-batch to the devices of a group.
+    """Algorithm 1's result: deal the samples of one micro-batch to the devices of a group.
 
-    Shares are proportional to speed and cut at the memory limits; the rest goes by largest remainder. Then
-    the slowest device passes single samples to the device that would finish first, as long as that device
-    would finish earlier than the slowest did. The resulting slowest time is the least possible, launches
-    included.
+    Each sample goes to the device that then ends first, launches included, within the memory limits. No deal
+    has an earlier end, which is where the algorithm's own steps (shares in proportion to speed, cut at the
+    limits, then single samples off the slowest device) end too.
 
     Args:
         samples: Samples of the micro-batch, >= 1.
@@ -75,56 +74,17 @@ def split_samples(samples: int, sample_s: FloatArray, launch_s: FloatArray, limi
     Returns:
         Samples of each device (G,), possibly 0 for some; all 0 if the memories cannot hold them.
     """
-    size = sample_s.shape[0]
-    dealt = np.zeros(size, dtype=np.int64)
+    dealt = np.zeros(len(limit), dtype=np.int64)
     if limit.sum() < samples:
         return dealt
-    remainder = np.empty(size)
-    left = samples
-    while left > 0:
-        capacity = 0.0
-        for k in range(size):
-            if dealt[k] < limit[k]:
-                capacity += 1.0 / sample_s[k]
-        loose, start = left, left
-        for k in range(size):
-            remainder[k] = -1.0
-            if dealt[k] < limit[k]:
-                quota = start / (sample_s[k] * capacity)
-                whole = int(np.floor(quota))
-                remainder[k] = quota - whole
-                loose -= whole
-                taken = min(min(whole, limit[k] - dealt[k]), left)
-                dealt[k] += taken
-                left -= taken
-        # At least one, so that rounding of the quotas cannot leave a sample undealt for ever.
-        for _ in range(max(loose, 1)):
-            next_ = -1
-            for k in range(size):
-                open_ = dealt[k] < limit[k] and remainder[k] >= 0.0
-                if open_ and (next_ < 0 or remainder[k] > remainder[next_]):
-                    next_ = k
-            if left == 0 or next_ < 0:
-                break
-            dealt[next_] += 1
-            remainder[next_] = -1.0
-            left -= 1
-    while True:
-        slowest, taker, longest, least = 0, -1, -1.0, np.inf
-        for k in range(size):
-            busy = _busy(dealt[k], sample_s[k], launch_s[k])
-            if busy > longest:
-                slowest, longest = k, busy
-        for k in range(size):
-            if k == slowest or dealt[k] >= limit[k]:
-                continue
+    for _ in range(samples):
+        taker, least = -1, np.inf
+        for k in range(len(limit)):
             busy = _busy(dealt[k] + 1, sample_s[k], launch_s[k])
-            if taker < 0 or busy < least:
+            if dealt[k] < limit[k] and busy < least:
                 taker, least = k, busy
-        if taker < 0 or least >= longest:
-            return dealt
-        dealt[slowest] -= 1
         dealt[taker] += 1
+    return dealt
 
 
 @compiled

@@ -19,26 +19,17 @@ from collapipe_env.ground.compiled import called_from_python, compiled, compiled
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import ASYNC, ZERO_BUBBLE
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
-from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
+from collapipe_env.physics.memory import device_memory, fits
 from collapipe_env.physics.parameters import Numbers, Parameters
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
-from collapipe_env.physics.schedules.storage import stored_in_stage
+from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.state import SystemState
 
 
 class PlanArrays(NamedTuple):
-    """One cluster's pipeline as compiled code reads it; see :class:`~.scheduled_plan.ScheduledPlan`.
-
-    Attributes:
-        devices: Device of each stage in pipeline order (S,), all different.
-        held: Blocks of each stage (S,), >= 1.
-        schedule: Place in ``SCHEDULES``.
-        caps: Caps of the stages (S,).
-        chunks: ``v``, 1 unless interleaved.
-        micro_batches: ``M``.
-    """
+    """A :class:`~.scheduled_plan.ScheduledPlan` as compiled code reads it; ``schedule`` by its place."""
 
     devices: IntArray
     held: IntArray
@@ -63,10 +54,7 @@ class ChainProblem(NamedTuple):
     memory_bytes: FloatArray
 
     def both_ways(self, micro_batches: int) -> tuple[FloatArray, FloatArray]:
-        """Times of a mini-batch, forward and backward together, with the overheads of its micro-batches.
-
-        Args:
-            micro_batches: ``M``.
+        """Times of a mini-batch, forward and backward together, with the overheads of ``M`` micro-batches.
 
         Returns:
             Times of a block on each device (K,) and of each hop (K+1, K+1) [s]; without a hop's latency,
@@ -84,31 +72,13 @@ class ChainProblem(NamedTuple):
 _cluster_times = called_from_python(cluster_times)
 
 
-def full_power_noise(parameters: Parameters, state: SystemState) -> FloatArray:
-    """Noise plus interference of each cluster's links with every active node at full power (E, N) [W].
-
-    It depends on no decision, so it is exact.
-    """
-    disturbance = radio.interference(
-        state.cross_gain, np.full_like(state.uplink_gain, parameters.power_max_w)
-    )
-    noise: FloatArray = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
-    return noise
-
-
 def chain_problems(parameters: Parameters, state: SystemState) -> dict[tuple[int, int], ChainProblem]:
-    """The problem of every environment and cluster.
-
-    Args:
-        parameters: Parameters of the scenario.
-        state: The system before the round (E, ...).
-
-    Returns:
-        The problems by environment and cluster.
-    """
+    """The problem of every environment and cluster, from the system before the round (E, ...)."""
     *clusters, K = state.present.shape
     power = np.full(K + 1, parameters.power_max_w)
-    noise = full_power_noise(parameters, state)
+    # Every active node at full power: this depends on no decision, so it is exact.
+    disturbance = radio.interference(state.cross_gain, np.full(clusters, parameters.power_max_w))
+    noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
     speed, clock, gain = (
         np.ascontiguousarray(a, dtype=np.float64) for a in (state.speed, state.clock, state.d2d_gain)
     )
@@ -150,9 +120,6 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
     """Times of one micro-batch in a plan's chain [s]; weight gradients are separate under ``zb-h1`` only.
 
     Launches of a backward pass take ``rho`` times those of a forward pass; one part is for weight gradients.
-
-    Args:
-        plan: The plan; its caps are ignored.
     """
     times, S, chunks = problem.times, len(plan.devices), plan.chunks
     extra = problem.numbers.overheads
@@ -190,10 +157,10 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
 
 @compiled_leaf
 def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, micro_batches: int) -> float:
-    """Memory that a stage needs [byte].
+    """Memory that a stage needs [byte]; ``async`` keeps a second copy of the weights.
 
     Args:
-        schedule: Place in ``SCHEDULES``; ``async`` keeps a second copy of the weights.
+        schedule: Place in ``SCHEDULES``.
         held: Blocks.
         stored: Micro-batches whose activations it keeps.
         micro_batches: ``M``.
@@ -210,29 +177,21 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
 
 def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArray:
     """Blocks that each device can hold with ``stored`` of ``M`` micro-batches (K,), at most ``L``."""
-    c, memory = problem.numbers, problem.memory_bytes
-    samples = stored * c.batch_size / micro_batches
-    working = c.batch_size / micro_batches * c.working_bytes
-    most = memory_cap_blocks(memory, samples, c.block_state_bytes, c.activation_bytes, working)
-    needed = device_memory(most, samples, c.block_state_bytes, c.activation_bytes, working)
-    # What fits only by rounding does not fit.
-    most -= ~fits(needed, memory) & (most > 0)
-    room: IntArray = np.minimum(most, c.blocks).astype(np.int64)
+    c, samples = problem.numbers, problem.numbers.batch_size / micro_batches
+    held, working = np.arange(1, c.blocks + 1), samples * c.working_bytes
+    needed = device_memory(held, stored * samples, c.block_state_bytes, c.activation_bytes, working)
+    room: IntArray = fits(needed, problem.memory_bytes[:, None]).sum(axis=-1)
     return room
 
 
 @compiled
 def fits_memory(problem: ChainProblem, plan: PlanArrays) -> bool:
     """Whether every device of a plan has the memory for it."""
-    schedule, M, steps = plan.schedule, plan.micro_batches, int(problem.numbers.local_steps)
-    least = np.iinfo(np.int64).max
+    kind, M, chunks, steps = plan.schedule, plan.micro_batches, plan.chunks, problem.numbers.local_steps
+    stored = stored_by_stage(kind, plan.caps, plan.held, chunks, M, steps)
     for s in range(len(plan.devices)):
-        held, stored = plan.held[s], 0.0
-        if held > 0:
-            least = min(least, plan.caps[s])
-            cap = plan.caps[s] if schedule == ZERO_BUBBLE else least
-            stored = stored_in_stage(schedule, cap, held, plan.chunks, M, steps)
-        if not fits(stage_bytes(problem, schedule, held, stored, M), problem.memory_bytes[plan.devices[s]]):
+        needed = stage_bytes(problem, kind, plan.held[s], stored[s], M)
+        if not fits(needed, problem.memory_bytes[plan.devices[s]]):
             return False
     return True
 
@@ -256,11 +215,7 @@ def round_seconds(problem: ChainProblem, plan: PlanArrays, step: float) -> float
 
 @compiled
 def plan_seconds(problem: ChainProblem, plan: PlanArrays) -> float:
-    """The part of a cluster's round delay that a plan decides, see :func:`round_seconds`.
-
-    Returns:
-        Seconds; infinite if operations of the schedule wait for each other.
-    """
+    """A plan's :func:`round_seconds` [s]; infinite if operations of the schedule wait for each other."""
     runs = int(problem.numbers.local_steps) if plan.schedule == ASYNC else 1
     times, M, nothing = plan_times(problem, plan), plan.micro_batches * runs, np.zeros((0, 6))
     duplex = problem.numbers.half_duplex

@@ -6,15 +6,12 @@ says that no other candidate can be better. The result is the same as after simu
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_leaf
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.physics.delay import gpipe_step
-from collapipe_env.physics.memory import fits, samples_beside
+from collapipe_env.physics.memory import fits
 from collapipe_env.physics.schedules.orders import effective_caps
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.storage import stored_in_stage
@@ -33,40 +30,15 @@ LEAST_GAIN = 1e-9
 """Relative improvement below which one plan does not count as quicker than another."""
 
 
-class Drafts(NamedTuple):
-    """``R`` drafts as arrays, padded to the most stages; otherwise as :class:`~.chain_problem.PlanArrays`.
-
-    Attributes:
-        stages: Number of stages ``S`` (R,).
-        devices: (R, most stages).
-        held: (R, most stages); a 0 in the first place asks for a balanced split.
-        schedule: (R,).
-        caps: (R, most stages).
-        chunks: (R,).
-        micro_batches: (R,).
-    """
-
-    stages: IntArray
-    devices: IntArray
-    held: IntArray
-    schedule: IntArray
-    caps: IntArray
-    chunks: IntArray
-    micro_batches: IntArray
-
-
 @compiled
-def draft_row(drafts: Drafts, r: int) -> PlanArrays:
-    """One draft; its arrays are views."""
-    S = drafts.stages[r]
-    return PlanArrays(
-        drafts.devices[r, :S],
-        drafts.held[r, :S],
-        drafts.schedule[r],
-        drafts.caps[r, :S],
-        drafts.chunks[r],
-        drafts.micro_batches[r],
-    )
+def plan_of_row(row: IntArray) -> PlanArrays:
+    """A draft as a row: stages, schedule, chunks, micro-batches; devices, blocks and caps, padded alike.
+
+    Returns:
+        Its plan, whose arrays are views. A 0 among its blocks asks for a balanced split.
+    """
+    S, parts = row[0], row[4:].reshape(3, -1)
+    return PlanArrays(parts[0, :S], parts[1, :S], row[1], parts[2, :S], row[2], row[3])
 
 
 @compiled_leaf
@@ -127,15 +99,11 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
 @compiled
 def lower_caps(problem: ChainProblem, plan: PlanArrays) -> None:
     """Lower a plan's caps, in place, to the micro-batches that fit each device's memory; 0 if none fits."""
-    M, c = plan.micro_batches, problem.numbers
+    M = plan.micro_batches
     kind = ZERO_BUBBLE if plan.schedule == ZERO_BUBBLE else ONE_F_ONE_B
     for s in range(len(plan.devices)):
-        memory, held = problem.memory_bytes[plan.devices[s]], plan.held[s]
-        room = memory - c.batch_size / M * c.working_bytes
-        most = samples_beside(room, held, c.block_state_bytes, c.activation_bytes) * M / c.batch_size
-        cap = min(plan.caps[s], int(max(most, 0.0)) + 1, M)
-        # Decided by the memory check itself, so that rounding cannot make the two differ.
-        while cap >= 1 and not fits(stage_bytes(problem, kind, held, cap, M), memory):
+        cap, memory = min(plan.caps[s], M), problem.memory_bytes[plan.devices[s]]
+        while cap >= 1 and not fits(stage_bytes(problem, kind, plan.held[s], cap, M), memory):
             cap -= 1
         plan.caps[s] = cap
 
@@ -146,23 +114,15 @@ def complete(problem: ChainProblem, plan: PlanArrays) -> bool:
     S, schedule, held, caps = len(plan.devices), plan.schedule, plan.held, plan.caps
     can_lower = schedule in (ONE_F_ONE_B, ZERO_BUBBLE)
     if held[0] == 0:
-        high = int(caps.max())
-        held[:] = balanced_split(problem, plan, high)
-        if held[0] == 0 and can_lower:
-            # The largest limit on all caps with which the memories hold the blocks.
-            low = 0
-            while high - low > 1:
-                limit = (low + high) // 2
-                split = balanced_split(problem, plan, limit)
-                if split[0] > 0:
-                    low = limit
-                    held[:] = split
-                else:
-                    high = limit
-            if low > 0:
-                caps[:] = np.minimum(caps, low)
+        # With the largest limit on all caps with which the memories hold the blocks.
+        limit = int(caps.max())
+        held[:] = balanced_split(problem, plan, limit)
+        while held[0] == 0 and can_lower and limit > 1:
+            limit = min(limit, plan.micro_batches + 1) - 1
+            held[:] = balanced_split(problem, plan, limit)
         if held[0] == 0:
             return False
+        caps[:] = np.minimum(caps, limit)
     if can_lower:
         lower_caps(problem, plan)
         if schedule == ONE_F_ONE_B:
@@ -176,93 +136,73 @@ def complete(problem: ChainProblem, plan: PlanArrays) -> bool:
 
 @compiled
 def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
-    """A lower bound on a plan's time over all orders of its operations, without simulation.
+    """A lower bound on a plan's time over all orders of its operations, without simulating events.
 
     Each resource serves ``M`` micro-batches after the first one has reached it and before the last one's
-    way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return (not
-    counted under ``async``, whose mini-batches follow without a flush). Latencies lengthen ways and occupy no
-    resource. Exact for GPipe. Half-duplex links, whose simulation is costly, are also bounded by full-duplex
-    ones: without weight gradients, every order that half duplex allows is possible under full duplex, and the
-    recurrence runs it as early as possible.
+    way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return. Exact
+    for GPipe. Every order that half duplex allows is possible under full duplex, whose recurrence is cheap.
 
     Returns:
         Seconds, comparable with :func:`~.chain_problem.plan_seconds`.
     """
-    S, M, chunks, schedule = len(plan.devices), plan.micro_batches, plan.chunks, plan.schedule
-    half_duplex, times = problem.numbers.half_duplex, plan_times(problem, plan)
-    F, B, W = times.forward, times.backward, times.weight
-    there, back, latency = times.link_forward, times.link_backward, times.latency
-    up, down = there[S + 2], back[S + 2]
-    # Inner hops are used by every chunk, the wrap between chunks only with several of them.
-    inner = chunks * (there[1:S].sum() + back[1:S].sum()) + (chunks - 1) * (there[S + 1] + back[S + 1])
-    path = F.sum() + B.sum() + there[0] + back[0] + there[S] + back[S] + inner + up + down
-    late = latency[0] + chunks * latency[1:S].sum() + (chunks - 1) * latency[S + 1] + latency[S]
-    path += 2.0 * (late + latency[S + 2])
-    slowest_f, slowest_b = max(F.max(), up), max(B.max(), down)
-    for link in range(S + 1):
-        uses = chunks if 0 < link < S else 1
-        slowest_f, slowest_b = max(slowest_f, uses * there[link]), max(slowest_b, uses * back[link])
-    if schedule == GPIPE:
-        step = gpipe_step(path, slowest_f, 0.0, slowest_b, M)
-    elif schedule == ASYNC:
-        steps = problem.numbers.local_steps
-        step = steps * M * (F[S] + B[S]) + there[S] + back[S] + up + down
-        step += 2.0 * (latency[S] + latency[S + 2])
-        for s in range(S - 1, -1, -1):
-            work = F[s] + B[s]
-            step = there[s] + back[s] + 2.0 * latency[s] + max(steps * M * work, work + step)
-        step /= steps
-    elif schedule == INTERLEAVED:
-        step = max(path, M * max(slowest_f, slowest_b))
-        for s in range(S):
-            step = max(step, there[0] + M * (F[s] + B[s]) + back[0] + 2.0 * latency[0])
-    else:
-        step = path + (M - 1) * max(slowest_f, slowest_b)
-        before, reached, least = 0.0, 0.0, M
-        for s in range(S):
-            if half_duplex:
-                step = max(step, before + M * (there[s] + back[s]))
-            before += there[s] + back[s] + 2.0 * latency[s]
-            reached += there[s] + latency[s]
+    S, M, kind = len(plan.devices), plan.micro_batches, plan.schedule
+    times = plan_times(problem, plan)
+    F, B, W, there, back = (
+        times.forward,
+        times.backward,
+        times.weight,
+        times.link_forward,
+        times.link_backward,
+    )
+    if kind == ASYNC:  # mini-batches follow without a flush
+        return round_seconds(problem, plan, M * (F + B).max())
+    hops = there + back + 2.0 * times.latency
+    hops[S] += hops[S + 2]
+    path = (F + B).sum() + hops[: S + 1].sum()
+    there[S + 1] = back[S + 1] = 0.0
+    forward, backward = max(F.max(), there.max()), max(B.max(), back.max())
+    slowest = forward + backward if kind == GPIPE else max(forward, backward)
+    # An interleaved stage begins with a part of its forward pass, before the path has come to the rest.
+    step = max(path, M * slowest) if kind == INTERLEAVED else path + (M - 1) * slowest
+    before, reached, least = 0.0, 0.0, M
+    for s in range(S + 1):
+        if problem.numbers.half_duplex:
+            step = max(step, before + M * (there[s] + back[s]))
+        before += hops[s]
+        reached += there[s] + times.latency[s]
+        if s < S and kind in (ONE_F_ONE_B, ZERO_BUBBLE):
             least = min(least, plan.caps[s])
-            wait = path - before
-            step = max(step, before + -(-M // least) * wait)
-            step = max(step, before + M * (F[s] + B[s]))
-            if schedule == ZERO_BUBBLE:
-                step = max(step, reached + M * (F[s] + B[s] + W[s]))
-            before += F[s] + B[s]
-            reached += F[s]
-        if half_duplex:
-            step = max(step, before + M * (there[S] + back[S]))
-            step = max(step, ordered_step(times, schedule, plan.caps, False, M))
-        before += 2.0 * (latency[S] + latency[S + 2])
-        step = max(step, before + there[S] + back[S] + up + down + M * (F[S] + B[S]))
-    return round_seconds(problem, plan, float(step))
+            step = max(step, before - (-M // least) * (path - before))
+        step = max(step, before + M * (F[s] + B[s]), reached + M * (F[s] + B[s] + W[s]))
+        if kind != INTERLEAVED:
+            before, reached = before + F[s] + B[s], reached + F[s]
+    if problem.numbers.half_duplex and kind in (ONE_F_ONE_B, ZERO_BUBBLE):
+        step = max(step, ordered_step(times, kind, plan.caps, False, M))
+    return round_seconds(problem, plan, step)
 
 
 @compiled
-def price(problem: ChainProblem, drafts: Drafts, keep: int, limit: float) -> FloatArray:
+def price(problem: ChainProblem, rows: IntArray, keep: int, limit: float) -> FloatArray:
     """Complete drafts and find the quickest ones.
 
     Args:
-        drafts: The drafts, completed in place.
+        rows: The drafts (R, 4 + 3 widths), see :func:`plan_of_row`; completed in place.
         keep: Number of plans wanted.
         limit: Only quicker plans are wanted [s].
 
     Returns:
         Seconds (R,); infinite for drafts that fit no memory or cannot be among the wanted plans.
     """
-    R = len(drafts.stages)
-    seconds, bound = np.full(R, np.inf), np.full(R, np.inf)
-    for r in range(R):
-        plan = draft_row(drafts, r)
+    seconds, bound = np.full(len(rows), np.inf), np.full(len(rows), np.inf)
+    for r in range(len(rows)):
+        plan = plan_of_row(rows[r])
         if complete(problem, plan):
             bound[r] = lower_bound(problem, plan)
     best = np.full(keep, limit)  # ascending
     for r in np.argsort(bound, kind="mergesort"):
         if not bound[r] < best[keep - 1] * (1.0 - LEAST_GAIN):
             break
-        seconds[r] = plan_seconds(problem, draft_row(drafts, r))
+        seconds[r] = plan_seconds(problem, plan_of_row(rows[r]))
         if seconds[r] < best[keep - 1]:
             best[keep - 1] = seconds[r]
             best.sort()

@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,10 +34,6 @@ from collapipe_env.physics.schedules.simulation import ChainTimes
 
 Turn = tuple[int, int]
 """A step of the chain and a micro-batch."""
-
-Source = Literal["solver", "warm start"]
-SOLVER: Source = "solver"
-WARM_START: Source = "warm start"
 
 TICKS = 100_000
 """Parts into which the makespan of the warm start is divided."""
@@ -80,7 +76,6 @@ class ChainSolution:
         seconds: Makespan of the order found, exactly timed [s].
         bound: Lower bound on the makespan of any order [s].
         proven: Whether the solver ended with a proof that there is no faster order (up to the grid).
-        source: ``solver``, or ``warm start`` if the limit came before any better order.
         operations: The schedule, in an order in which it can be carried out.
         warm_ups: Forwards of each stage before its first input gradient (S,).
         in_flight: Most micro-batches of each stage between start of ``F`` and end of ``B`` (S,).
@@ -90,7 +85,6 @@ class ChainSolution:
     seconds: float
     bound: float
     proven: bool
-    source: Source
     operations: tuple[Operation, ...]
     warm_ups: IntArray
     in_flight: IntArray
@@ -258,7 +252,7 @@ def solve_chain(
     solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = deterministic_time
     status = solver.solve(model)
-    best, source = first, WARM_START
+    best = first
     if status in (cp_model.INFEASIBLE, cp_model.MODEL_INVALID):  # the warm start satisfies all constraints
         raise RuntimeError(f"CP-SAT calls a program with a solution {solver.status_name(status)}")
     if status != cp_model.UNKNOWN:
@@ -268,13 +262,12 @@ def solve_chain(
         )
         timed = carried_out(steps, [(p, m) for _, _, p, m in found], exact, latency)
         if _length(timed, latency) < _length(first, latency):
-            best, source = timed, SOLVER
+            best = timed
     warm_ups, in_flight, stored = _counts(steps, best, S)
     return ChainSolution(
         seconds=_length(best, latency),
         bound=max(least, solver.best_objective_bound) * tick,
         proven=status == cp_model.OPTIMAL,
-        source=source,
         operations=tuple(best),
         warm_ups=warm_ups,
         in_flight=in_flight,

@@ -72,15 +72,17 @@ class SegmentBaseline(PlanBaseline):
         Raises:
             AllocationError: If the devices present in some cluster cannot hold the encoder.
         """
-        require_room(np.where(state.present, state.memory_cap, 0), self.parameters.costs.blocks)
-        return self.with_defaults(self.segments(state))
+        cap = np.where(state.present, state.memory_cap, 0).astype(np.int64)
+        require_room(cap, self.parameters.costs.blocks)
+        return self.with_defaults(self.segments(state, cap))
 
     @abstractmethod
-    def segments(self, state: SystemState) -> IntArray:
-        """Blocks of each device (E, N, K), within the memory caps and summing to ``L`` in each cluster.
+    def segments(self, state: SystemState, cap: IntArray) -> IntArray:
+        """Blocks of each device (E, N, K), within the caps and summing to ``L`` in each cluster.
 
         Args:
             state: The system (E, ...); every cluster can hold the encoder.
+            cap: Blocks that each device can hold (E, N, K), 0 for absent ones.
         """
 
 

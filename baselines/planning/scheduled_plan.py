@@ -1,19 +1,22 @@
-"""Plans of partition, placement and schedule, and the resulting allocation."""
+"""Plans of partition, placement and schedule, caps by rule, and the resulting allocation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from collapipe_env.ground.arrays import IntArray
 from collapipe_env.physics.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState
 
 from .chain_problem import ChainProblem, PlanArrays, fits_memory, plan_seconds
+
+CapRule = Literal["ordinary", "link", "room"]
+"""Ways of setting caps: as in data centres, with links counted as stages, or by the memories alone."""
 
 
 class ScheduledPlan(NamedTuple):
@@ -28,6 +31,7 @@ class ScheduledPlan(NamedTuple):
             the memories allow (not under ``interleaved``).
         micro_batches: ``M``.
         chunks: ``v``, 1 unless interleaved.
+        origin: Place of the schedule that it is drafted from, in a space of schedules; not part of the plan.
     """
 
     devices: tuple[int, ...]
@@ -36,6 +40,7 @@ class ScheduledPlan(NamedTuple):
     caps: tuple[int, ...]
     micro_batches: int
     chunks: int = 1
+    origin: int = 0
 
     def seconds(self, problem: ChainProblem) -> float:
         """Relay, local steps and collection [s]; see :func:`~.chain_problem.plan_seconds`."""
@@ -52,14 +57,35 @@ class ScheduledPlan(NamedTuple):
         return PlanArrays(devices, held, kind, caps, self.chunks, self.micro_batches)
 
 
-def ordinary_caps(stages: int) -> IntArray:
-    """1F1B's usual caps, ``P - s`` with the server as the last of ``P = S + 1`` stages (S,)."""
-    return np.arange(stages, 0, -1) + 1
+@lru_cache(maxsize=4096)
+def caps_of(
+    rule: CapRule | int, schedule: ScheduleName, stages: int, chunks: int = 1, micro_batches: int = 1
+) -> tuple[int, ...]:
+    """Caps by rule for ``S`` device stages and the server after them.
 
+    Args:
+        rule: ``ordinary``: the schedule's own warm-up, under 1F1B ``P - s`` with ``P = S + 1`` stages;
+            ``link``: about twice that, so that each link and the CU's relay have a micro-batch on them
+            (``algorithms.md`` 5.3); ``room``: ``M``, so that only memories limit them; a number: the same for
+            all stages.
+        stages: ``S``.
+        chunks: ``v``.
+        micro_batches: ``M``, read under ``room``.
 
-def link_aware_caps(stages: int) -> IntArray:
-    """Caps that also count links and the CU's relay as stages: ``2 (S - s) + 2`` (S,)."""
-    return 2 * np.arange(stages, 0, -1) + 2
+    Returns:
+        Caps (S,); ones for GPipe, which does not read them.
+    """
+    S, link = stages, rule == "link"
+    if schedule == "gpipe":
+        return (1,) * S
+    if isinstance(rule, int) or rule == "room":
+        return (rule if isinstance(rule, int) else micro_batches,) * S
+    if schedule == "zb-h1":  # limits on what is stored: the same for all stages
+        return (2 * S + 1 if link else S + 1,) * S
+    if schedule == "interleaved":  # Megatron's warm-up and one more; the server adds nothing to wait for
+        extra = (chunks - 1) * S + 1 + (S + 1 if link else 0)
+        return tuple(2 * (S - s - 1) + extra for s in range(S))
+    return tuple(2 * left + 2 if link else left + 1 for left in range(S, 0, -1))
 
 
 def allocation_of(
@@ -76,9 +102,9 @@ def allocation_of(
     """
     shape, (E, N) = state.present.shape, state.uplink_gain.shape
     in_order = all(list(plan.devices) == sorted(plan.devices) for plan in plans.values())
-    blocks, caps = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    blocks, caps = np.zeros((2, *shape), dtype=np.int64)
     stage, share = np.full(shape, -1, dtype=np.int64), np.zeros(shape)
-    schedule, chunks, micro_batches = (np.zeros((E, N), dtype=np.int64) for _ in range(3))
+    schedule, chunks, micro_batches = np.zeros((3, E, N), dtype=np.int64)
     for at, plan in plans.items():
         devices = np.asarray(plan.devices)
         slots = devices if in_order else np.arange(len(devices))

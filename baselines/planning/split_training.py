@@ -7,9 +7,8 @@ mini-batch. The server runs the other ``L - l`` blocks and the head. Whatever th
 the common defaults: equal bandwidth and full power.
 
 **Not on equal terms with CollaPipe's plans.** These systems use the server's compute for encoder blocks,
-which CollaPipe's own plans may not: there the server trains the decoder alone and the devices share the
-encoder. A shorter delay than DSSRA's says where the work is done, not that it is scheduled better. The
-simulator charges the server as follows:
+which CollaPipe's own plans may not. A shorter delay than DSSRA's says where the work is done, not that it is
+scheduled better. The simulator charges the server as follows:
 
 * server-side copies (SplitFed V1, PiPar): every cluster has ``1 / N`` of the server's speed all the time;
 * a sequential server (SplitFed V2): all of its speed, first come, first served;
@@ -76,7 +75,10 @@ def best_cuts(delay: FloatArray, broadcast: FloatArray, room: int | None = None)
     Returns:
         Cuts (E, N); the smaller of two equally good cuts.
     """
-    cuts: IntArray = _unbounded_cuts(delay, broadcast)
+    within = np.minimum.accumulate(delay, axis=0)
+    limit = (within.max(axis=-1) + broadcast).argmin(axis=0)
+    allowed = np.arange(len(delay))[:, None, None] <= limit[:, None]
+    cuts: IntArray = 1 + np.where(allowed, delay, np.inf).argmin(axis=0)
     if room is None:
         return cuts
     L, N = len(delay), delay.shape[-1]
@@ -106,15 +108,6 @@ def _cuts_with_room(delay: FloatArray, broadcast: FloatArray, least: int) -> Int
         shallowest = max(1, cuts[n] - (int(cuts.sum()) - least))
         choices = np.arange(shallowest, cuts[n] + 1)
         cuts[n] = choices[delay[choices - 1, n].argmin()]
-    return cuts
-
-
-def _unbounded_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
-    """The best cuts (E, N) with a server that has room for everything."""
-    within = np.minimum.accumulate(delay, axis=0)
-    limit = (within.max(axis=-1) + broadcast).argmin(axis=0)
-    allowed = np.arange(len(delay))[:, None, None] <= limit[:, None]
-    cuts: IntArray = 1 + np.where(allowed, delay, np.inf).argmin(axis=0)
     return cuts
 
 

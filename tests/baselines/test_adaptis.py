@@ -8,22 +8,20 @@ import pytest
 from baseline_support import SMALL, UNEVEN, changed, first_state, simulated
 from test_draft_pricing import random_problem
 
-from collapipe_env.baselines.adaptis import AdaPtis
-from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES
-from collapipe_env.baselines.planning import flexpipe_search
-from collapipe_env.baselines.planning.adaptis_search import (
+from collapipe_env.baselines.adaptis import (
+    AdaPtis,
     boundary_moves,
     compute_load,
-    partition_moves,
+    neighbourhood,
     placement_moves,
-    schedule_moves,
-    search,
     start_drafts,
 )
+from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES
+from collapipe_env.baselines.planning import schedule_space
 from collapipe_env.baselines.planning.chain_problem import chain_problems
-from collapipe_env.baselines.planning.schedule_search import caps_of, quickest, usable_devices
-from collapipe_env.baselines.planning.schedule_tuple import parse_schedule
-from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of
+from collapipe_env.baselines.planning.plan_search import quickest, usable_devices
+from collapipe_env.baselines.planning.schedule_space import parse_schedule
+from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of, caps_of
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -34,6 +32,17 @@ PROFILE = replace(SMALL.devices.profiles[0], memory_bytes=(190e6, 290e6))
 TIGHT = replace(SMALL, devices=replace(SMALL.devices, profiles=(PROFILE,)))
 """Two or three blocks a device under GPipe, and little beside them."""
 OPTIONS = (2, 4, 8)
+
+
+def search(problem, options, restarts: int = 0) -> ScheduledPlan:
+    """AdaPtis's plan of a cluster of its own."""
+    scheduler = AdaPtis(SMALL, restarts=restarts)
+    scheduler._options = options
+    return scheduler.search(problem)
+
+
+def start_of(problem, options) -> list[ScheduledPlan]:
+    return start_drafts(usable_devices(problem, options[-1]), options)
 
 
 def partitions(total: int, parts: int):
@@ -68,7 +77,7 @@ def test_plans_are_feasible_and_never_slower_than_the_start(scenario) -> None:
     check_allocation(parameters, state, allocation)
     problems = chain_problems(parameters, state)
     options = scheduler._options
-    starts = {at: quickest(p, start_drafts(p, options))[0].plan for at, p in problems.items()}
+    starts = {at: quickest(p, start_of(p, options))[0].plan for at, p in problems.items()}
     before = allocation_of(parameters, state, starts)
     check_allocation(parameters, state, before)
     delay = round_costs(parameters, state, allocation).cluster_delay
@@ -85,7 +94,7 @@ def test_the_start_is_balanced_over_all_devices_in_order_under_1f1b() -> None:
         block_backward=np.array([2.0, 1.0, 2.0]),
         memory_bytes=np.full(3, 1e12),
     )
-    (draft, *_) = start_drafts(problem, (4,))
+    (draft, *_) = start_of(problem, (4,))
     (found,) = quickest(problem, [draft])
     assert found.plan == ScheduledPlan((0, 1, 2), (2, 3, 1), "1f1b", (4, 3, 2), 4)
 
@@ -95,32 +104,26 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
     rng = np.random.default_rng(11)
     for _ in range(8):
         problem = random_problem(rng, 4, 7, half_duplex)
-        best = search(problem, OPTIONS, restarts=0)
-        usable, draft = usable_devices(problem, OPTIONS[-1]), best.plan
-        everything = [
-            *partition_moves(problem, draft),
-            *boundary_moves(draft, range(len(draft.devices))),
-            *placement_moves(draft, usable),
-            *schedule_moves(draft, OPTIONS),
-        ]
-        for neighbour in everything:
+        best = search(problem, OPTIONS)
+        kinds = neighbourhood(problem, OPTIONS, usable_devices(problem, OPTIONS[-1]))
+        assert [len(kind) for kind in kinds] == [2, 1, 1]  # partition, placement, schedule
+        for neighbour in itertools.chain(*(moves(best) for kind in kinds for moves in kind)):
             for found in quickest(problem, [neighbour]):
                 # Priced by the event simulation, not by the search's own recurrence.
-                assert simulated(problem, found.plan) >= best.seconds * (1 - 1e-8)
-        assert simulated(problem, best.plan) == pytest.approx(best.seconds, rel=1e-12)
+                assert simulated(problem, found.plan) >= simulated(problem, best) * (1 - 1e-8)
 
 
 def test_the_gaps_of_both_searches_to_the_exhaustive_one_are_small_and_effort_does_not_widen_them() -> None:
     rng = np.random.default_rng(13)
-    space = flexpipe_search.Space(tuple(parse_schedule(text) for text in DEFAULT_SCHEDULES), OPTIONS)
+    space = schedule_space.Space(tuple(parse_schedule(text) for text in DEFAULT_SCHEDULES), OPTIONS)
     gaps = []
     for trial in range(8):
         problem = random_problem(rng, 3, 5, trial % 4 == 3)
         once, thrice = (search(problem, OPTIONS, restarts=restarts) for restarts in (0, 3))
-        narrow, wide = (flexpipe_search.search(problem, space, width) for width in (1, 4))
+        narrow, wide = (schedule_space.search(problem, space, width).plan for width in (1, 4))
         best = exhaustive(problem, OPTIONS)
-        gaps.append([found.seconds / best - 1.0 for found in (once, thrice, narrow, wide)])
-        assert thrice.seconds <= once.seconds
+        gaps.append([plan.seconds(problem) / best - 1.0 for plan in (once, thrice, narrow, wide)])
+        assert thrice.seconds(problem) <= once.seconds(problem)
     mean, worst = np.mean(gaps, axis=0), np.max(gaps, axis=0)
     assert (mean[[0, 2]] < 0.05).all()
     assert (worst < [0.15, 0.05, 0.15, 0.1]).all()
@@ -138,8 +141,8 @@ def test_the_performance_model_adds_up() -> None:
     sent += 8 * problem.times.hop_overhead_forward[[3, 1], [1, 0]]
     sent += 8 * problem.times.hop_overhead_backward[[0, 3], [3, 1]]
     assert np.allclose(load, [4, 2] * work[[2, 0]] + sent, rtol=1e-12)
-    moves = list(partition_moves(problem, draft))
-    assert {m.held for m in moves} == ({(3, 3)} if load[0] > load[1] else {(5, 1)})
+    relieved = neighbourhood(problem, OPTIONS, (0, 1, 2))[0][0]
+    assert {m.held for m in relieved(draft)} == ({(3, 3)} if load[0] > load[1] else {(5, 1)})
 
 
 def test_a_stage_that_gives_its_last_block_disappears() -> None:
@@ -166,9 +169,9 @@ def test_slow_links_want_higher_caps_than_the_start_has() -> None:
     problem = random_problem(np.random.default_rng(23), 3, 6, False)
     slow = np.full((4, 4), 6.0)
     problem = changed(problem, hop_forward=slow, hop_backward=slow, memory_bytes=np.full(3, 1e12))
-    best = search(problem, (16,), restarts=0)
-    start = quickest(problem, start_drafts(problem, (16,)))[0]
-    assert best.seconds < 0.9 * start.seconds
+    best = search(problem, (16,))
+    start = quickest(problem, start_of(problem, (16,)))[0]
+    assert best.seconds(problem) < 0.9 * start.seconds
 
 
 def test_restarts_are_the_same_whatever_else_is_in_the_batch() -> None:

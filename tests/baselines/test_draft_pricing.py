@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from collapipe_env.baselines.planning.chain_problem import ChainProblem, chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
-from collapipe_env.baselines.planning.schedule_search import (
-    caps_of,
-    exchanged_devices,
+from collapipe_env.baselines.planning.plan_search import (
     quickest,
+    rearranged,
     resized_devices,
     shifted_blocks,
     usable_devices,
 )
-from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
+from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, caps_of
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.simulator.build import system_parameters
@@ -116,9 +115,12 @@ def test_pruning_by_the_bound_loses_nothing(keep: int) -> None:
         exact = sorted({f.plan: simulated(problem, f.plan) for f in alone}.values())
         assert [f.seconds for f in found] == pytest.approx(exact[:keep], rel=1e-8)
         assert all(f.plan.fits(problem) for f in found)
-        for f in found:
-            assert drafts[f.place].devices == f.plan.devices
-            assert all(a <= b for a, b in zip(f.plan.caps, drafts[f.place].caps, strict=True))
+        for f in found:  # what the pricing settles aside, a found plan is one of the drafts
+            settled = [d._replace(held=f.plan.held, caps=f.plan.caps) for d in drafts]
+            assert any(
+                d == f.plan and all(a <= b for a, b in zip(f.plan.caps, draft.caps, strict=True))
+                for d, draft in zip(settled, drafts, strict=True)
+            )
         if found:
             assert quickest(problem, drafts, limit=found[0].seconds) == []
 
@@ -205,8 +207,16 @@ def test_moves_keep_blocks_and_devices(held: list[int], idle: int) -> None:
     shifted = list(shifted_blocks(tuple(held), range(S)))
     assert len(shifted) == 2 * (S - 1)
     assert all(sum(h) == sum(held) and np.abs(np.subtract(h, held)).sum() == 2 for h in shifted)
-    exchanged = list(exchanged_devices(devices, usable))
-    assert len(set(exchanged)) == len(exchanged) == S * (S - 1) // 2 + S * idle
+    plan = ScheduledPlan(devices, tuple(held), "1f1b", (1,) * S, 4)
+    moved = list(rearranged(plan, usable))
+    exchanged = list({p.devices: None for p in moved})
+    assert len(exchanged) == S * (S - 1) // 2 + S * idle
+    assert len(moved) == S * (S - 1) + S * idle
+    with_device = dict(zip(devices, held, strict=True))
+    for stay, go in itertools.pairwise(moved):
+        if stay.devices == go.devices:
+            assert stay.held == plan.held
+            assert go.held == tuple(with_device[k] for k in go.devices)
     resized = list(resized_devices(devices, usable))
     assert len(set(resized)) == len(resized) == (S if S > 1 else 0) + idle * (S + 1)
     assert all(len(set(d)) == len(d) and set(d) <= set(usable) for d in exchanged + resized)

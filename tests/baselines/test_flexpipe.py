@@ -10,15 +10,8 @@ from test_draft_pricing import random_problem
 
 from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES, FlexPipe
 from collapipe_env.baselines.planning.chain_problem import chain_problems
-from collapipe_env.baselines.planning.flexpipe_search import (
-    Space,
-    first_candidates,
-    neighbours,
-    priced,
-    search,
-)
-from collapipe_env.baselines.planning.schedule_search import quickest, usable_devices
-from collapipe_env.baselines.planning.schedule_tuple import ScheduleTuple, parse_schedule, placed
+from collapipe_env.baselines.planning.plan_search import quickest, usable_devices
+from collapipe_env.baselines.planning.schedule_space import ScheduleTuple, Space, parse_schedule, search
 from collapipe_env.baselines.planning.scheduled_plan import allocation_of
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
@@ -72,11 +65,9 @@ def test_the_notation_means_what_it_says() -> None:
     assert parse_schedule("  gpipe   m=4 ") == ScheduleTuple("gpipe", caps=None, micro_batches=4)
     assert parse_schedule("zb-h1 k=5") == ScheduleTuple("zb-h1", caps=5)
     assert parse_schedule("interleaved").chunks == 2
-    assert full.plan((3, 2, 1)) == ((2, 0, 1), (3, 2, 1), "1f1b", (8, 6, 4), 16, 1)
-    assert placed(parse_schedule("1f1b k=3"), 8, (1, 0)).plan().caps == (3, 3)
-    assert placed(parse_schedule("1f1b k=room"), 8, (1, 0)).plan().caps == (8, 8)
-    with pytest.raises(AllocationError, match="leaves m or d open"):
-        parse_schedule("gpipe").plan()
+    assert full.plan(8, (1, 0), (3, 2, 1), 5) == ((2, 0, 1), (3, 2, 1), "1f1b", (8, 6, 4), 16, 1, 5)
+    assert parse_schedule("1f1b k=3").plan(8, (1, 0)) == ((1, 0), (), "1f1b", (3, 3), 8, 1, 0)
+    assert parse_schedule("1f1b k=room").plan(8, (1, 0)).caps == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +129,8 @@ def test_plans_are_feasible_and_never_slower_than_the_plain_ones(scenario) -> No
     for text in DEFAULT_SCHEDULES:
         plain = {}
         for at, problem in problems.items():
-            schedule = placed(parse_schedule(text), 16, usable_devices(problem, 16))
-            for found in quickest(problem, [schedule.plan()]):
+            draft = parse_schedule(text).plan(16, usable_devices(problem, 16))
+            for found in quickest(problem, [draft]):
                 plain[at] = found.plan
         if len(plain) == len(problems):
             before = allocation_of(parameters, state, plain)
@@ -154,15 +145,13 @@ def test_candidates_are_the_plans_of_their_schedules_and_priced_as_the_events_ta
     for trial in range(6):
         problem = random_problem(rng, 4, 7, trial % 2 == 1)
         best, usable = search(problem, SPACE, 2), usable_devices(problem, 8)
-        candidates = list(neighbours(best, SPACE, usable))
+        candidates = list(SPACE.neighbours(best.plan, usable))
         assert len(candidates) > 10
-        for draft, origin in candidates:
-            schedule = placed(SPACE.schedules[origin], draft.micro_batches, draft.devices)
-            assert draft == schedule.plan(draft.held)
-        for point in priced(problem, SPACE.schedules, candidates, 5):
-            assert point.schedule == placed(
-                SPACE.schedules[point.origin], point.plan.micro_batches, point.plan.devices
-            )
+        for draft in candidates:
+            schedule = SPACE.schedules[draft.origin]
+            assert draft == schedule.plan(draft.micro_batches, draft.devices, draft.held, draft.origin)
+        for point in quickest(problem, candidates, keep=5):
+            assert point.plan.schedule == SPACE.schedules[point.plan.origin].schedule
             assert point.plan.fits(problem)
             assert point.seconds == pytest.approx(simulated(problem, point.plan), rel=1e-12)
 
@@ -174,25 +163,26 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
         problem = random_problem(rng, 4, 7, half_duplex)
         best = search(problem, SPACE, 2)
         usable = usable_devices(problem, 8)
-        for candidate in neighbours(best, SPACE, usable):
-            for point in priced(problem, SPACE.schedules, [candidate], 1):
+        for candidate in SPACE.neighbours(best.plan, usable):
+            for point in quickest(problem, [candidate]):
                 assert point.plan.seconds(problem) >= best.seconds * (1 - 1e-8)
         assert best.plan.seconds(problem) == pytest.approx(best.seconds, rel=1e-12)
-        assert best.schedule.devices == best.plan.devices
-        (first,) = priced(problem, SPACE.schedules, list(first_candidates(SPACE, [usable])), 1)
+        (first,) = quickest(problem, list(SPACE.first([usable])))
         assert best.seconds <= first.seconds * (1 + 1e-9)
 
 
 def test_what_the_space_fixes_stays() -> None:
     state = first_state(SMALL, 1)
-    points = FlexPipe(SMALL, schedules=["1f1b k=2 m=8 d=2,0"]).points(state)
-    for point in points.values():
-        assert str(point.schedule) == "1f1b k=2 v=1 m=8 d=2,0"
-        assert point.plan.devices == (2, 0)
-        assert max(point.plan.caps) <= 2
-    points = FlexPipe(SMALL, schedules=["gpipe", "zb-h1"], micro_batches=6).points(state)
-    assert {p.schedule.schedule for p in points.values()} <= {"gpipe", "zb-h1"}
-    assert {p.plan.micro_batches for p in points.values()} == {8}
+    scheduler = FlexPipe(SMALL, schedules=["1f1b k=2 m=8 d=2,0"])
+    for plan in scheduler.plans(state).values():
+        assert str(scheduler.schedule_of(plan)) == "1f1b k=2 v=1 m=8 d=2,0"
+        assert plan.devices == (2, 0)
+        assert max(plan.caps) <= 2
+    scheduler = FlexPipe(SMALL, schedules=["gpipe", "zb-h1"], micro_batches=6)
+    for plan in scheduler.plans(state).values():
+        assert plan.schedule in ("gpipe", "zb-h1")
+        found = scheduler.schedule_of(plan)
+        assert (found.schedule, found.micro_batches, found.devices) == (plan.schedule, 8, plan.devices)
     interleaved = FlexPipe(SMALL, schedules=["interleaved v=2"])
     check_allocation(system_parameters(SMALL), state, interleaved.act(None, state))
 

@@ -14,10 +14,11 @@ from collapipe_env.ground.errors import ScenarioError
 
 pytest.importorskip("ortools", reason="OptPipe needs the extra 'optimize' (ortools), which is not installed")
 
-from collapipe_env.baselines import optpipe
-from collapipe_env.baselines.optpipe import OptPipe, OptPipeFallback, storable, usual_splits
+from collapipe_env.baselines.optpipe import STARTS, OptPipe, OptPipeFallback, storable
 from collapipe_env.baselines.planning.chain_problem import chain_problems
-from collapipe_env.baselines.planning.optpipe_model import TICKS, WARM_START, chain_steps, solve_chain
+from collapipe_env.baselines.planning.optpipe_model import TICKS, chain_steps, solve_chain
+from collapipe_env.baselines.planning.plan_search import device_sets, quickest
+from collapipe_env.baselines.planning.schedule_space import Space
 from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
@@ -203,7 +204,6 @@ def test_a_schedule_is_read_as_it_was_run() -> None:
         length = named(times, schedule, [4, 3, 2], M, half, events)
         events = events[events[:, 0] >= 0]
         solution = solve_chain(times, np.full(S, M), M, half, events, deterministic_time=0.0)
-        assert solution.source == WARM_START
         assert not solution.proven
         assert 0.0 < solution.bound <= solution.seconds
         if schedule == "zb-h1":
@@ -234,7 +234,7 @@ def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scen
     scheduler = OptPipe(scenario, **SHORT)
     allocation = scheduler.act(None, state)
     check_allocation(parameters, state, allocation)
-    assert (allocation.blocks[~state.present] == 0).all()
+    assert (allocation.device_blocks[~state.present] == 0).all()
     assert np.allclose(allocation.bandwidth, 1.0 / scenario.clusters)
     assert (allocation.device_power == parameters.power_max_w).all()
     costs = round_costs(parameters, state, allocation)
@@ -246,10 +246,10 @@ def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scen
         assert report.proven == (report.note is None)
         # With overheads all numbers of micro-batches within the limit compete.
         numbers = [1, 2, 4] if scenario is PRICED else [scheduler.micro_batches]
-        for M in numbers:
-            for split in usual_splits(problems[e, n], M):
-                for plan in optpipe.warm_starts(problems[e, n], split, M):
-                    assert report.plan.seconds(problems[e, n]) <= plan.seconds(problems[e, n])
+        problem, devices = problems[e, n], np.flatnonzero(state.present[e, n]).tolist()
+        drafts = list(Space.of(STARTS, numbers).first(device_sets(problem, devices, len(devices))))
+        for start in quickest(problem, drafts):
+            assert report.plan.seconds(problem) <= start.seconds * (1 + 1e-12)
     again = OptPipe(scenario, **SHORT).act(None, state)
     assert fields_of(again) == fields_of(allocation)
 
@@ -258,27 +258,26 @@ def test_memory_is_counted_as_the_simulator_does() -> None:
     parameters, state = system_parameters(UNEVEN), first_state(UNEVEN, 2, seed=4)
     for problem in chain_problems(parameters, state).values():
         tight = changed(problem, memory_bytes=problem.memory_bytes * 0.3)
-        splits = usual_splits(tight, 16)
-        limits = np.concatenate([storable(tight, split, 16) for split in splits])
-        for split in splits:
-            most = storable(tight, split, 16)
+        drafts = list(Space.of(STARTS, [16]).first(device_sets(tight, range(3), 3)))
+        plans = [found.plan for found in quickest(tight, drafts, keep=20)]
+        limits = [storable(tight, plan) for plan in plans]
+        for plan, most in zip(plans, limits, strict=True):
             assert (most >= 1).all()
-            for plan in optpipe.warm_starts(tight, split, 16):
-                assert plan.fits(tight)
+            assert plan.fits(tight)
             for s, limit in enumerate(most):
                 caps = most.copy()
                 caps[s] = limit + 1
-                more = optpipe.ScheduledPlan(*split, "zb-h1", tuple(caps.tolist()), 16)
+                more = plan._replace(schedule="zb-h1", caps=tuple(caps.tolist()))
                 assert limit == 16 or not more.fits(tight)
-        assert limits.min() < 16
+        assert np.concatenate(limits).min() < 16
 
 
 @pytest.fixture
 def planned(monkeypatch):
     """Counts the clusters planned."""
     calls = []
-    real = optpipe.plan_cluster
-    monkeypatch.setattr(optpipe, "plan_cluster", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
+    real = OptPipe.report
+    monkeypatch.setattr(OptPipe, "report", lambda self, problem: (calls.append(1), real(self, problem))[1])
     return calls
 
 
@@ -287,7 +286,8 @@ def test_plans_are_kept_until_devices_leave_or_the_episode_ends(planned) -> None
     later = replace(first_state(SMALL, 1, seed=9), round_index=state.round_index + 1)
     assert not np.array_equal(state.d2d_gain, later.d2d_gain)
     scheduler = OptPipe(SMALL, **SHORT)
-    first = fields_of(scheduler.act(None, state))
+    decided = scheduler.act(None, state)
+    first = fields_of(decided)
     assert fields_of(scheduler.act(None, later)) == first
     assert len(planned) == 2
 
@@ -295,8 +295,8 @@ def test_plans_are_kept_until_devices_leave_or_the_episode_ends(planned) -> None
     present[0, 1, 0], memory[0, 1, 0] = False, 0.0
     fewer = replace(later, present=present, memory_bytes=memory, round_index=later.round_index + 1)
     without = scheduler.act(None, fewer)
-    assert without.blocks[0, 1, 0] == 0
-    assert without.blocks[0, 0].tolist() == first["blocks"][0][0]
+    assert without.device_blocks[0, 1, 0] == 0
+    assert without.device_blocks[0, 0].tolist() == decided.device_blocks[0, 0].tolist()
     check_allocation(system_parameters(SMALL), fewer, without)
     assert len(planned) == 3
     back = replace(later, round_index=later.round_index + 2)

@@ -16,7 +16,7 @@ from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.baselines.pipar import PiPar
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import lower_bound
-from collapipe_env.baselines.planning.schedule_search import micro_batch_options
+from collapipe_env.baselines.planning.plan_search import micro_batch_options
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario

@@ -6,6 +6,7 @@ from baseline_support import PRICED, SMALL, UNEVEN, decide, first_state, full_po
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.titanic import Titanic, select_clients
 
 
@@ -39,8 +40,10 @@ def test_decision_is_the_best_for_times_computed_here(scenario) -> None:
     block_s = block_s + 3.0 * extra.block_cycles / state.clock
     client_s = client_s + extra.header_bits * (packet_s[..., 0, 1:] + packet_s[..., 1:, 0])
     client_s = client_s + 2.0 * (extra.message_s + extra.latency_s)
-    for mine, theirs in zip((block_s, client_s), scheduler.client_times(state), strict=True):
-        assert np.allclose(np.where(state.present, mine, 0), np.where(state.present, theirs, 0), rtol=1e-9)
+    for at, problem in chain_problems(scheduler.parameters, state).items():
+        there = state.present[at]
+        for mine, theirs in zip((block_s, client_s), scheduler.client_times(problem), strict=True):
+            assert np.allclose(mine[at][there], theirs[there], rtol=1e-9)
     allocation = decide(scheduler, state)
     assert (allocation.micro_batches == 1).all()
     for place in np.ndindex(2, scenario.clusters):
