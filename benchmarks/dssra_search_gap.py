@@ -279,13 +279,14 @@ def figures(found: Mapping[str, list[Gaps]]) -> list[Figure]:
         gap, alone = (100.0 * np.concatenate([getattr(p, name) for p in parts]) for name in ("gap", "alone"))
         median = GOAL_MEDIAN if cell.opened else None
         rate = np.mean([p.rate for p in parts])
+        few = f"95th percentile {np.percentile(gap, 95):.2g} %"
+        low, high = float(alone.min()), float(alone.max())
         results += [
             Figure(f"{label}: median gap", float(np.median(gap)), "%", goal=median),
-            Figure(f"{label}: 95th percentile", float(np.percentile(gap, 95)), "%"),
-            Figure(f"{label}: worst of {len(gap)}", float(gap.max()), "%", goal=cell.goal),
+            Figure(f"{label}: worst of {len(gap)}", float(gap.max()), "%", goal=cell.goal, note=few),
             Figure(
-                f"{label}: median gap to random starts", float(np.median(alone)), "%",
-                low=float(alone.min()), high=float(alone.max()), note=f"{rate:,.0f} plans a second",
+                f"{label}: gap to random starts alone", float(np.median(alone)), "%", low, high,
+                note=f"{rate:,.0f} plans a second",
             ),
         ]  # fmt: skip
     return results

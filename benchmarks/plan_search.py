@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import cma
 import numpy as np
@@ -29,13 +29,32 @@ MEMBERS, CHILDREN = 12, 24
 """Parents that each island keeps, and children of each generation."""
 ISLANDS = 4
 """Islands that begin with random plans; one more begins with the plans from outside."""
-CMA_PART = 0.3
-"""Part of the evaluations that CMA-ES may use."""
 CMA_CHILDREN = 24
-ORDERS = (8.0, 32.0, np.inf)
-"""Orders of the means of the clusters' delays that stand for the longest one, in each period of evolution.
 
-Only the slowest cluster counts for the longest delay, so improvements of the others would go unnoticed."""
+
+class Stage(NamedTuple):
+    """A part of the evolution.
+
+    Attributes:
+        order: Order of the mean of the clusters' delays that stands for the longest one. Only the slowest
+            cluster counts for the longest delay, so improvements of the others would go unnoticed.
+        part: Part of all evaluations.
+        left: Random islands whose plans survive it.
+        settling: Part of all evaluations with which CMA-ES then settles the best plans.
+    """
+
+    order: float
+    part: float
+    left: int
+    settling: float = 0.0
+
+
+STAGES = (
+    Stage(8.0, 0.25, 2),
+    Stage(32.0, 0.2, 1),
+    Stage(np.inf, 0.15, 1, settling=0.12),
+    Stage(np.inf, 0.16, 1, settling=0.12),
+)
 MOST_CHANGES = 3
 """Most choices that a child changes."""
 
@@ -118,34 +137,30 @@ class PlanSearch:
             members[:, -1] = given[:, None]
             changed = self._changed(members[:, -1:], MEMBERS - 1)
             members[:, -1:, 1:] = changed
-        used = 0
-        for order, (generations, left) in zip(ORDERS, self._periods(evaluations, islands), strict=True):
+        used, rows, outside = 0, np.arange(S), given
+        for order, part, left, settling in STAGES:
+            if outside is not None:
+                members[:, -1, -1] = outside  # which another mean of the delays may have driven out
             members, values = _best(members, self._priced_islands(members, order))
-            used += islands * MEMBERS
+            generations = max(int(part * evaluations) // (islands * CHILDREN), 1)
             for _ in range(generations):
                 children = self._children(members)
                 value = self._priced_islands(children, order)
                 members, values = _best(
                     np.concatenate((members, children), axis=2), np.concatenate((values, value), axis=2)
                 )
-            used += generations * islands * CHILDREN
-            if left < ISLANDS:
-                ranks = np.argsort(values[:, :ISLANDS, 0], axis=1)[:, np.arange(ISLANDS) % left]
-                members[:, :ISLANDS] = np.take_along_axis(members, ranks[..., None, None], axis=1)
-                values[:, :ISLANDS] = np.take_along_axis(values, ranks[..., None], axis=1)
-        best = np.argmin(values[:, :ISLANDS, 0], axis=1)
-        rows = np.arange(S)
-        starts = [members[rows, best, 0]] + ([members[:, -1, 0]] if given is not None else [])
-        actions = np.stack(starts, axis=1)
-        actions, value, more = self.settled(actions, int(CMA_PART * evaluations))
+            used += islands * (MEMBERS + generations * CHILDREN)
+            ranks = np.argsort(values[:, :ISLANDS, 0], axis=1)[:, np.arange(ISLANDS) % left]
+            members[:, :ISLANDS] = np.take_along_axis(members, ranks[..., None, None], axis=1)
+            if settling > 0.0:
+                actions, value, more = self.settled(
+                    members[:, [0] if given is None else [0, -1], 0], int(settling * evaluations)
+                )
+                members[:, :ISLANDS, -1] = actions[:, :1]
+                outside = None if given is None else actions[:, 1]
+                used += more
         first = np.argmin(value, axis=1)
-        return Found(value[:, 0], value[rows, first], actions[rows, first], used + more)
-
-    @staticmethod
-    def _periods(evaluations: int, islands: int) -> list[tuple[int, int]]:
-        """Generations of each period, and the random islands that survive it."""
-        generations = max(int((1.0 - CMA_PART) * evaluations) // (islands * CHILDREN), 3)
-        return [(generations // 3, ISLANDS // 2), (generations // 3, 1), (generations // 3, ISLANDS)]
+        return Found(value[:, 0], value[rows, first], actions[rows, first], used)
 
     def _priced_islands(self, members: FloatArray, order: float = np.inf) -> FloatArray:
         S, islands, count, A = members.shape
