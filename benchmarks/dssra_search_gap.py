@@ -102,9 +102,9 @@ class Options(BenchmarkOptions):
     """Scenarios in which every cell is measured."""
     cells: tuple[str, ...] = tuple(CELLS)
     """Kinds of open decisions."""
-    states: Annotated[int, Between(ROWS, 100_000)] = 32
+    states: Annotated[int, Between(ROWS, 100_000)] = 16
     """Number of states of each cell, at least 8, rounded up to whole batches of 8."""
-    evaluations: Annotated[int, Between(1000, 10_000_000)] = 60_000
+    evaluations: Annotated[int, Between(1000, 10_000_000)] = 120_000
     """Plans that the search prices for each state, at least 1000."""
     seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the states and searches, at least 0."""

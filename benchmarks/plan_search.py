@@ -236,7 +236,7 @@ class PlanSearch:
         searches: list[list[Any]] = []
         uses = self._used(actions)
         for s in range(S):
-            seeds = self.rng.integers(1, 2**31, P)
+            seeds = self.rng.integers(1, 2**31, size=(P,))
             searches.append(
                 [
                     cma.CMAEvolutionStrategy(actions[s, p, uses[s, p]], 0.05, {**options, "seed": int(seed)})

@@ -23,9 +23,9 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.execution.price_comparison import ComparedCluster, ComparedPhase, ComparedRound
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.queues import idle_drift
+from collapipe_env.physics.queues import idle_drift, lyapunov
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.process_registry import active_processes
@@ -67,6 +67,20 @@ def test_the_search_finds_the_optimum(form):
     (value,) = search.run(8000).value
     best = oracle.solve(state).objective
     assert best - 1e-6 * abs(best) <= value <= best + 1e-3 * abs(best)
+
+
+def test_with_budgets_per_second_plans_are_priced_with_the_wait_that_pays_best():
+    scenario = load_scenario({"base": "small", "budgets": {"per": "second"}})
+    scheduler, (state,) = DSSRA(scenario), dssra_search_gap.states_of(scenario, 1, 3)
+    state = replace(state, backlog=state.backlog + np.linspace(0.0, 8.0, 8)[:, None, None])
+    plan = even_split(scheduler.parameters, state)
+    costs = round_costs(scheduler.parameters, state, plan)
+    delay = costs.delay + np.linspace(0.0, 200.0, 20_001)[:, None]
+    granted = (delay / reference_delay(scenario))[..., None, None]
+    queue = np.maximum(state.backlog + costs.energy_ratio - granted, 0.0)
+    values = scheduler.tradeoff_v * delay + lyapunov(queue) - lyapunov(state.backlog)
+    assert dssra_search_gap.objective(scheduler, state, plan) == pytest.approx(values.min(axis=0), rel=1e-4)
+    assert set(values.argmin(axis=0) > 0) == {False, True}
 
 
 def test_the_time_of_a_decision_is_that_of_one_environment(monkeypatch):
