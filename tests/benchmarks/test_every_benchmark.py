@@ -25,13 +25,12 @@ learning:
 """
 
 
-def gaps_of_both_forms(found, printed):
-    assert set(found["gaps"]) == {"small, exact", "small, bound"}
+def gaps_of_both_cells(found, printed):
+    assert set(found["gaps"]) == {"small, closed", "small, server"}
     for gaps in found["gaps"].values():
-        assert len(gaps) == 16
+        assert len(gaps) == 8
         assert min(gaps) >= 0.0
-        assert np.median(gaps) < 0.05
-    assert "small, bound drift, 16 states: worst gap" in printed
+    assert "| small, server |" in printed
 
 
 def moments_are_lost(found, printed):
@@ -88,7 +87,10 @@ def one_real_part(found, printed):
 
 NAME = "CollaPipeSurrogate-Small-Classification-v0"
 RUNS = {
-    "dssra_search_gap": (["--scenarios", "small", "--states", "16", "--starts", "2"], gaps_of_both_forms),
+    "dssra_search_gap": (
+        ["--scenarios", "small", "--cells", "closed", "server", "--states", "8", "--evaluations", "1000"],
+        gaps_of_both_cells,
+    ),
     "dssra_time": (["--rounds", "2", "--batch", "3"], times_of_the_ladder),
     "step_rate": (
         ["--ids", NAME, "--tiers", "wild", "--sizes", "small", "--num-envs", "4", *SLICES],
@@ -180,6 +182,7 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, capsys):
         ("dssra_time", ["--rounds", "0"], "--rounds: 0 is not within 1"),
         ("dssra_time", ["--output", "."], "--output: . is a folder"),
         ("dssra_search_gap", ["--states", "5"], "--states: 5"),
+        ("dssra_search_gap", ["--cells", "clock"], "'clock' is no cell: did you mean 'clocks'?"),
         ("step_rate", ["--ids", "CollaPipe-Tiny-v0"], "--ids"),
         ("step_rate", ["--num-envs", "0"], "--num-envs: 0 is not within 1"),
         ("step_rate", ["--slice-seconds", "nan"], "--slice-seconds: nan is not within 0.001 to 60"),
