@@ -57,10 +57,11 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
         block: Written: the rows of :data:`ROUND` (2, E), :data:`CLUSTER` (15, E, N), :data:`NODE` (4, E, N,
             K+1) and :data:`DEVICE` (3, E, N, K), one after the other, and space for workings.
         arrays: Those of :class:`System` and :class:`PlainPlan`, in their order; they are not given as two
-            named tuples, because Numba would take twice as long to unpack them.
+            named tuples, because Numba would take twice as long to unpack them. Then the interference (E, N)
+            [W] to use instead of the plan's own, or nothing (0, 0).
     """
     c: Numbers = numbers[0]
-    system, plan = System(*arrays[:8]), PlainPlan(*arrays[8:])
+    system, plan, fixed = System(*arrays[:8]), PlainPlan(*arrays[8:14]), arrays[14]
     E, N, K = plan.blocks.shape
     clusters_at = len(ROUND) * E
     nodes_at = clusters_at + len(CLUSTER) * E * N
@@ -93,8 +94,11 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
         slowest = 0.0
         for n in range(N):
             interference = 0.0
-            for m in range(N):
-                interference += system.cross_gain[e, m, n] * mean_power[m]
+            if fixed.shape[0] > 0:
+                interference = fixed[e, n]
+            else:
+                for m in range(N):
+                    interference += system.cross_gain[e, m, n] * mean_power[m]
             if _plays(plan, e, n):
                 clusters[CLUSTER.interference, e, n] = interference
                 _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, received, work)

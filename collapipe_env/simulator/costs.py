@@ -7,6 +7,7 @@ allocations, which have extra leading axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import TypeAlias
@@ -19,6 +20,11 @@ from collapipe_env.ground.registry import Registry
 from collapipe_env.kernels.plain_round import plain_round
 from collapipe_env.kernels.round_rows import OPENED, PlainPlan, System, places_of
 from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.delay import cluster_delay
+from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.overheads import cycles_time
+from collapipe_env.physics.recomputation import recomputation_terms
+from collapipe_env.physics.schedules.split import paced_steps, server_times
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
 from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_terms
@@ -58,6 +64,7 @@ _PLAN = _LoopFields(Allocation, PlainPlan._fields)
 _SYSTEM = _LoopFields(SystemState, System._fields)
 _ALWAYS_READ = ("energy_ratio", "survival")
 _CLOSED: FloatArray = np.empty((0, 0, 0))
+_FREE: FloatArray = np.empty((0, 0))
 
 Pricing: TypeAlias = Callable[[RoundCosts, Parameters, SystemState, Allocation], Terms | None]
 
@@ -82,8 +89,9 @@ def round_costs(
 ) -> RoundCosts:
     """Evaluate one round (`system_model.md` sections 3 to 7).
 
-    Plain plans in NumPy arrays with one batch axis go through a compiled loop, all others through
-    :func:`general_round_costs`; the results agree apart from rounding.
+    In NumPy arrays with one batch axis, plans with one device in each stage and no encoder blocks on the
+    server go through a compiled loop, all others through :func:`general_round_costs`; the results agree
+    apart from rounding.
 
     Args:
         state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
@@ -93,8 +101,8 @@ def round_costs(
     costs: RoundCosts | None = None
     if allocation.clock_cap is not None:
         state = running_state(state, allocation)
-    if interference_w is None and allocation.is_plain:
-        costs = _looped(parameters, state, allocation)
+    if allocation.stage is None and allocation.server_mode is None:
+        costs = _looped(parameters, state, allocation, interference_w)
     if costs is None:
         costs = general_round_costs(parameters, state, allocation, interference_w)
     found = []
@@ -111,8 +119,10 @@ def _prices(names: tuple[str, ...], changes: int) -> tuple[Pricing, ...]:  # noq
     return tuple(f if name in shipped else checked_price(name, f) for name, f in found.items())
 
 
-def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> RoundCosts | None:
-    """Price plain plans in a compiled loop; ``None`` where only the general form takes the arrays.
+def _looped(
+    parameters: Parameters, state: SystemState, plan: Allocation, interference_w: Array | None
+) -> RoundCosts | None:
+    """Price plans in a compiled loop; ``None`` where only the general form takes them.
 
     The loop takes NumPy arrays with one batch axis, the plan's and the state's.
     """
@@ -128,11 +138,14 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
     opened = _opened(parameters, state, plan)
     if opened.size and opened.shape[1:] != (E, N):
         return None
+    fixed = _FREE if interference_w is None else np.broadcast_to(interference_w, (E, N)).astype(np.float64)
+    if plan.is_scheduled and np.any(np.asarray(plan.chunks) > 1):
+        return None
     places, length = places_of(E, N, K)
     block = np.empty(length)
-    plain_round(parameters.record, block, *system, *chosen, opened)
+    plain_round(parameters.record, block, *system, *chosen, opened, fixed)
     rows = RowsOfLoop(block, places, parameters.overheads)
-    return made(
+    costs = made(
         RoundCosts,
         _loop=rows,
         # Infos hand the delay out: as a view it would keep the whole block.
@@ -146,6 +159,49 @@ def _looped(parameters: Parameters, state: SystemState, plan: Allocation) -> Rou
         ),
         plays=plan.plays,
         server_budget_j=parameters.server.budget_j,
+    )
+    return costs if plan.schedule is None else _scheduled(parameters, state, costs)
+
+
+def _scheduled(parameters: Parameters, state: SystemState, costs: RoundCosts) -> RoundCosts:
+    """The round under the plan's own schedules, from the one that a loop has priced as GPipe."""
+    # Imported here: plans with GPipe need not load the compiled schedules.
+    from collapipe_env.physics.schedules.chains import scheduled_steps
+    from collapipe_env.physics.schedules.storage import memory_terms
+
+    plan, price, extra = costs.allocation, parameters.costs, parameters.overheads
+    samples = price.batch_size / plan.micro_batches
+    launch = cycles_time(plan.blocks, extra.block_cycles, state.clock)
+    whole = costs.elements.compute_forward
+    server, server_weight = server_times(parameters, plan, samples, state.server_share)
+    weight = np.where(
+        whole > 0.0, price.block_weight_flops / price.block_forward_flops * (whole - launch) + launch, 0.0
+    )
+    elements = replace(
+        costs.elements,
+        compute_weight=weight,
+        server_weight=np.where(costs.plays, server_weight, 0.0),
+        wrap_forward=np.zeros_like(server),
+        wrap_backward=np.zeros_like(server),
+    )
+    gpipe = costs.local_step - costs.update
+    steps = plan.real_steps(price.local_steps)
+    local_step = scheduled_steps(parameters, plan, None, elements, gpipe) + costs.update
+    local_step = np.where(costs.plays, local_step, 0.0)
+    paced = paced_steps(plan, local_step, steps) if parameters.barrier else local_step
+    delay = costs.relay + cluster_delay(steps, paced, costs.collect, costs.upload)
+    delay = np.where(costs.plays, delay, costs.cluster_delay)
+    terms = recomputation_terms(parameters, plan)
+    in_flight, block_state, working = memory_terms(price, plan, terms)
+    memory = device_memory(plan.blocks, in_flight, block_state, terms.activation_bytes, working)
+    anybody = costs.plays.any(axis=-1)
+    return costs.changed(
+        local_step=local_step,
+        barrier=paced - local_step,
+        cluster_delay=delay,
+        delay=np.where(anybody, delay.max(axis=-1) + costs.broadcast, costs.delay),
+        memory=np.where(costs.plays[..., None], memory, 0.0),
+        elements=elements,
     )
 
 

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from physics_support import PRICES, RELAYED, make_case, scalar_round
 from record_support import leaves
 
+from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.rendering.round_view import cluster_round_timeline
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decision_names import COLLAPIPE
+from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.world import World
 
 SEEDS = st.integers(0, 2**32 - 1)
 MODES = ("drop", "arq", "none")
@@ -142,3 +147,30 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         events = [event for event in timeline.events if event.end_s <= first.end_s + expected * (1 + 1e-9)]
         last = max(event.end_s for event in events) - first.end_s
         assert last + costs.elements.hop_latency == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("opened", "changes"),
+    [
+        (("schedule",), {}),
+        (("schedule", "recompute", "clock_cap"), {"radio.d2d_duplex": "half"}),
+        (("schedule", "local_steps"), {"workload.head": "common", "workload.local_steps": 4}),
+        (("schedule", "participation"), {"workload.distribution": "relay"}),
+    ],
+    ids=lambda x: "-".join(x),
+)
+@pytest.mark.parametrize("fixed", [False, True])
+def test_scheduled_plans_and_fixed_interference_cost_the_same_in_the_loop(opened, changes, fixed):
+    scenario = load_scenario("medium").with_overrides({"decisions": [*COLLAPIPE, *opened], **changes})
+    p, world = system_parameters(scenario), World(scenario, IdleLearner(6), 6)
+    world.reset([np.random.default_rng(row) for row in range(6)])
+    codec, s = action_codec(scenario), world.state
+    actions = np.random.default_rng(3).uniform(-1.0, 1.0, (6, codec.action_size))
+    a = codec.decode(actions, s.memory_cap, s.memory_bytes)
+    assert len(np.unique(a.schedule)) == 3
+    felt = np.linspace(1e-13, 1e-10, 6 * p.clusters).reshape(6, -1) if fixed else None
+    found, expected = round_costs(p, s, a, felt), general_round_costs(p, s, a, felt)
+    one, two = dict(leaves(found)), dict(leaves(expected))
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(value, two[name], rtol=1e-12, atol=1e-300, err_msg=name)

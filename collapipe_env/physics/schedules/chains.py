@@ -19,13 +19,14 @@ from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step
 def scheduled_steps(
     parameters: Parameters,
     allocation: Allocation,
-    graph: PlanGraph,
+    graph: PlanGraph | None,
     elements: PipelineElements,
     gpipe: Array,
 ) -> Array:
     """Time of a local step under each cluster's own schedule (..., N) [s].
 
     Args:
+        graph: The plan's chain of groups; ``None`` where every stage has one device.
         gpipe: The local step under GPipe (..., N) [s].
 
     Raises:
@@ -45,7 +46,7 @@ def scheduled_steps(
 
 def flat_chains(
     allocation: Allocation,
-    graph: PlanGraph,
+    graph: PlanGraph | None,
     elements: PipelineElements,
     steps: Array | int,
     shape: tuple[int, ...],
@@ -53,6 +54,7 @@ def flat_chains(
     """Chains and schedules as rows of contiguous arrays in slot order.
 
     Args:
+        graph: The plan's chain of groups; ``None`` where every stage has one device.
         steps: Local steps ``H`` of the clusters (..., N).
         shape: Common leading axes and clusters (..., N).
     """
@@ -65,7 +67,7 @@ def flat_chains(
 
     def slots(values: Array) -> npt.NDArray[Any]:
         """Return the value of each stage's leader at its slot."""
-        if not allocation.is_grouped:
+        if graph is None or not allocation.is_grouped:
             return flat(values, K)
         leads = on_host(graph.leader)[..., None, :] & (
             on_host(allocation.stage)[..., None, :] == np.arange(K)[:, None]
