@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.dynamics import register_process
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.evaluation.episode import pack_allocations, unpack_allocations
 from collapipe_env.ground.errors import AllocationError, ScenarioError
@@ -14,10 +17,12 @@ from collapipe_env.physics.allocation import Allocation, own_arrays, stack_alloc
 from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.costs import PRICES, round_costs
 from collapipe_env.simulator.decision import Decision, Part
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.feature import Feature
+from collapipe_env.simulator.round import Terms
+from tests.dynamics.hook_processes import Idle
 from tests.opened_support import STATE, opened, same
 
 LONGEST = 0.9
@@ -171,3 +176,27 @@ def test_an_environment_plays_shows_and_saves_it(observation, tmp_path):
     other.reset(seed=1)
     other.load_state(tmp_path / "state")
     same(other.last_round.allocation, env.last_round.allocation)
+
+
+class Rest(Idle):
+    """Carries nothing that matters; its name switches the price on."""
+
+    name = "rest"
+
+
+def test_dssra_decides_it_by_its_price(monkeypatch):
+    """Sleep shortens a round up to 0.5 and lengthens it beyond."""
+    monkeypatch.setattr(PRICES, "_added", {})
+    PRICES.register(
+        "rest",
+        lambda *given: Terms(delay=20.0 * (given[-1].said("cu_sleep", FIELDS["cu_sleep"]) - 0.5) ** 2),
+    )
+    register_process(Rest)
+    scenario = opened("cu_sleep", base="small", **{"dynamics.processes": {"rest": {}}})
+    scheduler = DSSRA(scenario, threads=1)
+    env = CollaPipeVectorEnv(2, scenario, learner="surrogate")
+    env.reset(seed=0)
+    plan = scheduler.allocate(env.state)
+    check_allocation(scheduler.parameters, env.state, plan)
+    # Its neighbours are an eighth of the range away.
+    np.testing.assert_allclose(plan.others["cu_sleep"], 4.0 / 8.0 * LONGEST, atol=1e-9)

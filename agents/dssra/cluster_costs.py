@@ -39,7 +39,6 @@ from .moving import moving_costs
 from .options import (
     block_joules,
     micro_batches_of,
-    saving_of,
     server_blocks_of,
     server_seconds_of,
     setting_of,
@@ -155,8 +154,7 @@ def summarise_cluster(
     summary[FORWARD_SUM], summary[BACKWARD_SUM] = forward_sum, backward_sum
     summary[FORWARD_MAX], summary[BACKWARD_MAX] = forward_max, backward_max
     before = moving + relay
-    saved = saving_of(n, option, inputs)
-    summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update - saved)
+    summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
     cost = inputs.loss_price[n] * exponent + server_blocks_of(option, inputs) * inputs.server_queue[0]
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]

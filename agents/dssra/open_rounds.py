@@ -1,8 +1,4 @@
-"""Search of the whole open space: schedules around the search of a round ([X]).
-
-The search (:mod:`.round_solver`) runs GPipe. This module simulates schedules for its plan and passes their
-savings to the search, which continues from there. After a few such passes it keeps the best plan.
-"""
+"""Search of a round with GPipe, recomputation and blocks on the server included ([X])."""
 
 from __future__ import annotations
 
@@ -17,15 +13,9 @@ from collapipe_env.physics.allocation import COMMON, COPIES, Allocation
 from collapipe_env.physics.parameters import Numbers
 
 from .option_table import MICRO_BATCHES, SERVER_BLOCKS, SETTING, options_of, recomputes
-from .parallel_rounds import as_record, solve_batch
+from .parallel_rounds import solve_batch
 from .round_input import RoundInput
 from .round_solver import SearchBudget
-from .scheduled_chains import schedule_rows
-
-PASSES = 2
-"""Passes after the first search."""
-FURTHER = {"turns": 1, "exploring_sweeps": 0, "refining_sweeps": 4}
-"""Limits of the search budget in the later passes, which start from a plan."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +23,12 @@ class Openings:
     """Decisions beyond CollaPipe's own that a scenario leaves open.
 
     Attributes:
-        schedule: Pipeline schedule.
         server_blocks: Blocks on the server.
         recompute: Recomputation.
         recomputes: The workload's own setting of recomputation.
         options: All options of a cluster (O, 3).
     """
 
-    schedule: bool
     server_blocks: bool
     recompute: bool
     recomputes: bool
@@ -55,34 +43,26 @@ class OpenPlan(NamedTuple):
         power: Powers of CUs and devices (E, N, K+1) [W].
         share: Shares (E, N).
         option: Options (E, N).
-        schedule: Places in ``SCHEDULES`` (E, N).
-        caps: Most micro-batches that each device has in flight (E, N, K), 0 under GPipe.
     """
 
     segments: IntArray
     power: FloatArray
     share: FloatArray
     option: IntArray
-    schedule: IntArray
-    caps: IntArray
 
 
 def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
-    """Return plans from allocations with one device in each stage.
+    """Return plans from allocations with one device in each stage; schedules are left out.
 
     Args:
         allocation: The plans (E, ...).
         openings: The open decisions.
     """
-    blocks = np.asarray(allocation.device_blocks)
-    schedules = allocation.schedules
     return OpenPlan(
-        blocks,
+        np.asarray(allocation.device_blocks),
         np.asarray(allocation.node_power, dtype=np.float64),
         np.asarray(allocation.bandwidth, dtype=np.float64),
         options_of(allocation, openings.options, recompute=openings.recomputes),
-        np.asarray(schedules.schedule),
-        np.asarray(allocation.per_device(schedules.caps)),
     )
 
 
@@ -97,9 +77,6 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
     extra: dict[str, Any] = {}
     if openings.recompute:
         extra["recompute"] = recomputes(chosen, recompute=openings.recomputes)
-    if openings.schedule:
-        extra["schedule"], extra["caps"] = plan.schedule, plan.caps
-        extra["chunks"] = np.ones_like(plan.schedule)
     if openings.server_blocks:
         extra["server_blocks"] = kept
         extra["server_mode"] = np.where((kept > 0).any(axis=-1), COPIES, COMMON)
@@ -139,24 +116,18 @@ def search_open_rounds(
         start = start._replace(
             segments=np.ascontiguousarray(start.segments), power=np.ascontiguousarray(start.power)
         )
-    plans = [_searched(inputs, parameters, budget, threads, openings, start)]
+    plans = [_searched(inputs, parameters, budget, threads, start)]
     if openings.server_blocks:
         # Once blocks are on the server, the search does not always find its way back.
         own = np.ascontiguousarray(inputs.choices[:, openings.options[inputs.choices[0], SETTING] == 0])
         closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
-        plans.append(_searched(closed, parameters, budget, threads, openings, None))
+        plans.append(_searched(closed, parameters, budget, threads, None))
     if start is not None:
         plans.append(start)
     values = price([*plans, even])
     best, value = plans[0], values[0]
     for plan, other in zip(plans[1:], values[1:], strict=False):
         best, value = _better(best, value, plan, other)
-    if not openings.schedule:
-        return _better(best, value, even, values[-1])[0]
-    short = budget._replace(**{name: min(most, getattr(budget, name)) for name, most in FURTHER.items()})
-    for _ in range(PASSES):
-        found = _searched(inputs, parameters, short, threads, openings, best)
-        best, value = _better(best, value, found, price([found])[0])
     return _better(best, value, even, values[-1])[0]
 
 
@@ -165,28 +136,12 @@ def _searched(
     parameters: Numbers,
     budget: SearchBudget,
     threads: int,
-    openings: Openings,
     start: OpenPlan | None,
 ) -> OpenPlan:
-    """Search from ``start``, with the schedules' savings there."""
-    own = _with_own_prices(inputs)
-    record: Any = as_record(parameters)
-    shape = own.speed.shape
-    schedule, caps = np.zeros(shape[:-1], dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    if openings.schedule and start is not None:
-        schedule_rows(own, record, *start[:4], True, schedule, caps)
-    found = solve_batch(own, parameters, budget, threads, None if start is None else start[:4])
-    if openings.schedule:
-        caps = np.zeros(shape, dtype=np.int64)
-        schedule_rows(own, record, *found, False, schedule, caps)
-    return OpenPlan(*found, schedule, caps)
-
-
-def _with_own_prices(inputs: RoundInput) -> RoundInput:
-    """The input with copies of the arrays that a search changes, and no savings yet."""
+    """Search from ``start``, on copies of the arrays that a search changes."""
     changed = ("price", "allowance", "relief", "moving_noise", "server_queue")
-    saving = np.zeros_like(inputs.saving)
-    return inputs._replace(saving=saving, **{name: getattr(inputs, name).copy() for name in changed})
+    own = inputs._replace(**{name: getattr(inputs, name).copy() for name in changed})
+    return OpenPlan(*solve_batch(own, parameters, budget, threads, start))
 
 
 def _better(

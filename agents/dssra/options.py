@@ -63,14 +63,6 @@ def update_bits_of(option: int, inputs: RoundInput, parameters: Numbers) -> floa
 
 
 @inlined
-def saving_of(n: int, option: int, inputs: RoundInput) -> float:
-    """Seconds by which another schedule than GPipe shortens a cluster's local step under an option."""
-    if inputs.saving.shape[1] == 0:
-        return 0.0
-    return float(inputs.saving[n, option - server_blocks_of(option, inputs)])
-
-
-@inlined
 def block_joules(n: int, k: int, option: int, inputs: RoundInput) -> float:
     """Energy of one block in the round on device k of a cluster under an option, launches included [J]."""
     setting = setting_of(option, inputs)

@@ -7,23 +7,25 @@ backlogs [X], or, as the paper does, its bound ``V max_n T_n + sum_k z_k e_k`` [
 the drift also depends on the delay: each second costs ``V`` less the amount that it grants the queues
 (`budgets.md`) [X].
 
-With ``workload.head: common`` the search ignores that local steps wait for those of the slowest cluster, as
-if every cluster had a head of its own. The comparison with the even split at the end includes this wait.
+Where a scenario opens schedules, clocks or decisions of one's own, or local steps wait for the slowest
+cluster (``workload.head: common``), a joint search of all decisions continues from that plan
+(:mod:`.joint_search`) [X].
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import Allocation, stack_allocations
+from collapipe_env.physics.allocation import COPIES, Allocation, stack_allocations
+from collapipe_env.physics.apportionment import apportion
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -36,7 +38,9 @@ from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 from .argument_checks import require_choice, require_number, require_weights, require_whole
-from .clock_search import caps_of_clocks, clock_problem, longer_computing
+from .joint_jumps import explicit, is_large
+from .joint_prices import Worth
+from .joint_search import SEARCHED_BEFORE, search_jointly
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
 from .option_table import option_table
 from .parallel_rounds import default_threads
@@ -44,8 +48,14 @@ from .pricing import round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget
 
-CLOCK_TURNS = 2
-"""Number of turns of capping clocks and planning anew, where caps are open."""
+THRIFT = 0.25
+"""Part of ``V`` with which a further start of the joint search is planned."""
+SLOW_CLOCKS = (0.7, 0.45)
+"""Shares of the full clocks with which further starts are planned, where clocks are open."""
+
+
+SERVED = (0.5, 0.9)
+"""Parts of the encoder on the server in further starts, where that is open."""
 
 
 class DSSRA(StateScheduler):
@@ -56,7 +66,8 @@ class DSSRA(StateScheduler):
         sweeps: Largest number of refining block-coordinate sweeps in each turn of the search, >= 1.
         exploring_sweeps: Largest number of exploring sweeps in each turn, >= 0.
         turns: Largest number of turns of exploring and refining per decision, >= 1; only one in systems with
-            more than 1,000 moves of a block between two devices of a cluster.
+            more than 1,000 moves of a block between two devices of a cluster. With 1, a joint search of open
+            decisions has a single start, as in these systems, which takes about a third of the time.
         tolerance: Relative improvement of the objective below which the search stops after the turn.
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers
             away from lossy links: the part of the convergence bound that the decisions change, to first
@@ -113,12 +124,13 @@ class DSSRA(StateScheduler):
             each = most_server_blocks(p.server, p.costs, p.clusters) // p.clusters
             self._most_server = min(p.costs.blocks - 1, each)
         self._openings = Openings(
-            schedule=opens(scenario, "schedule"),
             server_blocks=opens(scenario, "server_blocks"),
             recompute=p.other_costs is not None,
             recomputes=p.costs.training_memory.recompute,
             options=option_table(p, self._most_server),
         )
+        waits = p.barrier and max(p.local_steps_choices, default=p.costs.local_steps) > 1
+        self._joint = waits or bool(set(p.opened) - SEARCHED_BEFORE)
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def with_local_steps(self, local_steps: int) -> DSSRA:
@@ -157,10 +169,43 @@ class DSSRA(StateScheduler):
                 have to take part.
         """
         plan = self._planned(state, start)
-        return plan if "clock_cap" not in self.parameters.opened else self._with_clocks(state, plan, start)
+        if not self._joint:
+            return plan
+        worth = Worth(
+            self.parameters,
+            self.tradeoff_v,
+            self.drift == "exact",
+            self.convergence_weight,
+            self.extra_price(state),
+            self.use_price(state),
+        )
+        several = self.budget.turns > 1 and not is_large(plan)
+        further = self._further_starts(state, plan) if several else ()
+        found = self._better(state, search_jointly(worth, state, [plan, *further]), plan)
+        return found if start is None else self._better(state, found, start)
+
+    def _further_starts(self, state: SystemState, plan: Allocation) -> Iterator[Allocation]:
+        """Plans far from the first one (E, ...): the joint search changes few blocks at a time."""
+        if not self.parameters.may_sit_out:
+            yield even_split(self.parameters, state)
+        thrifty = copy.copy(self)
+        thrifty._numbers = self._numbers._replace(tradeoff_v=THRIFT * self.tradeoff_v)
+        thrifty.tradeoff_v = THRIFT * self.tradeoff_v
+        yield thrifty._planned(state, None)
+        if self._most_server > 0:
+            L = self.parameters.costs.blocks
+            for part in SERVED:
+                kept = np.full_like(plan.micro_batches, min(self._most_server, math.ceil(part * L)))
+                blocks = apportion((L - kept)[..., None], plan.blocks.astype(np.float64), plan.blocks)
+                yield replace(plan, blocks=blocks, server_blocks=kept, server_mode=0 * kept[:, 0] + COPIES)
+        if "clock_cap" in self.parameters.opened:
+            for cap in SLOW_CLOCKS:
+                caps = np.full(plan.blocks.shape, max(cap, self.parameters.clock_cap_min))
+                slow = running_state(state, replace(plan, clock_cap=caps))
+                yield replace(self._planned(slow, None), clock_cap=caps)
 
     def _planned(self, state: SystemState, start: Allocation | None) -> Allocation:
-        """Decide everything in a round except the clocks."""
+        """Decide everything that the search of GPipe's rounds knows."""
         if not self.parameters.may_sit_out:
             return self._allocated(state, start)
         able = able_clusters(self.parameters, state)
@@ -169,67 +214,11 @@ class DSSRA(StateScheduler):
         room = with_room_everywhere(state, able, self.parameters.costs.blocks)
         return sitting_out(self._allocated(room, start), able)
 
-    def _with_clocks(self, state: SystemState, plan: Allocation, start: Allocation | None) -> Allocation:
-        """Cap the clocks of a plan and plan anew with these caps, in turns; return the best plan found.
-
-        Args:
-            state: The system before the round (E, ...).
-            plan: The plan without caps (E, ...).
-            start: The plan that the search began with; the result is at least as good.
-        """
-        best = replace(plan, clock_cap=plan.said("clock_cap"))
-        value = self.objective(state, best)
-        if start is not None and start.clock_cap is not None:
-            best, value = self._better(state, best, value, start)
-        for turn in range(CLOCK_TURNS):
-            if turn > 0:
-                free = (np.asarray(best.clock_cap) == 1.0).all(axis=(-2, -1))
-                if free.all():
-                    break
-                again = self._planned(running_state(state, best), replace(best, clock_cap=None))
-                again = replace(again, clock_cap=best.clock_cap)
-                # A row without caps keeps its plan, whatever other rows do.
-                best, value = self._better(state, best, value, again, keep=free)
-            for capped in self._capped(state, best):
-                best, value = self._better(state, best, value, capped)
-        return best
-
-    def _capped(self, state: SystemState, plan: Allocation) -> Sequence[Allocation]:
-        """The plan with the best clock caps, and the plan with caps half-way between those and none."""
-        p, free = self.parameters, replace(plan, clock_cap=None)
-        costs = round_costs(p, state, free)
-        problem = clock_problem(
-            p,
-            state,
-            free,
-            costs,
-            exact_drift=self.drift == "exact",
-            extra_price=self.extra_price(state),
-        )
-        worth = np.full(costs.delay.shape, self.tradeoff_v)
-        if p.budget_period_s is not None:
-            # A second grants every queue a part of its budget.
-            worth = np.maximum(
-                worth - state.live_backlog.sum(axis=(-2, -1)) / p.budget_period_s, 1e-6 * worth
-            )
-        x = longer_computing(problem, worth)
-        each = (caps_of_clocks(state, some, p.clock_cap_min) for some in (x, np.sqrt(x)))
-        return [replace(plan, clock_cap=caps) for caps in each]
-
-    def _better(
-        self,
-        state: SystemState,
-        first: Allocation,
-        value: FloatArray,
-        second: Allocation,
-        keep: BoolArray | None = None,
-    ) -> tuple[Allocation, FloatArray]:
-        """In each row the plan with the smaller objective (the first if equal), and that objective."""
-        other = self.objective(state, second)
-        first_is = value <= other if keep is None else keep | (value <= other)
-        both = stack_allocations([first, second])
-        rows = np.arange(len(first_is))
-        return both[np.where(first_is, 0, 1), rows], np.where(first_is, value, other)
+    def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:
+        """In each row the plan with the smaller objective (the first if equal)."""
+        worse = self.objective(state, second) < self.objective(state, first)
+        both = [explicit(self.parameters, plan) for plan in (first, second)]
+        return stack_allocations(both)[worse.astype(np.int64), np.arange(len(worse))]
 
     def _allocated(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide one round in which all clusters take part."""
@@ -240,7 +229,6 @@ class DSSRA(StateScheduler):
             exact_drift=self.drift == "exact",
             choose_recompute=True,
             most_server=self._most_server,
-            schedules=self._openings.schedule,
             extra_price=self.extra_price(state),
             use_price=self.use_price(state),
         )

@@ -61,9 +61,6 @@ class RoundInput(NamedTuple):
         most_server: Most blocks that a cluster may leave to the server (1,), 0 where that is closed.
         block_broadcast_s: Broadcast time of a block that all clusters train, and of one that the server
             trains for some of them (2,) [s]; 0 where that is closed.
-        saving: Seconds by which another schedule shortens a cluster's local step, for each choice (N, O); no
-            options (N, 0) where all plans run GPipe.
-        memory_bytes: Memory that each device offers (N, K) [byte], 0 for absent ones.
         server_queue: Price of an encoder block on the server, the queue ``z_BS`` and a block's energy over
             the server's budget (3,); zeros without a budget. The price moves like those of the nodes.
         server_share: Share of the server that other tenants leave (1,); 1 without tenants.
@@ -97,8 +94,6 @@ class RoundInput(NamedTuple):
     broadcast_s: FloatArray
     most_server: IntArray
     block_broadcast_s: FloatArray
-    saving: FloatArray
-    memory_bytes: FloatArray
     server_queue: FloatArray
     server_share: FloatArray
 
@@ -130,7 +125,6 @@ def round_input(
     exact_drift: bool = False,
     choose_recompute: bool = False,
     most_server: int = 0,
-    schedules: bool = False,
     extra_price: FloatArray | None = None,
     use_price: FloatArray | None = None,
 ) -> RoundInput:
@@ -147,7 +141,6 @@ def round_input(
         exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
         choose_recompute: Whether the search also chooses recomputation, where the scenario leaves it open.
         most_server: Most blocks that the search may leave to the server in each cluster.
-        schedules: Whether plans may run other schedules than GPipe.
         extra_price: Price of each node's energy on top of its queue's (..., N, K+1) [1/J]; 0 by default.
         use_price: Price of giving a device any blocks at all (..., N, K); 0 by default.
     """
@@ -208,8 +201,6 @@ def round_input(
         broadcast_s=broadcast_s,
         most_server=np.full((*clusters[:-1], 1), most_server, dtype=np.int64),
         block_broadcast_s=block_broadcast_s,
-        saving=np.zeros((*clusters, len(options) if schedules else 0)),
-        memory_bytes=np.where(state.present, np.asarray(state.memory_bytes, dtype=np.float64), 0.0),
         server_queue=_server_queue(parameters, state),
         server_share=np.array(state.server_share, dtype=np.float64)[..., None],
     )
@@ -323,8 +314,6 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.broadcast_s[e],
         inputs.most_server[e],
         inputs.block_broadcast_s[e],
-        inputs.saving[e],
-        inputs.memory_bytes[e],
         inputs.server_queue[e],
         inputs.server_share[e],
     )

@@ -23,7 +23,6 @@ from .moving import FIRST, lead_of, moments_airtime
 from .options import (
     block_joules,
     micro_batches_of,
-    saving_of,
     server_blocks_of,
     server_seconds_of,
     setting_of,
@@ -125,7 +124,6 @@ def segment_problem(
     sending = price[0] * radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
     constant = fill * (1.0 + BACKWARD_OVER_FORWARD) * server
     constant += server_blocks_of(option, inputs) * inputs.server_queue[0]
-    constant -= delay_weight * steps * saving_of(n, option, inputs)
     constant += (delay_weight + sending) * update_bits_of(option, inputs, parameters) / rate
     return SegmentProblem(
         total,

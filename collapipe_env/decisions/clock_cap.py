@@ -9,7 +9,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, at_least, namespace
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.simulator.decision import Decision, Part, plan_fields
+from collapipe_env.simulator.decision import Decision, Part, nothing, plan_fields
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
@@ -38,6 +38,11 @@ def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: flo
         refuse(outside, given, name, f"a share of the full clock in [{least:g}, 1]")
 
 
+def _settled(parameters: Parameters, state: SystemState, plan: Allocation) -> dict[str, Array]:  # noqa: ARG001
+    """No caps on devices without blocks."""
+    return {"clock_cap": np.where(np.asarray(plan.blocks) > 0, plan.said("clock_cap"), 1.0)}
+
+
 def _clock_share(state: SystemState) -> Array:
     """Share of the full clock (..., N, K), in (0, 1]; a cap above it changes nothing."""
     return state.speed / state.full_speed
@@ -61,6 +66,9 @@ CLOCK_CAP = Decision(
     decode=_decode,
     otherwise=", so all clocks run free",
     allowed=_allowed,
+    jumps=nothing,
+    slides=lambda p: {"clock_cap": (p.clock_cap_min, 1.0)},
+    settled=_settled,
     features=lambda *_: (
         Feature(
             "device_clock_share",

@@ -8,7 +8,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
-from collapipe_env.simulator.decision import Decision, Part, nearest_of, plan_fields, spread
+from collapipe_env.simulator.decision import Decision, Part, nearest_of, nothing, plan_fields, spread
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -63,5 +63,6 @@ LOCAL_STEPS = Decision(
     decode=_decode,
     otherwise=", so workload.local_steps settles them",
     allowed=_allowed,
+    jumps=nothing,
     playable=_playable,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.simulator.decision import Decision, Part, plan_fields, stays_neutral
+from collapipe_env.simulator.decision import Decision, Part, nothing, plan_fields, stays_neutral
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState, able_clusters
@@ -65,6 +65,7 @@ PARTICIPATION = Decision(
     ),
     otherwise=", so all clusters take part",
     allowed=_allowed,
+    jumps=nothing,
     closed=_closed,
     playable=_playable,
     features=lambda scenario, _: (

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.simulator.decision import Decision, Part, plan_fields
+from collapipe_env.simulator.decision import Decision, Jump, Part, plan_fields
 from collapipe_env.simulator.feature import Feature
+from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.refusal import refuse
-from collapipe_env.simulator.state import Parameters, other_memory_caps
+from collapipe_env.simulator.state import Parameters, SystemState, other_memory_caps
 
 
 def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
     given = plan.said("recompute")
     chosen = np.where(given < 0, parameters.costs.training_memory.recompute, given)
     return np.asarray(2.0 * chosen - 1.0, dtype=np.float64)
+
+
+def _jumps(
+    row: Decision,  # noqa: ARG001 - part of the interface
+    parameters: Parameters,
+    state: SystemState,  # noqa: ARG001
+    plan: Allocation,
+) -> Iterator[Jump]:
+    """The other setting, under every schedule where that is open: both decide the need for memory."""
+    given, own = plan.said("recompute"), int(parameters.costs.training_memory.recompute)
+    other = {"recompute": 1 - np.where(given < 0, own, given)}
+    yield Jump("recompute", other)
+    if "schedule" in parameters.opened:
+        for schedule in SCHEDULE_CHOICES:
+            yield Jump("recompute", {**other, "schedule": np.full_like(given, schedule)})
 
 
 def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
@@ -42,6 +59,7 @@ RECOMPUTE = Decision(
     ),
     otherwise=", so workload.recompute settles it",
     allowed=_allowed,
+    jumps=_jumps,
     features=lambda scenario, parameters: (
         Feature(
             "device_other_capacity",

@@ -10,9 +10,10 @@ from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import GPIPE, INTERLEAVED, SCHEDULES, Allocation
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.simulator.decision import Decision, Part, plan_fields, spread
+from collapipe_env.physics.schedules.room import micro_batches_that_fit
+from collapipe_env.simulator.decision import Decision, Part, nothing, plan_fields, spread
 from collapipe_env.simulator.feature import Feature
-from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
+from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES, storage_of
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -139,6 +140,16 @@ def flight_capacity(parameters: Parameters, state: SystemState) -> Array:
     return at_most(namespace(caps).astype(caps, state.clock.dtype), costs.blocks)
 
 
+def _settled(parameters: Parameters, state: SystemState, plan: Allocation) -> dict[str, Array]:
+    """As many micro-batches in flight as each device's memory holds beside its blocks."""
+    given, own = plan.said("recompute"), parameters.costs.training_memory.recompute
+    recompute = np.where(given < 0, own, given > 0)
+    terms = storage_of(parameters, recompute, plan.schedule, plan.micro_batches, state.memory_bytes)
+    most = np.asarray(plan.micro_batches)[..., None]
+    room = micro_batches_that_fit(parameters.costs, terms, state.memory_bytes, plan.blocks, most)
+    return {"caps": np.where(_read(plan), room, 0), "chunks": np.ones_like(plan.schedule)}
+
+
 SCHEDULE = Decision(
     name="schedule",
     fields=plan_fields("schedule", "caps", "chunks"),
@@ -166,6 +177,8 @@ SCHEDULE = Decision(
     ),
     allowed=_known,
     closed=_known,
+    jumps=nothing,
+    settled=_settled,
     playable=_playable,
     expressible=_expressible,
     features=lambda scenario, parameters: (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray
@@ -17,7 +19,7 @@ from collapipe_env.physics.allocation import (
 )
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.server import most_server_blocks, server_memory
-from collapipe_env.simulator.decision import Decision, Part, plan_fields, spread
+from collapipe_env.simulator.decision import Decision, Jump, Part, plan_fields, spread
 from collapipe_env.simulator.refusal import SLACK, place_name, refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -96,6 +98,32 @@ def _expressible(parameters: Parameters, plan: Allocation) -> None:
     )
 
 
+def _jumps(
+    row: Decision,
+    parameters: Parameters,
+    state: SystemState,  # noqa: ARG001 - part of the interface
+    plan: Allocation,
+) -> Iterator[Jump]:
+    """A block, or all blocks, of a device given to the server, and a block back."""
+    kept, blocks, clusters = plan.server.server_blocks, np.asarray(plan.blocks), parameters.clusters
+    most = most_server_blocks(parameters.server, parameters.costs, clusters) // clusters
+    most = min(parameters.costs.blocks - 1, most)
+    for k, own in enumerate(np.eye(blocks.shape[-1], dtype=blocks.dtype)):
+        held = blocks[..., k]
+        room = np.minimum(most - kept, blocks.sum(axis=-1) - 1)
+        for way in (
+            np.minimum(np.minimum(held, 1), room),
+            np.where(held <= room, held, 0),
+            -np.minimum(kept, 1),
+        ):
+            yield Jump(row.name, {"blocks": blocks - way[..., None] * own, "server_blocks": kept + way})
+
+
+def _settled(parameters: Parameters, state: SystemState, plan: Allocation) -> dict[str, Array]:  # noqa: ARG001
+    some = (np.asarray(plan.server_blocks) > 0).any(axis=-1)
+    return {"server_mode": np.where(some, COPIES, COMMON)}
+
+
 SERVER_BLOCKS = Decision(
     name="server_blocks",
     fields=plan_fields("server_blocks", "server_mode"),
@@ -114,6 +142,8 @@ SERVER_BLOCKS = Decision(
     ),
     allowed=_known,
     closed=_known,
+    jumps=_jumps,
+    settled=_settled,
     playable=_playable,
     expressible=_expressible,
 )

@@ -7,7 +7,7 @@ file with a row, and one line that names it in :data:`collapipe_env.scenario.dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -23,6 +23,19 @@ from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
+
+
+class Jump(NamedTuple):
+    """Other values of some fields of plans, for a local search.
+
+    Attributes:
+        kind: What changes; jumps of one kind compete with each other first.
+        values: New arrays (E, N, ...) by field; a cluster that has no such value keeps its own.
+    """
+
+    kind: str
+    values: Mapping[str, Array]
+
 
 Check: TypeAlias = "Callable[[Decision, Parameters, Allocation, float], None]"
 """Refuses values of a plan (E, ...) out of their range, with a relative slack for rounding."""
@@ -62,6 +75,21 @@ def stays_neutral(row: Decision, parameters: Parameters, plan: Allocation, slack
             refuse(value != neutral, value, name, expected)
 
 
+def _next_numbers(
+    row: Decision,
+    parameters: Parameters,  # noqa: ARG001 - part of the interface
+    state: SystemState,  # noqa: ARG001
+    plan: Allocation,
+) -> Iterator[Jump]:
+    """The next whole numbers of the declared ranges, and real numbers an eighth of the range away."""
+    for name, declared in row.fields.items():
+        now = plan.said(name, declared)
+        step = 1.0 if declared.kind == "whole" else 0.125 * (declared.high - declared.low)
+        for way in (-step, step):
+            value = np.clip(now + way, declared.low, declared.high).astype(np.asarray(now).dtype)
+            yield Jump(row.name, {name: value})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """A decision that a scenario may open.
@@ -79,6 +107,10 @@ class Decision:
         closed: Check where it is not open; by default, that numbers are neutral.
         playable: Further check of plans (E, ...) in a state (E, ...); all numbers are in their ranges.
         expressible: Further check of plans (E, ...), of what actions cannot express.
+        jumps: Other values that DSSRA tries; by default the neighbours in the declared ranges. Nothing where
+            its objective, which knows delay and energy alone, cannot judge the decision.
+        slides: Ranges of fields of positive numbers that DSSRA changes by any factor, instead of jumps.
+        settled: Values that follow from the rest of a plan (E, ...) in a state, by field.
         features: What schedulers have to see of a scenario's system, in columns of the graph observation's
             ``opened`` or an array of their own.
     """
@@ -92,6 +124,9 @@ class Decision:
     closed: Check = stays_neutral
     playable: Callable[[Parameters, SystemState, Allocation], None] = lambda *_: None
     expressible: Callable[[Parameters, Allocation], None] = lambda *_: None
+    jumps: Callable[[Decision, Parameters, SystemState, Allocation], Iterable[Jump]] = _next_numbers
+    slides: Callable[[Parameters], Mapping[str, tuple[float, float]]] = lambda _: {}
+    settled: Callable[[Parameters, SystemState, Allocation], Mapping[str, Array]] = lambda *_: {}
     features: Callable[[Scenario, Parameters], Iterable[Feature]] = lambda *_: ()
 
     def values(self, plan: Allocation) -> list[tuple[str, Array]]:
@@ -146,6 +181,11 @@ def rows_of(plan: Allocation) -> tuple[Decision, ...]:
     if unknown:
         raise AllocationError(f"{', '.join(sorted(unknown))}: no decision has such a field: leave it out")
     return tuple(row for row in rows if row.values(plan))
+
+
+def nothing(*_: object) -> tuple[()]:
+    """No jumps."""
+    return ()
 
 
 def plan_fields(*names: str) -> dict[str, Declared]:

@@ -8,12 +8,9 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.open_rounds import allocation_of, open_plan
-from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.agents.dssra.round_plan import evaluate
-from collapipe_env.agents.dssra.scheduled_chains import schedule_rows
 from collapipe_env.ground.compiled import called_from_python
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.scenario.decision_names import DECISIONS
@@ -63,7 +60,6 @@ def input_of(scenario, state, **options):
         exact_drift=True,
         choose_recompute=True,
         most_server=p.costs.blocks - 1 if opened.server_blocks else 0,
-        schedules=opened.schedule,
         **options,
     )
 
@@ -111,7 +107,9 @@ def test_closed_decisions_leave_no_trace_in_plans():
 
 
 @pytest.mark.parametrize(
-    "scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM, SERVED, PER_SECOND], ids=lambda s: s.name
+    "scenario",
+    [s.with_overrides({"decisions": tuple(d for d in s.decisions if d != "schedule")}) for s in EVERY],
+    ids=lambda s: s.name,
 )
 def test_the_search_prices_plans_as_the_simulator_does(scenario):
     """Differences of objectives between plans of the open space, best shares aside."""
@@ -121,50 +119,15 @@ def test_the_search_prices_plans_as_the_simulator_does(scenario):
     gaps = []
     for seed in range(12):
         plan = open_plan(random_plan(scenario, state, seed), opened)
-        inputs, segments, power = input_of(scenario, state), plan.segments, plan.power
-        schedule, caps = np.zeros_like(plan.schedule), np.zeros_like(plan.caps)
+        inputs = input_of(scenario, state)
         share = np.full(plan.share.shape, 1.0 / p.clusters)
-        for _ in range(40):  # savings belong to shares, and shares to savings
-            schedule_rows(
-                inputs, as_record(record), segments, power, share, plan.option, False, schedule, caps
-            )
-            row = environment_of(inputs, 0)
-            value, found = evaluated(segments[0], power[0], plan.option[0], share[0], row, record)
-            share = 0.5 * (share + found.share)
-        priced = plan._replace(share=share, schedule=schedule, caps=caps)
-        allocation = allocation_of(priced, opened)
+        row = environment_of(inputs, 0)
+        value, found = evaluated(plan.segments[0], plan.power[0], plan.option[0], share[0], row, record)
+        allocation = allocation_of(plan._replace(share=found.share[None]), opened)
         check_allocation(p, state, allocation)
         gaps.append(scheduler.objective(state, allocation)[0] - value)
     assert len(gaps) >= 6
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-4)
-
-
-@pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, MEDIUM], ids=lambda s: s.name)
-def test_the_chosen_schedule_has_the_shortest_local_step_that_fits(scenario):
-    p, opened = system_parameters(scenario), openings(scenario)
-    state = loaded_state(scenario, 2, 6)
-    seen = set()
-    for seed in range(6):
-        plan = open_plan(random_plan(scenario, state, seed), opened)
-        inputs = input_of(scenario, state)
-        schedule, caps = np.zeros_like(plan.schedule), np.zeros_like(plan.caps)
-        schedule_rows(inputs, as_record(p.numbers), *plan[:4], False, schedule, caps)
-        chosen = plan._replace(schedule=schedule, caps=caps)
-        costs = round_costs(p, state, allocation_of(chosen, opened))
-        M = opened.options[plan.option, 0]
-        for kind in (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE):
-            most = 0 if kind == GPIPE else M[..., None]
-            limits = np.where(plan.segments > 0, most, 0)
-            other = plan._replace(schedule=np.full_like(schedule, kind), caps=limits)
-            allocation = allocation_of(other, opened)
-            try:
-                check_allocation(p, state, allocation)
-            except AllocationError:  # too many in flight for some memory
-                continue
-            theirs = round_costs(p, state, allocation)
-            assert (costs.local_step <= theirs.local_step * (1.0 + 1e-9)).all()
-        seen.update(schedule.ravel().tolist())
-    assert len(seen) > 1
 
 
 PUBLISHED = (

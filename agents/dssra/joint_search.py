@@ -1,0 +1,189 @@
+"""Joint search of all decisions of a round from a plan, with exact prices ([X]).
+
+DSSRA's own search (:mod:`.round_solver`) knows GPipe, full clocks and clusters that do not wait for each
+other. Where a scenario opens schedules, clocks or decisions of one's own, or has a common head, the search
+here continues from its plan. In turns every cluster takes the best of a table of other whole numbers
+(:mod:`.joint_jumps`) at the others' plans, and all powers, shares and clocks follow (:mod:`.joint_slides`).
+The best jumps of each kind are compared only after their powers have followed, as a new schedule or number of
+micro-batches wants other powers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation, stack_allocations, with_values
+from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
+from collapipe_env.simulator.state import SystemState
+
+from .joint_jumps import Jumps, explicit, is_large, jumps_from, settled
+from .joint_prices import JointPrices, Worth
+from .joint_slides import Improved, slide
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+SEARCHED_BEFORE = frozenset({"recompute", "server_blocks", "participation", "local_steps"})
+"""Open decisions without a joint search: DSSRA's own knows two of them, its objective judges no other."""
+TEMPERATURES = (1e-2, 5e-4)
+"""Temperatures of the soft maxima, over the round's delay."""
+KEEP = 2
+"""Most plans of an environment that are improved at the second one."""
+TURNS = 12
+"""Most turns of jumps at each temperature."""
+STEPS, FOLLOWING, LAST = 4, 2, 20
+"""Most steps of the numbers before the turns, after a jump, and at the end."""
+LARGE_TURNS, LARGE_LAST = 2, 4
+"""The same of turns and of the end in systems that are too large for moves of single blocks."""
+AT_ONCE = 1e-3
+"""Fall of the price, relative to the worth of the round's delay, for which a jump is taken at once."""
+WORTHWHILE = 2e-6
+"""Least fall of a turn."""
+
+
+def search_jointly(worth: Worth, state: SystemState, starts: Sequence[Allocation]) -> Allocation:
+    """Improve plans.
+
+    Args:
+        worth: What is minimised.
+        state: The system (E, ...).
+        starts: Plans to begin with (E, ...), the first of which can be played.
+
+    Returns:
+        Plans (E, ...) that are no worse than the first.
+    """
+    p = worth.parameters
+    turns, last = (LARGE_TURNS, LARGE_LAST) if is_large(starts[0]) else (TURNS, LAST)
+    given = [explicit(p, plan) for plan in starts]
+    pricing = JointPrices(worth, state, given[0])
+    if "schedule" in p.opened:
+        given = [
+            settled(p, state, with_values(plan, {"schedule": np.full_like(plan.schedule, kind)}), plan)
+            for kind in SCHEDULE_CHOICES
+            for plan in given
+        ]
+    environments, many = len(state.present), len(starts)
+    plan, rows = stack_allocations(given, np.concatenate), np.tile(np.arange(environments), len(given))
+    value = pricing.whole(pricing.of(plan, rows), rows, np.zeros(len(rows)))
+    # Starts that cannot be played give way to the first, which runs GPipe.
+    plan = stack_allocations((plan[rows], plan))[np.isfinite(value).astype(np.int64), np.arange(len(rows))]
+    best = _best(plan, np.where(np.isfinite(value), value, value[rows]), rows)
+    now = slide(pricing, plan, rows, TEMPERATURES[0] * pricing.delay[rows], STEPS)
+    # Each start goes on under its best schedule.
+    groups = np.tile(np.arange(many * environments), len(given) // many)
+    plan, groups, _ = _best(now.plan, now.value, groups)
+    rows = groups % environments
+    for temperature in TEMPERATURES:
+        warm = temperature * pricing.delay[rows]
+        now = slide(pricing, plan, rows, warm, STEPS)
+        live = np.arange(len(rows))
+        for _ in range(turns):
+            after, moved = _turn(pricing, now.rows(live), rows[live], warm[live])
+            now, live = now.replaced(live, after), live[moved]
+            if not len(live):
+                break
+        now = slide(pricing, now.plan, rows, warm, last)
+        value = pricing.whole(now.prices, rows, np.zeros(len(rows)))
+        both = stack_allocations((best[0], now.plan), np.concatenate)
+        best = _best(both, np.concatenate((best[2], value)), np.concatenate((best[1], rows)))
+        plan, rows, _ = _best(now.plan, value, rows, KEEP)
+    return best[0]
+
+
+def _best(
+    plan: Allocation, value: FloatArray, groups: IntArray, keep: int = 1
+) -> tuple[Allocation, IntArray, FloatArray]:
+    """The best plans of each group in order of groups, with these and their prices.
+
+    Args:
+        plan: Plans (R, ...).
+        value: Their prices (R,).
+        groups: Group of each (R,), all of them equally often.
+        keep: Most plans of a group.
+    """
+    order = np.lexsort((value, groups)).reshape(groups.max() + 1, -1)[:, :keep].ravel()
+    return plan[order], groups[order], value[order]
+
+
+def _turn(
+    pricing: JointPrices, now: Improved, rows: IntArray, temperature: FloatArray
+) -> tuple[Improved, BoolArray]:
+    """Let clusters jump; return the plans, and where they became better (R,), bool.
+
+    Args:
+        now: The plans.
+        rows: Environment of each (R,).
+        temperature: Of the soft maxima (R,) [s].
+    """
+    p, every = pricing.parameters, np.arange(len(rows))
+    jumps = jumps_from(p, pricing.states(rows), now.plan)
+    alone = _alone(pricing, now, jumps, rows, temperature)
+    choice = _candidates(jumps, alone, now.value)
+    tried = choice.shape[1]
+    again = np.repeat(every, tried)
+    base = now.plan[again]
+    plans = jumps.chosen(now.plan, again, choice.reshape(-1, choice.shape[2]))
+    plans = settled(p, pricing.states(rows[again]), plans, base)
+    found = pricing.of(plans, rows[again])
+    value = pricing.whole(found, rows[again], temperature[again])
+    worth = pricing.worth[rows] * pricing.delay[rows]
+    at_once = value.reshape(-1, tried).min(axis=1) < now.value - AT_ONCE * worth
+    if not at_once.all():
+        # A plan that cannot be played gives way to the present one.
+        plans = stack_allocations((base, plans))[np.isfinite(value).astype(np.int64), np.arange(len(again))]
+        after = slide(pricing, plans, rows[again], temperature[again], FOLLOWING)
+        keep = at_once[again] & np.isfinite(value)
+        plans = stack_allocations((after.plan, plans))[keep.astype(np.int64), np.arange(len(again))]
+        found = after.prices.taken(np.arange(len(again)), found, keep)
+        value = np.where(at_once[again], value, after.value)
+    best = value.reshape(-1, tried).argmin(axis=1)
+    place = every * tried + best
+    moved = value[place] < now.value - WORTHWHILE * worth
+    plan = stack_allocations((now.plan, plans[place]))[moved.astype(np.int64), every]
+    prices = now.prices.taken(place, found, moved)
+    return Improved(plan, prices, np.where(moved, value[place], now.value)), moved
+
+
+def _alone(
+    pricing: JointPrices, now: Improved, jumps: Jumps, rows: IntArray, temperature: FloatArray
+) -> FloatArray:
+    """Price of each plan if one cluster alone jumps (R, J, N); infinite where nothing changes."""
+    count = len(jumps.kinds)
+    again = np.repeat(np.arange(len(rows)), count)
+    every = np.tile(np.arange(count), len(rows))
+    choice = np.broadcast_to(every[:, None], (len(again), now.plan.blocks.shape[1]))
+    base = now.plan[again]
+    plans = settled(
+        pricing.parameters, pricing.states(rows[again]), jumps.chosen(now.plan, again, choice), base
+    )
+    found = pricing.of(plans, rows[again], np.repeat(now.prices.interference, count, axis=0))
+    alone = pricing.alone(now.prices, found, rows, temperature)
+    return np.where(jumps.changed, alone, np.inf)
+
+
+def _candidates(jumps: Jumps, alone: FloatArray, value: FloatArray) -> IntArray:
+    """Jumps to try (R, C, N), -1 for a cluster that stays.
+
+    All clusters that gain by one jump together, and for each kind the best single jump, even if it does not
+    pay before the powers follow.
+    """
+    R, _, N = alone.shape
+    every = np.arange(R)
+
+    def single(places: IntArray, among: FloatArray) -> IntArray:
+        best, least = places[among.argmin(axis=1)], among.min(axis=1)
+        cluster = least.argmin(axis=1)
+        found = np.full((R, N), -1)
+        found[every, cluster] = np.where(np.isfinite(least[every, cluster]), best[every, cluster], -1)
+        return found
+
+    places = np.arange(alone.shape[1])
+    together = np.where(alone.min(axis=1) < value[:, None], alone.argmin(axis=1), -1)
+    found = [together]
+    kinds = np.array(jumps.kinds)
+    found += [single(places[kinds == kind], alone[:, kinds == kind]) for kind in dict.fromkeys(jumps.kinds)]
+    return np.stack(found, axis=1)
