@@ -199,7 +199,7 @@ def test_a_net_that_knows_budgets_per_round_only_does_not_play_under_others_unas
 
 
 def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
-    assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
+    assert run(scenario, TINY[:-4], SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
