@@ -25,6 +25,8 @@ from collapipe_env.simulator.state import SystemState
 
 from .cluster_costs import LEAST_PRICE
 
+MOST = 1e100
+"""Price of a plan over a dead link, which takes for ever: differences of infinite prices are no numbers."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -96,7 +98,8 @@ class JointPrices:
         self._of, self._state = worth, state
         costs = round_costs(p, state, plan)
         self._granted = np.asarray(costs.allowance)
-        self.delay = np.asarray(costs.delay)
+        # A scale for temperatures; any will do for a plan over a dead link.
+        self.delay = np.where(np.isfinite(costs.delay), costs.delay, 1.0)
         self.worth = np.full(self.delay.shape, worth.tradeoff_v)
         if p.budget_period_s is not None:
             each = np.where(costs.plays[..., None], costs.energy_ratio, 0.0)
@@ -157,7 +160,7 @@ class JointPrices:
         return ClusterPrices(
             once,
             steps,
-            np.where(costs.plays, drift, 0.0),
+            np.where(costs.plays, _finite(drift), 0.0),
             np.asarray(costs.broadcast),
             hold | ~costs.plays,
             np.asarray(costs.interference),
@@ -174,7 +177,7 @@ class JointPrices:
         if self._waits:
             longest = longest + _soft_max(prices.steps, temperature)
         found = self.worth[rows] * (longest + prices.broadcast) + prices.drift.sum(axis=-1)
-        return np.where(prices.fits.all(axis=-1), found, np.inf)
+        return np.where(prices.fits.all(axis=-1), _finite(found), np.inf)
 
     def alone(
         self, base: ClusterPrices, others: ClusterPrices, rows: IntArray, temperature: FloatArray
@@ -198,11 +201,16 @@ class JointPrices:
         longest = longest + by_base(others.broadcast)[..., None]
         of_rest = base.drift.sum(axis=-1, keepdims=True) - base.drift
         found = self.worth[rows][:, None, None] * longest + of_rest[:, None] + by_base(others.drift)
-        return np.where(by_base(others.fits), found, np.inf)
+        return np.where(by_base(others.fits), _finite(found), np.inf)
+
+
+def _finite(prices: FloatArray) -> FloatArray:
+    return np.minimum(np.nan_to_num(prices, nan=MOST, posinf=MOST), MOST)
 
 
 def _soft_max(values: FloatArray, temperature: FloatArray) -> FloatArray:
     """Soft maximum over the last axis."""
+    values = np.minimum(values, MOST)
     largest, t = values.max(axis=-1), np.maximum(temperature, 1e-12)
     return np.asarray(largest + t * np.log(np.exp((values - largest[:, None]) / t[:, None]).sum(axis=-1)))
 
@@ -220,5 +228,6 @@ def _soft_max_with(values: FloatArray, own: FloatArray, temperature: FloatArray)
     rest = np.where(np.eye(N, dtype=bool), -np.inf, values[:, None, :])
     t = np.maximum(temperature, 1e-12)
     of_rest = _soft_max(rest.reshape(-1, N), np.repeat(t, N)).reshape(-1, 1, N)
+    own = np.minimum(own, MOST)
     high, low = np.maximum(of_rest, own), np.minimum(of_rest, own)
     return np.asarray(high + t[:, None, None] * np.log1p(np.exp((low - high) / t[:, None, None])))

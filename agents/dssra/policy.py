@@ -169,7 +169,7 @@ class DSSRA(StateScheduler):
                 have to take part.
         """
         plan = self._planned(state, start)
-        if not self._joint:
+        if not (self._joint and len(plan.blocks)):
             return plan
         worth = Worth(
             self.parameters,

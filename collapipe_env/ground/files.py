@@ -61,8 +61,10 @@ def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
         partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
+        in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+        remedy = "remove the file that stands for a folder" if in_the_way else "free some space"
         raise DataError(
-            f"cannot write {path} ({error.strerror}): free some space, or choose another place with {option}"
+            f"cannot write {path} ({error.strerror}): {remedy}, or choose another place with {option}"
         ) from None
     finally:
         with contextlib.suppress(OSError):

@@ -146,6 +146,18 @@ def test_each_environment_is_decided_as_if_alone(scenario):
     check_allocation(scheduler.parameters, state, plan)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scenario", [CLOCKS, SCHEDULES], ids=lambda s: s.name)
+def test_a_device_without_links_gets_no_blocks_and_an_empty_batch_no_plans(scenario):
+    scheduler, state = DSSRA(scenario, threads=1), support.loaded_state(scenario, 2, 1)
+    assert len(scheduler.allocate(state.map(lambda a: a[:0])).blocks) == 0
+    gain = state.d2d_gain.copy()
+    gain[0, 0, 1, :] = gain[0, 0, :, 1] = 0.0
+    plan = scheduler.allocate(replace(state, d2d_gain=gain))
+    assert plan.blocks[0, 0, 0] == 0
+    support.assert_same(plan[1:], scheduler.allocate(state)[1:])
+
+
 @pytest.mark.parametrize("scenario", [CLOCKS, SCHEDULES, BOTH], ids=lambda s: s.name)
 @pytest.mark.parametrize("drift", ["exact", "bound"])
 def test_open_decisions_never_make_the_objective_worse(scenario, drift):
