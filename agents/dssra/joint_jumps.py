@@ -74,7 +74,7 @@ def jumps_from(parameters: Parameters, state: SystemState, plan: Allocation) -> 
 def is_large(plan: Allocation) -> bool:
     """Whether single blocks have more than :data:`MOST_MOVES` ways to move."""
     N, K = plan.blocks.shape[1:]
-    return N * K * (K - 1) > MOST_MOVES
+    return bool(N * K * (K - 1) > MOST_MOVES)
 
 
 def _moves_of_blocks(plan: Allocation) -> Iterator[Jump]:
