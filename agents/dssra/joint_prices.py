@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.allocation import COMMON, Allocation
+from collapipe_env.physics.allocation import COMMON, Allocation, stack_allocations
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import update_backlog
@@ -26,7 +26,7 @@ from collapipe_env.simulator.state import SystemState
 from .cluster_costs import LEAST_PRICE
 
 MOST = 1e100
-"""Price of a plan over a dead link, which takes for ever: differences of infinite prices are no numbers."""
+"""Stands for times and energies without end, over dead links: their differences would be no numbers."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -80,6 +80,11 @@ class ClusterPrices(NamedTuple):
         return ClusterPrices._make(
             np.where(instead.reshape(-1, *(1,) * (a.ndim - 1)), b[rows], a) for a, b in pairs
         )
+
+
+def either(first: Allocation, second: Allocation, instead: BoolArray) -> Allocation:
+    """The first plans (R, ...), and in some rows (R,) the second ones."""
+    return stack_allocations((first, second))[instead.astype(np.int64), np.arange(len(instead))]
 
 
 class JointPrices:
@@ -158,10 +163,10 @@ class JointPrices:
             drift = drift + queue[:, None] * of_server
         hold = np.asarray(fits(costs.memory, state.memory_bytes, SLACK)).all(axis=-1)
         return ClusterPrices(
-            once,
-            steps,
+            _finite(once),
+            _finite(steps),
             np.where(costs.plays, _finite(drift), 0.0),
-            np.asarray(costs.broadcast),
+            _finite(np.asarray(costs.broadcast)),
             hold | ~costs.plays,
             np.asarray(costs.interference),
         )
@@ -177,7 +182,7 @@ class JointPrices:
         if self._waits:
             longest = longest + _soft_max(prices.steps, temperature)
         found = self.worth[rows] * (longest + prices.broadcast) + prices.drift.sum(axis=-1)
-        return np.where(prices.fits.all(axis=-1), _finite(found), np.inf)
+        return np.where(prices.fits.all(axis=-1), found, np.inf)
 
     def alone(
         self, base: ClusterPrices, others: ClusterPrices, rows: IntArray, temperature: FloatArray
@@ -201,16 +206,15 @@ class JointPrices:
         longest = longest + by_base(others.broadcast)[..., None]
         of_rest = base.drift.sum(axis=-1, keepdims=True) - base.drift
         found = self.worth[rows][:, None, None] * longest + of_rest[:, None] + by_base(others.drift)
-        return np.where(by_base(others.fits), _finite(found), np.inf)
+        return np.where(by_base(others.fits), found, np.inf)
 
 
-def _finite(prices: FloatArray) -> FloatArray:
-    return np.minimum(np.nan_to_num(prices, nan=MOST, posinf=MOST), MOST)
+def _finite(values: FloatArray) -> FloatArray:
+    return np.minimum(np.nan_to_num(values, nan=MOST, posinf=MOST), MOST)
 
 
 def _soft_max(values: FloatArray, temperature: FloatArray) -> FloatArray:
     """Soft maximum over the last axis."""
-    values = np.minimum(values, MOST)
     largest, t = values.max(axis=-1), np.maximum(temperature, 1e-12)
     return np.asarray(largest + t * np.log(np.exp((values - largest[:, None]) / t[:, None]).sum(axis=-1)))
 
@@ -228,6 +232,5 @@ def _soft_max_with(values: FloatArray, own: FloatArray, temperature: FloatArray)
     rest = np.where(np.eye(N, dtype=bool), -np.inf, values[:, None, :])
     t = np.maximum(temperature, 1e-12)
     of_rest = _soft_max(rest.reshape(-1, N), np.repeat(t, N)).reshape(-1, 1, N)
-    own = np.minimum(own, MOST)
     high, low = np.maximum(of_rest, own), np.minimum(of_rest, own)
     return np.asarray(high + t[:, None, None] * np.log1p(np.exp((low - high) / t[:, None, None])))

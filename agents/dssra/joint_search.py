@@ -20,7 +20,7 @@ from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.state import SystemState
 
 from .joint_jumps import Jumps, explicit, is_large, jumps_from, settled
-from .joint_prices import JointPrices, Worth
+from .joint_prices import JointPrices, Worth, either
 from .joint_slides import Improved, slide
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ def search_jointly(worth: Worth, state: SystemState, starts: Sequence[Allocation
     plan, rows = stack_allocations(given, np.concatenate), np.tile(np.arange(environments), len(given))
     value = pricing.whole(pricing.of(plan, rows), rows, np.zeros(len(rows)))
     # Starts that cannot be played give way to the first, which runs GPipe.
-    plan = stack_allocations((plan[rows], plan))[np.isfinite(value).astype(np.int64), np.arange(len(rows))]
-    best = _best(plan, np.where(np.isfinite(value), value, value[rows]), rows)
+    playable = np.isfinite(value)
+    plan = either(plan[rows], plan, playable)
+    best = _best(plan, np.where(playable, value, value[rows]), rows)
     now = slide(pricing, plan, rows, TEMPERATURES[0] * pricing.delay[rows], STEPS)
     # Each start goes on under its best schedule.
     groups = np.tile(np.arange(many * environments), len(given) // many)
@@ -134,18 +135,20 @@ def _turn(
     at_once = value.reshape(-1, tried).min(axis=1) < now.value - AT_ONCE * worth
     if not at_once.all():
         # A plan that cannot be played gives way to the present one.
-        plans = stack_allocations((base, plans))[np.isfinite(value).astype(np.int64), np.arange(len(again))]
+        playable = np.isfinite(value)
+        plans = either(base, plans, playable)
         after = slide(pricing, plans, rows[again], temperature[again], FOLLOWING)
-        keep = at_once[again] & np.isfinite(value)
-        plans = stack_allocations((after.plan, plans))[keep.astype(np.int64), np.arange(len(again))]
+        keep = at_once[again] & playable
+        plans = either(after.plan, plans, keep)
         found = after.prices.taken(np.arange(len(again)), found, keep)
         value = np.where(at_once[again], value, after.value)
     best = value.reshape(-1, tried).argmin(axis=1)
     place = every * tried + best
     moved = value[place] < now.value - WORTHWHILE * worth
-    plan = stack_allocations((now.plan, plans[place]))[moved.astype(np.int64), every]
     prices = now.prices.taken(place, found, moved)
-    return Improved(plan, prices, np.where(moved, value[place], now.value)), moved
+    return Improved(
+        either(now.plan, plans[place], moved), prices, np.where(moved, value[place], now.value)
+    ), moved
 
 
 def _alone(

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.allocation import Allocation, stack_allocations, with_values
+from collapipe_env.physics.allocation import Allocation, with_values
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.decision import opened_rows
 
-from .joint_prices import ClusterPrices, JointPrices
+from .joint_prices import ClusterPrices, JointPrices, either
 
 SCALES = (1.6, 1.0, 0.6, 0.3, 0.12, 0.04)
 """Parts of a step that are tried."""
@@ -55,11 +55,10 @@ class Improved(NamedTuple):
         place = np.zeros(len(self.value), dtype=np.int64)
         place[rows] = np.arange(len(rows))
         instead = np.isin(np.arange(len(self.value)), rows)
-        plan = stack_allocations((self.plan, by.plan[place]))[
-            instead.astype(np.int64), np.arange(len(instead))
-        ]
         value = np.where(instead, by.value[place], self.value)
-        return Improved(plan, self.prices.taken(place, by.prices, instead), value)
+        return Improved(
+            either(self.plan, by.plan[place], instead), self.prices.taken(place, by.prices, instead), value
+        )
 
 
 class _Numbers:
@@ -156,7 +155,7 @@ def slide(
         fall = value - values[every, best]
         better = live & (fall > 0.1 * SETTLED * worth)
         place = every * tried + best
-        plan = stack_allocations((plan, other[place]))[better.astype(np.int64), every]
+        plan = either(plan, other[place], better)
         prices = prices.taken(place, found, better)
         value = np.where(better, values[every, best], value)
         x = np.where(better[:, None], numbers.read(plan), x)
@@ -184,7 +183,7 @@ def _probed(
         x: Their numbers (R, D).
         apart: Distance of the probes (R,).
     """
-    R, N, K = at.plan.blocks.shape
+    R, N, _ = at.plan.blocks.shape
     groups = numbers.group.max() + 1
     moved = (numbers.group == np.arange(groups + 1)[:, None]).astype(np.float64)  # the last moves nothing
     moved = np.concatenate((moved, -moved))
@@ -214,7 +213,7 @@ def _probed(
     cross = np.asarray(pricing.states(rows).cross_gain)
     price = (cross * of_watt[:, None, :]).sum(axis=-1) / (1.0 + (at.plan.blocks > 0).sum(axis=-1))
     watts = np.concatenate((at.plan.cu_power, at.plan.device_power.reshape(R, -1)), axis=1)
-    owner = np.concatenate((np.arange(N), np.repeat(np.arange(N), K)))
+    owner = numbers.cluster[: numbers.powers]
     slope[:, : numbers.powers] += np.where(known[:, : numbers.powers], watts * price[:, owner], 0.0)
     return slope, curvature
 

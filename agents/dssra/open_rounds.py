@@ -126,9 +126,9 @@ def search_open_rounds(
         plans.append(start)
     values = price([*plans, even])
     best, value = plans[0], values[0]
-    for plan, other in zip(plans[1:], values[1:], strict=False):
+    for plan, other in zip((*plans[1:], even), values[1:], strict=True):
         best, value = _better(best, value, plan, other)
-    return _better(best, value, even, values[-1])[0]
+    return best
 
 
 def _searched(

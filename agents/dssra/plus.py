@@ -104,7 +104,6 @@ class DSSRAPlus(DSSRA):
             # Weight 0 leaves moves out altogether: 0 bits over a dead link would not take 0 s.
             weighed = rules._replace(block_bits=bits) if bits > 0.0 else None
             self.parameters: Parameters = replace(self.parameters, migration=weighed)
-            self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface
         """Forget the gains and stays of earlier rounds; nothing is random."""

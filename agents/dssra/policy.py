@@ -24,8 +24,9 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import COPIES, Allocation, stack_allocations
+from collapipe_env.physics.allocation import COPIES, Allocation
 from collapipe_env.physics.apportionment import apportion
+from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
@@ -39,7 +40,7 @@ from collapipe_env.simulator.unable_clusters import sitting_out, with_room_every
 
 from .argument_checks import require_choice, require_number, require_weights, require_whole
 from .joint_jumps import explicit, is_large
-from .joint_prices import Worth
+from .joint_prices import Worth, either
 from .joint_search import SEARCHED_BEFORE, search_jointly
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
 from .option_table import option_table
@@ -121,8 +122,7 @@ class DSSRA(StateScheduler):
         )
         p, self._most_server = self.parameters, 0
         if opens(scenario, "server_blocks"):
-            each = most_server_blocks(p.server, p.costs, p.clusters) // p.clusters
-            self._most_server = min(p.costs.blocks - 1, each)
+            self._most_server = most_server_blocks(p.server, p.costs, p.clusters) // p.clusters
         self._openings = Openings(
             server_blocks=opens(scenario, "server_blocks"),
             recompute=p.other_costs is not None,
@@ -131,7 +131,11 @@ class DSSRA(StateScheduler):
         )
         waits = p.barrier and max(p.local_steps_choices, default=p.costs.local_steps) > 1
         self._joint = waits or bool(set(p.opened) - SEARCHED_BEFORE)
-        self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
+
+    @property
+    def _numbers(self) -> Numbers:
+        """The scenario's scalars, with this scheduler's ``V``."""
+        return self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def with_local_steps(self, local_steps: int) -> DSSRA:
         """Return a copy that plans with another number of local steps; budgets and ``T_ref`` stay the same.
@@ -150,7 +154,6 @@ class DSSRA(StateScheduler):
             costs=replace(own, local_steps=local_steps),
             other_costs=None if recomputed is None else replace(recomputed, local_steps=local_steps),
         )
-        other._numbers = other.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
         return other
 
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
@@ -189,7 +192,6 @@ class DSSRA(StateScheduler):
         if not self.parameters.may_sit_out:
             yield even_split(self.parameters, state)
         thrifty = copy.copy(self)
-        thrifty._numbers = self._numbers._replace(tradeoff_v=THRIFT * self.tradeoff_v)
         thrifty.tradeoff_v = THRIFT * self.tradeoff_v
         yield thrifty._planned(state, None)
         if self._most_server > 0:
@@ -217,8 +219,8 @@ class DSSRA(StateScheduler):
     def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:
         """In each row the plan with the smaller objective (the first if equal)."""
         worse = self.objective(state, second) < self.objective(state, first)
-        both = [explicit(self.parameters, plan) for plan in (first, second)]
-        return stack_allocations(both)[worse.astype(np.int64), np.arange(len(worse))]
+        p = self.parameters
+        return either(explicit(p, first), explicit(p, second), worse)
 
     def _allocated(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide one round in which all clusters take part."""

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.decision import Decision, Jump, Part, plan_fields
 from collapipe_env.simulator.feature import Feature
@@ -16,10 +16,14 @@ from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState, other_memory_caps
 
 
-def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
+def _chosen(parameters: Parameters, plan: Allocation) -> Array:
+    """Settings of clusters (..., N), the workload's where a plan names none, 0 or 1."""
     given = plan.said("recompute")
-    chosen = np.where(given < 0, parameters.costs.training_memory.recompute, given)
-    return np.asarray(2.0 * chosen - 1.0, dtype=np.float64)
+    return np.where(given < 0, int(parameters.costs.training_memory.recompute), given)
+
+
+def _encode(parameters: Parameters, plan: Allocation) -> FloatArray:
+    return np.asarray(2.0 * _chosen(parameters, plan) - 1.0, dtype=np.float64)
 
 
 def _jumps(
@@ -29,12 +33,11 @@ def _jumps(
     plan: Allocation,
 ) -> Iterator[Jump]:
     """The other setting, under every schedule where that is open: both decide the need for memory."""
-    given, own = plan.said("recompute"), int(parameters.costs.training_memory.recompute)
-    other = {"recompute": 1 - np.where(given < 0, own, given)}
+    other = {"recompute": 1 - _chosen(parameters, plan)}
     yield Jump("recompute", other)
     if "schedule" in parameters.opened:
         for schedule in SCHEDULE_CHOICES:
-            yield Jump("recompute", {**other, "schedule": np.full_like(given, schedule)})
+            yield Jump("recompute", {**other, "schedule": np.full_like(plan.schedule, schedule)})
 
 
 def _allowed(row: Decision, parameters: Parameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001

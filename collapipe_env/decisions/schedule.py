@@ -10,10 +10,11 @@ from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import GPIPE, INTERLEAVED, SCHEDULES, Allocation
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.schedules.room import micro_batches_that_fit
+from collapipe_env.physics.recomputation import recomputation_terms
+from collapipe_env.physics.schedules.room import micro_batches_that_fit, storage_terms
 from collapipe_env.simulator.decision import Decision, Part, nothing, plan_fields, spread
 from collapipe_env.simulator.feature import Feature
-from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES, storage_of
+from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.refusal import refuse
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -142,11 +143,17 @@ def flight_capacity(parameters: Parameters, state: SystemState) -> Array:
 
 def _settled(parameters: Parameters, state: SystemState, plan: Allocation) -> dict[str, Array]:
     """As many micro-batches in flight as each device's memory holds beside its blocks."""
-    given, own = plan.said("recompute"), parameters.costs.training_memory.recompute
-    recompute = np.where(given < 0, own, given > 0)
-    terms = storage_of(parameters, recompute, plan.schedule, plan.micro_batches, state.memory_bytes)
+    costs, kept = parameters.costs, recomputation_terms(parameters, plan)
+    terms = storage_terms(
+        costs,
+        plan.schedule,
+        plan.micro_batches,
+        kept.activation_bytes,
+        kept.working_bytes,
+        state.memory_bytes,
+    )
     most = np.asarray(plan.micro_batches)[..., None]
-    room = micro_batches_that_fit(parameters.costs, terms, state.memory_bytes, plan.blocks, most)
+    room = micro_batches_that_fit(costs, terms, state.memory_bytes, plan.blocks, most)
     return {"caps": np.where(_read(plan), room, 0), "chunks": np.ones_like(plan.schedule)}
 
 

@@ -107,7 +107,6 @@ def _jumps(
     """A block, or all blocks, of a device given to the server, and a block back."""
     kept, blocks, clusters = plan.server.server_blocks, np.asarray(plan.blocks), parameters.clusters
     most = most_server_blocks(parameters.server, parameters.costs, clusters) // clusters
-    most = min(parameters.costs.blocks - 1, most)
     for k, own in enumerate(np.eye(blocks.shape[-1], dtype=blocks.dtype)):
         held = blocks[..., k]
         room = np.minimum(most - kept, blocks.sum(axis=-1) - 1)

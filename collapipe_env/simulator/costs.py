@@ -131,6 +131,8 @@ def _looped(
         return None
     if blocks.dtype.kind != "i" or plan.micro_batches.dtype.kind != "i":
         return None
+    if plan.is_scheduled and np.any(np.asarray(plan.chunks) > 1):
+        return None
     E, N, K = blocks.shape
     chosen, system = _PLAN.of(plan, E, N, K), _SYSTEM.of(state, E, N, K)
     if chosen is None or system is None:
@@ -139,8 +141,6 @@ def _looped(
     if opened.size and opened.shape[1:] != (E, N):
         return None
     fixed = _FREE if interference_w is None else np.broadcast_to(interference_w, (E, N)).astype(np.float64)
-    if plan.is_scheduled and np.any(np.asarray(plan.chunks) > 1):
-        return None
     places, length = places_of(E, N, K)
     block = np.empty(length)
     plain_round(parameters.record, block, *system, *chosen, opened, fixed)

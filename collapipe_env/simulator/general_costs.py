@@ -203,7 +203,8 @@ def _links(
         sent = radio.mean_active_power(power, graph.active)
         sent = xp.where(plays, sent, xp.zeros_like(sent))
         interference_w = radio.interference(state.cross_gain, sent)
-    interference_w = xp.zeros_like(share) + interference_w
+    else:
+        interference_w = xp.zeros_like(share) + interference_w
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)

@@ -206,8 +206,23 @@ class OpenedDecoder:
                 yield ~recompute, plain
 
     def _caps(self, recompute: Array, schedule: Array, micro_batches: Array, memory_bytes: Array) -> Array:
-        terms = storage_of(self.parameters, recompute, schedule, micro_batches, memory_bytes)
+        terms = self._terms(recompute, schedule, micro_batches, memory_bytes)
         return blocks_that_fit(self.parameters.costs, terms, memory_bytes)
+
+    def _terms(
+        self, recompute: Array, schedule: Array, micro_batches: Array, memory_bytes: Array
+    ) -> StorageTerms:
+        """Return the terms of the devices' memory under the clusters' settings."""
+        costs, other = self.parameters.costs, self.parameters.other_costs
+        activation: Array | float = costs.stored_activation_bytes
+        working: Array | float = costs.working_bytes
+        if other is not None:
+            xp = namespace(memory_bytes)
+            own = (recompute == costs.training_memory.recompute)[..., None]
+            nothing = xp.zeros_like(memory_bytes[..., :1])
+            activation = xp.where(own, nothing + activation, nothing + other.stored_activation_bytes)
+            working = xp.where(own, nothing + working, nothing + other.working_bytes)
+        return storage_terms(costs, schedule, micro_batches, activation, working, memory_bytes)
 
     def _server_blocks(self, rows: Array, plays: Array | None) -> Array:
         """Return the server's blocks (..., N), int64: those chosen, scaled down where the server lacks room.
@@ -233,9 +248,7 @@ class OpenedDecoder:
         """
         xp, blocks = namespace(plan.blocks), plan.blocks
         most = plan.micro_batches[..., None]
-        terms = storage_of(
-            self.parameters, choices.recompute, choices.schedule, plan.micro_batches, memory_bytes
-        )
+        terms = self._terms(choices.recompute, choices.schedule, plan.micro_batches, memory_bytes)
         room = micro_batches_that_fit(self.parameters.costs, terms, memory_bytes, blocks, most)
         unit = 0.5 * (xp.clip(self._entries("caps", rows), -1.0, 1.0) + 1.0)
         asked = xp.astype(xp.floor(unit * xp.astype(most - 1, unit.dtype) + 0.5), xp.int64) + 1
@@ -247,29 +260,6 @@ class OpenedDecoder:
         stored = xp.where((choices.schedule == ZERO_BUBBLE)[..., None], asked, xp.minimum(asked, running))
         caps = xp.where(stored <= room, asked, room)
         return xp.where(used & (choices.schedule != GPIPE)[..., None], caps, xp.zeros_like(caps))
-
-
-def storage_of(
-    parameters: Parameters, recompute: Array, schedule: Array, micro_batches: Array, memory_bytes: Array
-) -> StorageTerms:
-    """Return the terms of the devices' memory under the clusters' settings.
-
-    Args:
-        recompute: Whether devices recompute (..., N), bool.
-        schedule: GPipe, 1F1B or ZB-H1, as a place in ``SCHEDULES`` (..., N).
-        micro_batches: ``M`` (..., N), int.
-        memory_bytes: Memory that each device offers (..., N, K) [byte].
-    """
-    costs, other = parameters.costs, parameters.other_costs
-    activation: Array | float = costs.stored_activation_bytes
-    working: Array | float = costs.working_bytes
-    if other is not None:
-        xp = namespace(memory_bytes)
-        own = (recompute == costs.training_memory.recompute)[..., None]
-        nothing = xp.zeros_like(memory_bytes[..., :1])
-        activation = xp.where(own, nothing + activation, nothing + other.stored_activation_bytes)
-        working = xp.where(own, nothing + working, nothing + other.working_bytes)
-    return storage_terms(costs, schedule, micro_batches, activation, working, memory_bytes)
 
 
 def shared_band(scores: Array, floor: float, plays: Array) -> Array:
