@@ -54,12 +54,14 @@ general_costs.py: physics/test_reference_cases.py physics/test_round_costs.py ph
     maths = allocation.of_share(maths) => maths = maths
     in_groups = device_steps * group_time => in_groups = group_time
 plain_round.py: physics/test_round_costs.py physics/test_participation.py
-    cross_gain[e, m, n] * mean_power[m] => cross_gain[e, n, m] * mean_power[m]
-    max(ratio * longest_forward, downlink, => max(ratio * longest_forward,
-    update = max(update, cycles_time( => update = min(update, cycles_time(
+    row.cross_gain[m, n] * mean_power[m] => row.cross_gain[n, m] * mean_power[m]
     if most > 1.0: => if most > 3.0:
-    + steps * cycles_time( => + cycles_time(
-    radio.receive_w * (passes * received[node] + sent) => radio.receive_w * passes * received[node]
+cluster_chain.py: physics/test_round_costs.py physics/test_participation.py
+    max(chain[BACKWARD_MAX], downlink) => chain[BACKWARD_MAX]
+    max(update, updating) => min(update, updating)
+    + H * updating => + updating
+    receive_w * sent => 0.0 * sent
+    to_cu if last == 0 else => to_cu if last <= 1 else
 simulation.py: physics/test_chain_simulation.py
     queued_at[other, head[other]] < queued_at[link, head[link]] => queued_at[other, head[other]] < 0.0
     stored[p] >= limits[p] => stored[p] > limits[p]

@@ -20,9 +20,10 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
+from collapipe_env.kernels.cluster_chain import DELAY_PRICE
 from collapipe_env.physics.parameters import Numbers
 
-from .cluster_costs import DELAY_PRICE, delay_and_cost
+from .cluster_costs import delay_and_cost
 from .share_curves import (
     delay_and_slopes,
     fill_band,

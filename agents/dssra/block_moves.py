@@ -13,9 +13,9 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
-from .cluster_costs import SUMMARY
 from .options import server_blocks_of, setting_of, with_server_blocks
 from .power_search import cluster_cost
 from .round_input import ClusterTerms, RoundInput
@@ -55,9 +55,9 @@ def best_move(
         Objective and plan after the move; the present ones if no move helps.
     """
     clusters, devices = plan.segments.shape
-    places = devices + (1 if inputs.most_server[0] > 0 else 0)  # the last one is the server
+    places = devices + (1 if inputs.common[0].most_server > 0 else 0)  # the last one is the server
     prices = interference_prices(plan, plan.weight, inputs, parameters)
-    summary = np.empty(SUMMARY + plan.power.shape[1])
+    summary = np.empty(chain_size(plan.power.shape[1]))
     gain = np.empty(clusters * places * places)
     for move in range(gain.shape[0]):
         gain[move] = 0.0
@@ -79,7 +79,7 @@ def best_move(
                 if taker == giver:
                     continue
                 if taker == devices:
-                    if kept >= inputs.most_server[0] or placed == 1:
+                    if kept >= inputs.common[0].most_server or placed == 1:
                         continue
                 elif segments[taker] >= inputs.cap[setting, n, taker]:
                     continue

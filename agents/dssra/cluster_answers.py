@@ -10,11 +10,12 @@ import math
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.compiled import compiled_inner
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
 from .closed_forms import minmax_upload
-from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
+from .cluster_costs import delay_price, reprice_cluster, summarise_cluster
 from .link_noise import noise_of
 from .options import (
     fits_option,
@@ -34,7 +35,7 @@ from .segment_problem import segment_problem
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 
 
-@compiled_inner
+@compiled_leaf
 def with_option(terms: ClusterTerms, option: int) -> ClusterTerms:
     """The terms with another option."""
     return ClusterTerms(option, terms.noise_w, terms.share, terms.delay_weight, terms.interference_price)
@@ -58,7 +59,7 @@ def best_option(
     """
     if inputs.choices.shape[0] == 1:
         return terms
-    summary = np.empty(SUMMARY + power.shape[0])
+    summary = np.empty(chain_size(power.shape[0]))
     best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
     kept = server_blocks_of(terms.option, inputs)
     for choice in range(inputs.choices.shape[0]):
@@ -94,7 +95,7 @@ def planned_segments(
     """
     problem = segment_problem(n, power, terms, inputs, parameters)
     value, planned = best_segments(problem, plan_cost(problem, segments))
-    best, kept, most = terms, server_blocks_of(terms.option, inputs), inputs.most_server[0]
+    best, kept, most = terms, server_blocks_of(terms.option, inputs), inputs.common[0].most_server
     if not is_open(inputs) and most == 0:
         return planned, best
     value += problem.constant
@@ -137,7 +138,7 @@ def improve_cluster(
     Returns:
         The fall of the cluster's cost at these prices, and its option.
     """
-    scratch = np.empty(SUMMARY + power.shape[0])
+    scratch = np.empty(chain_size(power.shape[0]))
     before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
     terms = best_option(n, segments, power, terms, inputs, parameters)
     cost, kept = np.inf, terms
@@ -158,7 +159,7 @@ def improve_cluster(
                 break
             for i in range(power.shape[0]):
                 trial[i] = power[i]
-        if inputs.exact[0] > 0.0:
+        if inputs.common[0].exact > 0.0:
             option, noise = terms.option, terms.noise_w
             summarise_cluster(n, planned, trial, option, noise, inputs, parameters, scratch)
             reprice_cluster(n, terms.share, scratch, inputs, parameters)
@@ -224,14 +225,14 @@ def first_guess(inputs: RoundInput, parameters: Numbers) -> tuple[IntArray, Floa
     for n in range(clusters):
         for i in range(devices + 1):
             power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
-        snr = power[n, 0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
+        snr = power[n, 0] * inputs.system.uplink_gain[n] / parameters.uplink_noise_w
         snr_hz[n] = snr * parameters.uplink_bandwidth_hz
         update_bits[n] = update_bits_of(option[n], inputs, parameters)
     share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
         terms = ClusterTerms(option[n], noise[n], share[n], weight, 0.0)
-        most = inputs.most_server[0]
+        most = inputs.common[0].most_server
         planned, terms = planned_segments(n, segments[n], power[n], terms, most, inputs, parameters)
         for k in range(devices):
             segments[n, k] = planned[k]

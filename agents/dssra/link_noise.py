@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.compiled import compiled_inner
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Numbers
 
 from .cluster_costs import mean_active_power
@@ -57,7 +57,7 @@ def set_moving_noise(segments: IntArray, power: FloatArray, inputs: RoundInput, 
     _add_interference(mean, inputs, parameters, inputs.moving_noise)
 
 
-@compiled_inner
+@compiled_leaf
 def _add_interference(
     mean_power: FloatArray, inputs: RoundInput, parameters: Numbers, noise: FloatArray
 ) -> None:
@@ -68,4 +68,4 @@ def _add_interference(
     for m in range(clusters):
         for n in range(clusters):
             if n != m:
-                noise[n] += inputs.cross_gain[m, n] * mean_power[m]
+                noise[n] += inputs.system.cross_gain[m, n] * mean_power[m]

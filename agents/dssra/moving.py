@@ -15,8 +15,8 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
+from collapipe_env.physics.radio import d2d_seconds_per_bit
 
-from .hops import hop_of
 from .round_input import RoundInput
 
 FIRST: Any = np.int64(0)
@@ -35,8 +35,8 @@ def moments_airtime(
         power: Powers of the CU and the devices (K+1,) [W].
         inputs: The environment, with the noise of this phase.
     """
-    snr = power[sender] * inputs.gain[n, sender, receiver] / inputs.moving_noise[n]
-    seconds: float = parameters.moment_bits * hop_of(snr, parameters)[0]
+    snr = power[sender] * inputs.system.d2d_gain[n, sender, receiver] / inputs.moving_noise[n]
+    seconds: float = parameters.moment_bits * d2d_seconds_per_bit(parameters, snr)
     return seconds
 
 

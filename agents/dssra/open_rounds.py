@@ -120,7 +120,8 @@ def search_open_rounds(
     if openings.server_blocks:
         # Once blocks are on the server, the search does not always find its way back.
         own = np.ascontiguousarray(inputs.choices[:, openings.options[inputs.choices[0], SETTING] == 0])
-        closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
+        closed = inputs._replace(common=inputs.common.copy(), choices=own)
+        closed.common["most_server"] = 0
         plans.append(_searched(closed, parameters, budget, threads, None))
     if start is not None:
         plans.append(start)
@@ -139,7 +140,7 @@ def _searched(
     start: OpenPlan | None,
 ) -> OpenPlan:
     """Search from ``start``, on copies of the arrays that a search changes."""
-    changed = ("price", "allowance", "relief", "moving_noise", "server_queue")
+    changed = ("price", "common", "moving_noise")
     own = inputs._replace(**{name: getattr(inputs, name).copy() for name in changed})
     return OpenPlan(*solve_batch(own, parameters, budget, threads, start))
 

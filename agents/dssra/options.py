@@ -46,29 +46,11 @@ def other_setting(option: int, inputs: RoundInput) -> int:
 
 
 @inlined
-def server_seconds_of(option: int, inputs: RoundInput, parameters: Numbers) -> float:
-    """Time of the server's forward pass of one sample under an option [s]."""
-    kept = server_blocks_of(option, inputs)
-    seconds: float = parameters.server_seconds + kept * parameters.server_block_seconds
-    seconds /= inputs.server_share[0]
-    return seconds
-
-
-@inlined
 def update_bits_of(option: int, inputs: RoundInput, parameters: Numbers) -> float:
     """A cluster's update under an option [bit]: blocks that the server trains need no transfer."""
     kept = server_blocks_of(option, inputs)
     bits: float = parameters.update_bits - kept * parameters.block_payload_bits
     return bits
-
-
-@inlined
-def block_joules(n: int, k: int, option: int, inputs: RoundInput) -> float:
-    """Energy of one block in the round on device k of a cluster under an option, launches included [J]."""
-    setting = setting_of(option, inputs)
-    launches = micro_batches_of(option, inputs) * inputs.launch_energy[setting, n, k]
-    joules: float = inputs.block_energy[setting, n, k] + launches
-    return joules
 
 
 @compiled_leaf

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.parameters import Numbers
 
 from .closed_forms import optimal_power
@@ -40,12 +40,12 @@ def starting_power(
     Returns:
         The power [W].
     """
-    gain, noise = inputs.uplink_gain[n], parameters.uplink_noise_w / 4.0
+    gain, noise = inputs.system.uplink_gain[n], parameters.uplink_noise_w / 4.0
     if node > 0:
         total, count = 0.0, 0
-        for other in range(inputs.gain.shape[1]):
+        for other in range(inputs.system.d2d_gain.shape[1]):
             if other != node and (other == 0 or inputs.cap[0, n, other - 1] > 0):
-                total += math.log(max(inputs.gain[n, node, other], 1e-300))
+                total += math.log(max(inputs.system.d2d_gain[n, node, other], 1e-300))
                 count += 1
         gain, noise = math.exp(total / count), noise_w
     return optimal_power(
@@ -78,8 +78,8 @@ def cluster_cost(
     """
     summarise_cluster(n, segments, power, terms.option, terms.noise_w, inputs, parameters, summary)
     delay, cost = delay_and_cost(terms.share, summary, parameters)
-    if inputs.exact[0] > 0.0:
-        cost += exact_difference(n, terms.share, summary, inputs.allowance[0], inputs, parameters)
+    if inputs.common[0].exact > 0.0:
+        cost += exact_difference(n, terms.share, summary, inputs.common[0].allowance, inputs, parameters)
     disturbing = terms.interference_price * mean_active_power(segments, power)
     return terms.delay_weight * delay + cost + disturbing
 
@@ -115,7 +115,7 @@ def _walk(
     return cost
 
 
-@compiled_inner
+@compiled_leaf
 def search_powers(
     n: int,
     segments: IntArray,

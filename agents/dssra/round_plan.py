@@ -13,16 +13,20 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
-from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.queues import update_backlog
-
-from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
-from .cluster_costs import (
+from collapipe_env.kernels.cluster_chain import (
     DELAY_PRICE,
     FIXED_COST,
     SUMMARY,
     UPLINK_PRICE,
     UPLINK_W,
+    chain_size,
+    uplink_joules,
+)
+from collapipe_env.physics.parameters import Numbers
+from collapipe_env.physics.queues import update_backlog
+
+from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
+from .cluster_costs import (
     delay_and_cost,
     delay_price,
     exact_difference,
@@ -30,7 +34,6 @@ from .cluster_costs import (
     price_after,
     reprice_cluster,
     summarise_cluster,
-    uplink_joules,
 )
 from .link_noise import noise_of, set_moving_noise
 from .options import server_blocks_of
@@ -68,13 +71,14 @@ def broadcast_of(options: IntArray, inputs: RoundInput) -> float:
     Args:
         options: Options of the clusters (N,).
     """
-    broadcast = float(inputs.broadcast_s[0])
-    if inputs.most_server[0] > 0:
+    common = inputs.common[0]
+    broadcast = float(common.broadcast_s)
+    if common.most_server > 0:
         most = least = server_blocks_of(options[0], inputs)
         for n in range(1, options.shape[0]):
             kept = server_blocks_of(options[n], inputs)
             most, least = max(most, kept), min(least, kept)
-        broadcast += (most - least) * inputs.block_broadcast_s[1] - most * inputs.block_broadcast_s[0]
+        broadcast += (most - least) * common.server_block_broadcast_s - most * common.block_broadcast_s
     return broadcast
 
 
@@ -112,13 +116,13 @@ def evaluate(
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
     set_moving_noise(segments, power, inputs, parameters)
-    summary = np.empty((clusters, SUMMARY + power.shape[1]))
+    summary = np.empty((clusters, chain_size(power.shape[1])))
     for n in range(clusters):
         summarise_cluster(n, segments[n], power[n], option[n], noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
     broadcast = broadcast_of(option, inputs)
-    further = broadcast - inputs.broadcast_s[0]
-    if inputs.exact[0] > 0.0:
+    further = broadcast - inputs.common[0].broadcast_s
+    if inputs.common[0].exact > 0.0:
         objective = _share_exactly(
             summary, inputs, parameters, share, weight, delay, broadcast, blocks_on_server(option, inputs)
         )
@@ -195,12 +199,12 @@ def _grant_difference(backlog: float, allowance: float) -> float:
 @compiled_leaf
 def _server_difference(kept: float, allowance: float, inputs: RoundInput) -> float:
     """Drift of the server's queue less its blocks at the present price."""
-    z, ratio = inputs.server_queue[1], inputs.server_queue[2]
+    z, ratio = inputs.common[0].server_backlog, inputs.common[0].server_ratio
     drift = node_drift(z, kept * ratio, allowance)
-    return float(drift - inputs.server_queue[0] * kept)
+    return float(drift - inputs.common[0].server_price * kept)
 
 
-@compiled_inner
+@compiled_leaf
 def _beyond_prices(
     share: FloatArray,
     delay: FloatArray,
@@ -221,7 +225,7 @@ def _beyond_prices(
         broadcast: ``T_bc`` [s].
         kept: Blocks on the server, of all clusters.
     """
-    total, allowance = 0.0, float(inputs.allowance[0])
+    total, allowance = 0.0, float(inputs.common[0].allowance)
     if parameters.budget_period_s > 0.0:
         longest = _longest(delay)
         allowance = (longest + broadcast) / parameters.budget_period_s
@@ -229,13 +233,13 @@ def _beyond_prices(
         for n in range(share.shape[0]):
             for i in range(inputs.backlog.shape[1]):
                 total += _grant_difference(inputs.backlog[n, i], allowance)
-        total += _grant_difference(inputs.server_queue[1], allowance)
+        total += _grant_difference(inputs.common[0].server_backlog, allowance)
     for n in range(share.shape[0]):
         total += exact_difference(n, share[n], summary[n], allowance, inputs, parameters)
     return total + _server_difference(kept, allowance, inputs)
 
 
-@compiled_inner
+@compiled_leaf
 def _longest(delay: FloatArray) -> float:
     """Delay of the slowest cluster [s]."""
     longest = 0.0
@@ -244,7 +248,7 @@ def _longest(delay: FloatArray) -> float:
     return longest
 
 
-@compiled_inner
+@compiled_leaf
 def _reprice_uplinks(
     part: float, share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Numbers
 ) -> float:
@@ -262,8 +266,9 @@ def _reprice_uplinks(
     moved = 0.0
     for n in range(share.shape[0]):
         before = inputs.price[n, 0]
-        joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
-        after = price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0], inputs.allowance[0])
+        budget = inputs.system.budget[n, 0]
+        joules = summary[n, SUMMARY] + uplink_joules(parameters, share[n], summary[n])
+        after = price_after(inputs.backlog[n, 0], joules, budget, inputs.common[0].allowance)
         after += inputs.extra_price[n, 0]
         change = part * (after - before)
         moved = max(moved, abs(change) * joules)
@@ -283,27 +288,27 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Numbers) -> None:
         inputs: The environment; receives the prices.
     """
     clusters, nodes = plan.power.shape
-    summary, period = np.empty(SUMMARY + nodes), parameters.budget_period_s
+    summary, period = np.empty(chain_size(nodes)), parameters.budget_period_s
     if period > 0.0:
         delay = np.empty(clusters)
         for n in range(clusters):
             option, noise = plan.option[n], plan.noise[n]
             summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
             delay[n] = delay_and_cost(plan.share[n], summary, parameters)[0]
-        inputs.allowance[0] = (_longest(delay) + broadcast_of(plan.option, inputs)) / period
+        inputs.common[0].allowance = (_longest(delay) + broadcast_of(plan.option, inputs)) / period
     held = 0.0
     for n in range(clusters):
         option, noise = plan.option[n], plan.noise[n]
         summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
         for i in range(nodes):
-            held += (inputs.price[n, i] - inputs.extra_price[n, i]) * inputs.budget[n, i]
-    kept = blocks_on_server(plan.option, inputs) * inputs.server_queue[2]
-    after = update_backlog(inputs.server_queue[1], kept, inputs.allowance[0])
-    inputs.server_queue[0] = after * inputs.server_queue[2]
+            held += (inputs.price[n, i] - inputs.extra_price[n, i]) * inputs.system.budget[n, i]
+    kept = blocks_on_server(plan.option, inputs) * inputs.common[0].server_ratio
+    after = update_backlog(inputs.common[0].server_backlog, kept, inputs.common[0].allowance)
+    inputs.common[0].server_price = after * inputs.common[0].server_ratio
     if period > 0.0:
         # A server without a budget has a queue of 0, which stays 0.
-        inputs.relief[0] = (held + after) / period
+        inputs.common[0].relief = (held + after) / period
 
 
 @compiled_inner
@@ -316,7 +321,7 @@ def interference_prices(
         weight: ``w`` (N,) [1/s].
     """
     clusters = weight.shape[0]
-    summary = np.empty(SUMMARY + plan.power.shape[1])
+    summary = np.empty(chain_size(plan.power.shape[1]))
     price = np.empty(clusters)
     for n in range(clusters):
         price[n] = 0.0
@@ -330,5 +335,5 @@ def interference_prices(
         slope = rise / (SLOPE_STEP * plan.noise[m])
         for n in range(clusters):
             if n != m:
-                price[n] += inputs.cross_gain[n, m] * slope
+                price[n] += inputs.system.cross_gain[n, m] * slope
     return price

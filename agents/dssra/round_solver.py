@@ -167,7 +167,7 @@ def solve_rounds(
         else:
             first_segments, first_power, first_option, first_share = first_guess(row, parameters)
         objective, plan = evaluate(first_segments, first_power, first_option, first_share, row, parameters)
-        exact = row.exact[0] > 0.0
+        exact = row.common[0].exact > 0.0
         if exact:
             reprice(plan, row, parameters)
             objective, plan = evaluate(plan.segments, plan.power, plan.option, plan.share, row, parameters)

@@ -13,7 +13,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf
-from collapipe_env.physics.cluster_times import ClusterTimes
+from collapipe_env.kernels.cluster_times import ClusterTimes
 
 ZERO: Any = np.int64(0)
 ONE: Any = np.int64(1)

@@ -12,21 +12,17 @@ import numpy as np
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner
-from collapipe_env.physics.cluster_times import cluster_times
+from collapipe_env.kernels.cluster_times import cluster_times
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import failure_exponent, loss_exponent, uplink_rate
-from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+from collapipe_env.physics.radio import failure_exponent, loss_exponent
 
 from .cluster_costs import node_drift
 from .moving import FIRST, lead_of, moments_airtime
 from .options import (
-    block_joules,
     micro_batches_of,
     server_blocks_of,
-    server_seconds_of,
     setting_of,
-    update_bits_of,
 )
 from .round_input import ClusterTerms, RoundInput
 from .segment_plan import SegmentProblem
@@ -49,22 +45,10 @@ def segment_problem(
     M, setting = micro_batches_of(option, inputs), setting_of(option, inputs)
     cap = inputs.cap[setting, n]
     radio, steps, price = parameters.radio_power, parameters.local_steps, inputs.price[n]
+    kept = server_blocks_of(option, inputs)
     times = cluster_times(
-        parameters,
-        inputs.speed[n],
-        inputs.clock[n],
-        cap,
-        inputs.gain[n],
-        inputs.uplink_gain[n],
-        power,
-        noise_w,
-        terms.share,
-        M,
-        inputs.server_share[0],
+        parameters, inputs.system, n, cap, power, noise_w, terms.share, M, setting, float(kept)
     )
-    if setting == 1:
-        for k in range(cap.shape[0]):
-            times.block_backward[k] = inputs.ratio[setting] * times.block_forward[k]
     devices = cap.shape[0]
     nodes = devices + 1
     fill = delay_weight * steps / M
@@ -72,6 +56,7 @@ def segment_problem(
     hop_cost, sender = np.zeros((nodes, nodes)), np.empty(nodes)
     for i in range(nodes):
         sender[i] = price[i] * radio_power(power[i], radio.d2d_circuit_w, radio.efficiency)
+    loss_price = inputs.common[0].loss_price
     for i in range(nodes):
         for j in range(nodes):
             forward, backward = times.hop_forward[i, j], times.hop_backward[i, j]
@@ -83,48 +68,37 @@ def segment_problem(
                 + steps * (sender[i] + price[j] * radio.receive_w) * forward
                 + steps * (sender[j] + price[i] * radio.receive_w) * backward
             )
-            if inputs.loss_price[n] > 0.0:
-                snr = inputs.gain[n, i, j] / noise_w
+            if loss_price > 0.0:
+                snr = inputs.system.d2d_gain[n, i, j] / noise_w
                 for watts in (power[i], power[j]):
                     exponent = failure_exponent(snr * watts, parameters.waterfall_threshold)
-                    hop_cost[i, j] += inputs.loss_price[n] * loss_exponent(exponent, parameters.transmissions)
-    total = parameters.blocks - server_blocks_of(option, inputs)
+                    hop_cost[i, j] += loss_price * loss_exponent(exponent, parameters.transmissions)
+    total = parameters.blocks - kept
     block_cost = np.zeros((devices, total + 1))
-    exact = inputs.exact[0] > 0.0
+    exact = inputs.common[0].exact > 0.0
     for k in range(devices):
-        joules = block_joules(n, k, option, inputs)
+        busy = steps * (times.block_forward[k] + times.block_backward[k] + times.block_update[k])
+        joules = inputs.system.compute_power[n, k] * busy
         each = (
             fill * (times.block_forward[k] + times.block_backward[k])
             + (sender[k + 1] + price[0] * radio.receive_w) * times.block_collect[k]
         )
         relay = parameters.relay_bits * times.link_bit[0, k + 1]
         each += (delay_weight + sender[0] + price[k + 1] * radio.receive_w) * relay
-        z, budget = inputs.backlog[n, k + 1], inputs.budget[n, k + 1]
+        z, budget = inputs.backlog[n, k + 1], inputs.system.budget[n, k + 1]
         for blocks in range(1, cap[k] + 1):
             if blocks > total:
                 break
             # Computing takes most of a device's energy, so its drift is exact; transmissions are priced.
             drift = blocks * price[k + 1] * joules
             if exact:
-                drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
+                drift = node_drift(z, blocks * joules / budget, inputs.common[0].allowance)
                 drift += blocks * inputs.extra_price[n, k + 1] * joules
             block_cost[k, blocks] = inputs.use_price[n, k] + blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
-    server = (
-        parameters.batch_size * server_seconds_of(option, inputs, parameters)
-        + M * parameters.overheads.server_s
-    )
-    rate = uplink_rate(
-        terms.share,
-        power[0],
-        inputs.uplink_gain[n],
-        parameters.uplink_noise_w,
-        parameters.uplink_bandwidth_hz,
-    )
     sending = price[0] * radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
-    constant = fill * (1.0 + BACKWARD_OVER_FORWARD) * server
-    constant += server_blocks_of(option, inputs) * inputs.server_queue[0]
-    constant += (delay_weight + sending) * update_bits_of(option, inputs, parameters) / rate
+    constant = fill * (times.server_forward + times.server_backward) + kept * inputs.common[0].server_price
+    constant += (delay_weight + sending) * times.upload
     return SegmentProblem(
         total,
         cap,
@@ -140,8 +114,8 @@ def segment_problem(
         moments_cost,
         parameters.through_cu,
         delay_weight,
-        max(times.uplink, server),
-        max(times.downlink, BACKWARD_OVER_FORWARD * server),
+        max(times.uplink, times.server_forward),
+        max(times.downlink, times.server_backward),
         constant,
     )
 

@@ -10,15 +10,10 @@ import math
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_leaf, inlined
-from collapipe_env.physics.delay import message_time
-from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import expected_transmissions
-
-from .cluster_costs import (
+from collapipe_env.kernels.cluster_chain import (
     BACKWARD_MAX,
     DOWNLINK_RATE,
     FORWARD_MAX,
-    LN2,
     LOSS_PRICE,
     MICRO_BATCHES,
     UPDATE_BITS,
@@ -26,6 +21,9 @@ from .cluster_costs import (
     UPLINK_SNR,
     delay_of,
 )
+from collapipe_env.physics.delay import message_time
+from collapipe_env.physics.parameters import Numbers
+from collapipe_env.physics.radio import LN2, expected_transmissions
 
 _STEEPEST = 0.75
 """Failure exponent up to which ``x (1 - dy/dx)``, the rise of the repeats, grows for any ``R``."""
@@ -79,7 +77,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     downlink_slope = -downlink / share
     downlink += messages
     M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0
-    delay = delay_of(uplink, upload, downlink, summary, parameters)
+    delay = delay_of(uplink, upload, downlink, summary)
     step_slope = uplink_slope + downlink_slope
     if uplink > summary[FORWARD_MAX]:
         step_slope += further * uplink_slope

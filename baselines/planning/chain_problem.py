@@ -16,9 +16,10 @@ import numpy as np
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import called_from_python, compiled, compiled_leaf
+from collapipe_env.kernels.cluster_chain import System, system_of
+from collapipe_env.kernels.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import ASYNC, ZERO_BUBBLE
-from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.memory import device_memory, fits
 from collapipe_env.physics.parameters import Numbers, Parameters
 from collapipe_env.physics.schedules.makespans import run_chain
@@ -79,9 +80,7 @@ def chain_problems(parameters: Parameters, state: SystemState) -> dict[tuple[int
     # Every active node at full power: this depends on no decision, so it is exact.
     disturbance = radio.interference(state.cross_gain, np.full(clusters, parameters.power_max_w))
     noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
-    speed, clock, gain = (
-        np.ascontiguousarray(a, dtype=np.float64) for a in (state.speed, state.clock, state.d2d_gain)
-    )
+    system = system_of(state)
     present = np.ascontiguousarray(state.present, dtype=np.int64)
     memory = np.ascontiguousarray(np.where(state.present, state.memory_bytes, 0.0), dtype=np.float64)
     return {
@@ -89,16 +88,15 @@ def chain_problems(parameters: Parameters, state: SystemState) -> dict[tuple[int
             parameters.numbers,
             _cluster_times(
                 parameters.numbers,
-                speed[at],
-                clock[at],
+                System(*(a[at[:-1]] for a in system)),
+                at[-1],
                 present[at],
-                gain[at],
-                float(state.uplink_gain[at]),
                 power,
                 float(noise[at]),
                 1.0 / parameters.clusters,
                 0.0,
-                float(state.server_share[at[:-1]]),
+                0,
+                0.0,
             ),
             memory[at],
         )

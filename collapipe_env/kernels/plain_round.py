@@ -1,6 +1,6 @@
 """Costs of plain plans, row by row: one device a stage, GPipe, only the decoder on the server.
 
-The loop walks a plan's chain hop by hop, whereas the general form
+A cluster's chain is walked hop by hop (:mod:`.cluster_chain`), whereas the general form
 (:mod:`collapipe_env.simulator.general_costs`) looks at all pairs of nodes. Both use the same formulas
 (:mod:`collapipe_env.kernels.formulas`).
 """
@@ -12,39 +12,31 @@ from typing import Any
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled, inlined
-from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan, System
-from collapipe_env.physics.delay import (
-    cluster_delay,
-    gpipe_step,
-    hop_time,
-    message_time,
-    stage_time,
+from collapipe_env.kernels.cluster_chain import (
+    BACKWARD,
+    COLLECT,
+    ENERGY,
+    FORWARD,
+    LATENCY,
+    LOSSES,
+    RELAY,
+    SERVER,
+    SUMMARY,
+    UPDATE,
+    UPLINK_W,
+    WORK,
+    System,
+    backward_ratio,
+    edge_times,
+    passes_of,
+    price_chain,
+    row_of_system,
 )
-from collapipe_env.physics.energy import (
-    circuit_energy,
-    compute_time,
-    cu_airtime,
-    cu_energy,
-    device_airtime,
-    device_energy,
-    radio_power,
-)
+from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan
+from collapipe_env.physics.delay import cluster_delay, message_time
 from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.overheads import cycles_time, latency_of_chain
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import (
-    d2d_noise,
-    d2d_rate,
-    downlink_rate,
-    expected_transmissions,
-    failure_exponent,
-    full_band_rate,
-    loss_exponent,
-    seconds_per_bit,
-    survival,
-    uplink_failure_exponent,
-    uplink_rate,
-)
+from collapipe_env.physics.radio import d2d_noise, full_band_rate, survival
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
@@ -72,15 +64,13 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
     nodes = block[nodes_at:devices_at].reshape(len(NODE), E, N, K + 1)
     devices = block[devices_at:spare_at].reshape(len(DEVICE), E, N, K)
     spare = block[spare_at:]
-    mean_power, work = spare[:N], spare[N : N + K]
-    forward = spare[N + K : N + 2 * K + 1]
-    backward = spare[N + 2 * K + 1 : N + 3 * K + 2]
-    received = spare[N + 3 * K + 2 :]
+    mean_power, power_of, chain = spare[:N], spare[N : N + K + 1], spare[N + K + 1 :]
     for e in range(E):
+        row = row_of_system(system, e)
         weakest = math.inf
         anybody = False
         for n in range(N):
-            weakest = min(weakest, system.uplink_gain[e, n])
+            weakest = min(weakest, row.uplink_gain[n])
             mean_power[n] = 0.0
             if not _plays(plan, e, n):
                 continue
@@ -98,10 +88,10 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
                 interference = fixed[e, n]
             else:
                 for m in range(N):
-                    interference += system.cross_gain[e, m, n] * mean_power[m]
+                    interference += row.cross_gain[m, n] * mean_power[m]
             if _plays(plan, e, n):
                 clusters[CLUSTER.interference, e, n] = interference
-                _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, received, work)
+                _cluster(c, row, plan, e, n, clusters, nodes, devices, power_of, chain)
             else:
                 _sits_out(plan, e, n, clusters, nodes, devices)
                 clusters[CLUSTER.interference, e, n] = interference
@@ -184,163 +174,55 @@ def _cluster(
     clusters: FloatArray,
     nodes: FloatArray,
     devices: FloatArray,
-    forward: FloatArray,
-    backward: FloatArray,
-    received: FloatArray,
-    work: FloatArray,
+    power: FloatArray,
+    chain: FloatArray,
 ) -> None:
-    """Compute the costs of one cluster, whose interference is known; the last four arrays are workspace."""
+    """Write the costs of one cluster, whose interference is known; the last two arrays are workspace."""
     K = plan.blocks.shape[2]
-    extra, radio = c.overheads, c.radio_power
-    ratio, activation_bytes, working_bytes = c.backward_over_forward, c.activation_bytes, c.working_bytes
+    setting = 0
     if plan.opened.shape[0] > 0 and plan.opened[OPENED.other_setting, e, n] > 0.0:
-        ratio, activation_bytes = c.other_backward_over_forward, c.other_activation_bytes
-        working_bytes = c.other_working_bytes
-    M = float(plan.micro_batches[e, n])
-    samples = c.batch_size / M
-    steps = _steps(c, plan, e, n)
-    passes = steps * M
+        setting = 1
+    activation_bytes = c.other_activation_bytes if setting else c.activation_bytes
+    working_bytes = c.other_working_bytes if setting else c.working_bytes
+    M, H = float(plan.micro_batches[e, n]), _steps(c, plan, e, n)
+    power[0] = plan.cu_power[e, n]
+    for k in range(K):
+        power[k + 1] = plan.device_power[e, n, k]
     noise = d2d_noise(c.noise_density, c.d2d_bandwidth_hz, clusters[CLUSTER.interference, e, n])
-    uplink_gain, beta, cu_power = system.uplink_gain[e, n], plan.bandwidth[e, n], plan.cu_power[e, n]
-    gain = system.d2d_gain
-    cu_over_noise = cu_power / noise
-    hop_power = cu_over_noise
-    to_cu = 0.0
+    price_chain(c, system, n, plan.blocks[e, n], power, noise, M, H, setting, 0.0, chain)
+    uplink, upload, downlink, lost = edge_times(c, plan.bandwidth[e, n], chain)
+    ratio = backward_ratio(setting, c)
     for node in range(K + 1):
-        forward[node] = backward[node] = received[node] = 0.0
-
-    # The chain, hop by hop: from the CU (node 0) over the devices that hold blocks back to the CU.
-    previous, exponent, collect, collected, update, stages = 0, 0.0, 0.0, 0.0, 0.0, 0.0
-    relay = 0.0
-    longest_forward = longest_backward = sum_forward = sum_backward = 0.0
-    for k in range(K):
-        node = k + 1
-        blocks = plan.blocks[e, n, k]
-        working = samples * working_bytes if blocks > 0 else 0.0
-        devices[DEVICE.memory, e, n, k] = device_memory(
-            blocks, c.batch_size, c.block_state_bytes, activation_bytes, working
-        )
-        if blocks == 0:
-            work[k] = nodes[NODE.energy, e, n, node] = nodes[NODE.energy_ratio, e, n, node] = 0.0
-            continue
-        own = plan.device_power[e, n, k] / noise
-        snr = hop_power * gain[e, n, previous, node]
-        ahead, failed_ahead = _hop(c, snr, d2d_rate(c, snr))
-        to_cu = d2d_rate(c, own * gain[e, n, node, 0])
-        snr = own * gain[e, n, node, previous]
-        # The first device's gradients go to the CU, as its segment does after the round.
-        back, failed_back = _hop(c, snr, to_cu if previous == 0 else d2d_rate(c, snr))
-        message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
-        forward[previous] += message
-        received[node] += message
-        message = hop_time(back * samples, c.gradient_bits) + _message(c, back)
-        backward[node] += message
-        received[previous] += message
-        exponent += failed_ahead + failed_back
-        work[k] = stage_time(samples, blocks, c.block_forward_flops, system.speed[e, n, k])
-        work[k] += cycles_time(blocks, extra.block_cycles, system.clock[e, n, k])
-        update = max(update, cycles_time(blocks, extra.update_cycles, system.clock[e, n, k]))
-        stages += 1.0
-        sum_forward += work[k]
-        longest_forward = max(longest_forward, work[k])
-        collection = message_time(blocks * c.block_payload_bits, to_cu)
-        collect = max(collect, collection)
-        collected += collection
-        sent = 0.0
-        if c.relay_bits > 0.0:
-            sent = message_time(blocks * c.relay_bits, d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
-            relay += sent
-        # Airtimes of the collection and of the relay; the hops' are added when the chain is complete.
-        nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node] = collection, sent
-        previous, hop_power = node, own
-    ahead, failed_ahead = _hop(c, hop_power * gain[e, n, previous, 0], to_cu)
-    snr = cu_over_noise * gain[e, n, 0, previous]
-    back, failed_back = _hop(c, snr, d2d_rate(c, snr))
-    message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
-    forward[previous] += message
-    received[0] += message
-    message = hop_time(back * samples, c.gradient_bits) + _message(c, back)
-    backward[0] += message
-    received[previous] += message
-    exponent += failed_ahead + failed_back
-
-    rate = uplink_rate(beta, cu_power, uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
-    down = downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    failed = uplink_failure_exponent(beta, cu_power, uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
-    uplink = message_time(samples * c.activation_bits, rate)
-    if c.transmissions > 1.0:
-        uplink = uplink * expected_transmissions(failed, c.transmissions)
-    uplink += extra.edge_message_s
-    downlink = message_time(samples * c.gradient_bits, down) + extra.edge_message_s
-    server_forward = samples * c.server_seconds / system.server_share[e] + extra.server_s
-    server_backward = BACKWARD_OVER_FORWARD * server_forward
-    sum_backward = ratio * sum_forward + downlink + server_backward
-    longest_backward = max(ratio * longest_forward, downlink, server_backward)
-    sum_forward += uplink + server_forward
-    longest_forward = max(longest_forward, uplink, server_forward)
-    for node in range(K + 1):
-        sum_forward += forward[node]
-        sum_backward += backward[node]
-        longest_forward = max(longest_forward, forward[node])
-        longest_backward = max(longest_backward, backward[node])
-    latency = latency_of_chain(stages, extra)
-    step = gpipe_step(sum_forward + latency, longest_forward, sum_backward + latency, longest_backward, M)
-    step += update
-    upload = message_time(c.update_bits, rate)
-
-    for node in range(K + 1):
-        nodes[NODE.hop_forward, e, n, node] = forward[node]
-        nodes[NODE.hop_backward, e, n, node] = backward[node]
-    for k in range(K):
-        node = k + 1
-        devices[DEVICE.compute_forward, e, n, k] = work[k]
-        devices[DEVICE.compute_backward, e, n, k] = ratio * work[k]
-        blocks = plan.blocks[e, n, k]
-        if blocks > 0:
-            collection, sent = nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node]
-            joules = device_energy(
-                system.compute_power[e, n, k],
-                compute_time(passes, work[k], ratio)
-                + steps * cycles_time(blocks, extra.update_cycles, system.clock[e, n, k]),
-                radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
-                device_airtime(passes, forward[node] + backward[node], collection),
-                radio.receive_w * (passes * received[node] + sent),
+        at = SUMMARY + node
+        joules = chain[at + ENERGY * (K + 1)]
+        if node == 0:
+            joules += chain[UPLINK_W] * (H * uplink + upload)
+        nodes[NODE.energy, e, n, node] = joules
+        nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[n, node]
+        nodes[NODE.hop_forward, e, n, node] = chain[at + FORWARD * (K + 1)] / M
+        nodes[NODE.hop_backward, e, n, node] = chain[at + BACKWARD * (K + 1)] / M
+        if node > 0:
+            k, work = node - 1, chain[at + WORK * (K + 1)] / M
+            devices[DEVICE.compute_forward, e, n, k] = work
+            devices[DEVICE.compute_backward, e, n, k] = ratio * work
+            blocks = plan.blocks[e, n, k]
+            working = c.batch_size / M * working_bytes if blocks > 0 else 0.0
+            devices[DEVICE.memory, e, n, k] = device_memory(
+                blocks, c.batch_size, c.block_state_bytes, activation_bytes, working
             )
-            nodes[NODE.energy, e, n, node] = joules
-            nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[e, n, node]
-    hops = forward[0] + backward[0]
-    airtime = cu_airtime(passes, hops, uplink, upload)
-    hops = passes * hops + relay
-    airtime += relay
-    circuits = circuit_energy(radio, hops, airtime - hops, passes * received[0] + collected)
-    joules = cu_energy(cu_power / radio.efficiency, airtime, circuits)
-    nodes[NODE.energy, e, n, 0] = joules
-    nodes[NODE.energy_ratio, e, n, 0] = joules / system.budget[e, n, 0]
-    clusters[CLUSTER.cluster_delay, e, n] = relay + cluster_delay(steps, step, collect, upload)
-    clusters[CLUSTER.relay, e, n] = relay
+    step = passes_of(uplink, downlink, chain) + 2.0 * chain[LATENCY] + chain[UPDATE]
+    delay = chain[RELAY] + cluster_delay(H, step, chain[COLLECT], upload)
+    clusters[CLUSTER.cluster_delay, e, n] = delay
+    clusters[CLUSTER.relay, e, n] = chain[RELAY]
     clusters[CLUSTER.barrier, e, n] = 0.0
     clusters[CLUSTER.local_step, e, n] = step
     clusters[CLUSTER.allreduce, e, n] = 0.0
-    clusters[CLUSTER.update, e, n] = update
-    clusters[CLUSTER.latency, e, n] = latency
-    clusters[CLUSTER.collect, e, n] = collect
+    clusters[CLUSTER.update, e, n] = chain[UPDATE]
+    clusters[CLUSTER.latency, e, n] = chain[LATENCY]
+    clusters[CLUSTER.collect, e, n] = chain[COLLECT]
     clusters[CLUSTER.upload, e, n] = upload
-    lost = exponent + loss_exponent(failed, c.transmissions)
-    clusters[CLUSTER.survival, e, n] = survival(lost) if c.lossy else 1.0
-    clusters[CLUSTER.uplink, e, n] = uplink
-    clusters[CLUSTER.downlink, e, n] = downlink
-    clusters[CLUSTER.server_forward, e, n] = server_forward
-    clusters[CLUSTER.server_backward, e, n] = server_backward
-
-
-@inlined
-def _hop(c: Numbers, snr: float, rate: float) -> tuple[float, float]:
-    """Return a device-to-device link's seconds per bit, repeats included, and its loss exponent."""
-    exponent = failure_exponent(snr, c.waterfall_threshold)
-    return seconds_per_bit(rate, exponent, c.transmissions), loss_exponent(exponent, c.transmissions)
-
-
-@inlined
-def _message(c: Numbers, seconds_per_bit: float) -> float:
-    """Return the overhead of one message on a device-to-device link [s]."""
-    return c.overheads.message_s + c.overheads.header_bits * seconds_per_bit
+    clusters[CLUSTER.survival, e, n] = survival(chain[LOSSES] + lost) if c.lossy else 1.0
+    clusters[CLUSTER.uplink, e, n] = uplink / M
+    clusters[CLUSTER.downlink, e, n] = downlink / M
+    clusters[CLUSTER.server_forward, e, n] = chain[SERVER] / M
+    clusters[CLUSTER.server_backward, e, n] = BACKWARD_OVER_FORWARD * chain[SERVER] / M

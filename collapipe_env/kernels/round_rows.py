@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.kernels.cluster_chain import NODE_ROWS, SUMMARY
 
 
 class PlainPlan(NamedTuple):
@@ -22,19 +23,6 @@ class PlainPlan(NamedTuple):
     device_power: FloatArray
     cu_power: FloatArray
     opened: FloatArray
-
-
-class System(NamedTuple):
-    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them."""
-
-    uplink_gain: FloatArray
-    d2d_gain: FloatArray
-    cross_gain: FloatArray
-    speed: FloatArray
-    clock: FloatArray
-    compute_power: FloatArray
-    budget: FloatArray
-    server_share: FloatArray
 
 
 class OpenedRows(NamedTuple):
@@ -114,4 +102,4 @@ def places_of(E: int, N: int, K: int) -> tuple[Mapping[str, tuple[slice, tuple[i
         for name in rows._fields:
             found[name] = slice(at, at + size), shape
             at += size
-    return found, at + N + 4 * K + 3
+    return found, at + N + (1 + NODE_ROWS) * (K + 1) + SUMMARY

@@ -17,8 +17,9 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, FloatArray, loop_array
 from collapipe_env.ground.records import declarations, made
 from collapipe_env.ground.registry import Registry
+from collapipe_env.kernels.cluster_chain import System
 from collapipe_env.kernels.plain_round import plain_round
-from collapipe_env.kernels.round_rows import OPENED, PlainPlan, System, places_of
+from collapipe_env.kernels.round_rows import OPENED, PlainPlan, places_of
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import cluster_delay
 from collapipe_env.physics.memory import device_memory

@@ -6,10 +6,10 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, share_curves
-from collapipe_env.agents.dssra.cluster_costs import DELAY_PRICE, SUMMARY, UPLINK_SNR
 from collapipe_env.agents.dssra.option_table import option_table, options_with
-from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.kernels.cluster_chain import DELAY_PRICE, UPLINK_SNR, chain_size
 from collapipe_env.simulator.build import system_parameters
 
 evaluate_shares = called_from_python(bandwidth.evaluate_shares)
@@ -18,6 +18,7 @@ weigh_delays = called_from_python(bandwidth.weigh_delays)
 delay_and_slopes = called_from_python(share_curves.delay_and_slopes)
 delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
 summarise_cluster = called_from_python(cluster_costs.summarise_cluster)
+environment_of = called_from_python(environment_row)
 evaluate = called_from_python(round_plan.evaluate)
 noise_of = called_from_python(round_plan.noise_of)
 
@@ -36,14 +37,14 @@ def random_case(scenario, seed, mean=3.0):
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
     allocation = support.random_plan(scenario, state, seed)
     option = options_with(option_table(parameters, 0), allocation.micro_batches)
-    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, option)))
+    inputs = environment_of(round_input(parameters, state, option), 0)
     return parameters, state, allocation, inputs
 
 
 def summaries(allocation, inputs, constants):
     segments, power = allocation.blocks[0], np.ascontiguousarray(allocation.node_power[0])
     noise = noise_of(segments, power, inputs, constants)
-    summary = np.empty((len(segments), SUMMARY + power.shape[1]))
+    summary = np.empty((len(segments), chain_size(power.shape[1])))
     for n in range(len(segments)):
         option = inputs.option[n]
         summarise_cluster(n, segments[n], power[n], option, noise[n], inputs, constants, summary[n])

@@ -10,7 +10,7 @@ from collapipe_env.agents.dssra import DSSRA, DSSRABound, price_plan
 from collapipe_env.agents.dssra import round_plan as round_plans
 from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.plus import DSSRAPlus
-from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -22,6 +22,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import budget_period, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
+environment_of = called_from_python(environment_row)
 evaluate, reprice = called_from_python(round_plans.evaluate), called_from_python(round_plans.reprice)
 
 
@@ -122,7 +123,7 @@ def test_search_prices_plans_as_the_simulator_does(name, drift):
         assert (form["extra_price"] is not None) == name.startswith("heat")
         option = options_with(option_table(parameters, 0), plan.micro_batches)
         every = round_input(parameters, state, option, weight, **form)
-        inputs = RoundInput(*(a[0] for a in every))
+        inputs = environment_of(every, 0)
         blocks, power = plan.blocks[0], np.ascontiguousarray(plan.node_power[0])
         found, shared = evaluate(blocks, power, option[0], plan.bandwidth[0], inputs, parameters.numbers)
         if drift == "exact":
@@ -133,14 +134,18 @@ def test_search_prices_plans_as_the_simulator_does(name, drift):
             extra = 0.0 if form["extra_price"] is None else form["extra_price"]
             np.testing.assert_allclose(inputs.price, (after / state.budget + extra)[0], rtol=1e-6)
             if seconds:
-                assert inputs.relief[0] == pytest.approx(after.sum() / parameters.budget_period_s, rel=1e-6)
+                assert inputs.common[0].relief == pytest.approx(
+                    after.sum() / parameters.budget_period_s, rel=1e-6
+                )
             found, shared = evaluate(blocks, power, option[0], shared.share, inputs, parameters.numbers)
         plan = replace(plan, bandwidth=np.asarray(shared.share)[None])
         costs = round_costs(parameters, state, plan)
         allowances.append(costs.allowance[0])
-        assert inputs.broadcast_s[0] == pytest.approx(costs.broadcast[0] if seconds else 0.0, rel=1e-12)
+        assert inputs.common[0].broadcast_s == pytest.approx(
+            costs.broadcast[0] if seconds else 0.0, rel=1e-12
+        )
         if drift == "exact":
-            assert inputs.allowance[0] > 0.0
+            assert inputs.common[0].allowance > 0.0
             left = V * costs.broadcast + idle_drift(state.backlog)
         elif seconds:
             worth = V - state.backlog.sum() / parameters.budget_period_s

@@ -6,12 +6,13 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import power_search
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY
-from collapipe_env.agents.dssra.round_input import ClusterTerms, RoundInput, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.simulator.build import system_parameters
 
 cluster_cost = called_from_python(power_search.cluster_cost)
+environment_of = called_from_python(environment_row)
 search_powers = called_from_python(power_search.search_powers)
 
 
@@ -23,8 +24,8 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
     low, high = np.log(constants.power_min_w), np.log(constants.power_max_w)
     for seed in range(4):
         state = support.loaded_state(scenario, 1, seed, 3.0, silent=0.3)
-        inputs = RoundInput(*(a[0] for a in round_input(parameters, state)))
-        inputs.loss_price[:] = loss_price
+        inputs = environment_of(round_input(parameters, state), 0)
+        inputs.common[0].loss_price = loss_price
         devices = int(state.present[0, 1].sum())
         segments = np.zeros(state.present.shape[-1], dtype=np.int64)
         stages = np.sort(np.random.default_rng(seed).permutation(devices)[: 1 + seed])
@@ -36,10 +37,10 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
         def cost(log_power, segments=segments, used=used, given=given):
             power = np.full(segments.size + 1, 0.01)
             power[used] = np.exp(log_power)
-            return cluster_cost(1, segments, power, *given, np.empty(SUMMARY + power.size))
+            return cluster_cost(1, segments, power, *given, np.empty(chain_size(power.size)))
 
         power = np.full(segments.size + 1, 0.01)
-        found = search_powers(1, segments, power, *given, np.empty(SUMMARY + power.size))
+        found = search_powers(1, segments, power, *given, np.empty(chain_size(power.size)))
         assert ((power >= constants.power_min_w) & (power <= constants.power_max_w)).all()
         assert found == pytest.approx(cost(np.log(power[used])), rel=1e-12)
         assert (power[np.setdiff1d(np.arange(power.size), used)] == 0.01).all()

@@ -8,11 +8,11 @@ import pytest
 
 from collapipe_env.agents.dssra import segment_dp, segment_plan
 from collapipe_env.agents.dssra import segment_problem as pricing
-from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.agents.dssra.segment_plan import SegmentProblem
 from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.kernels.cluster_times import ClusterTimes
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.cluster_times import ClusterTimes
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
@@ -21,6 +21,7 @@ from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import Parameters, SystemState
 
+environment_of = called_from_python(environment_row)
 best_segments = called_from_python(segment_dp.best_segments)
 plan_cost = called_from_python(segment_plan.plan_cost)
 segment_problem = called_from_python(pricing.segment_problem)
@@ -118,7 +119,7 @@ def test_segments_are_the_best_of_all_compositions():
         interference = np.array([10.0 ** rng.uniform(-15, -11)])
         power = np.exp(rng.uniform(np.log(0.002), np.log(0.2), K + 1))
         constants = parameters.numbers._replace(tradeoff_v=V)
-        inputs = round_input(parameters, state)
+        inputs = environment_of(round_input(parameters, state.map(lambda a: a[None])), 0)
         noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
         terms = ClusterTerms(0, noise, 1.0, V, 0.0)
         problem = segment_problem(0, power, terms, inputs, constants)
@@ -158,7 +159,7 @@ def test_segments_are_the_best_of_all_compositions():
 
 def test_equal_costs_and_a_long_chain_are_solved_and_too_little_memory_is_told():
     ones, none, zero = np.ones((17, 17)), np.zeros((17, 17)), np.zeros(16)
-    edge = (0.0,) * 5  # instant links to the base station, and an instant server
+    edge = (0.0,) * 6  # instant links to the base station, and an instant server
     times = ClusterTimes(*[np.ones(16)] * 4, ones, ones, none, *edge, zero, zero, none, none)
     each = np.broadcast_to(np.arange(33.0), (16, 33)).copy()
     still = (np.zeros(0, np.int64), *(np.zeros((16, n)) for n in (0, 0, 1)), False, 0.0)

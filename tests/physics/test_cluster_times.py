@@ -8,7 +8,8 @@ from unpriced_support import NO_OVERHEADS
 
 import collapipe_env.kernels.formulas  # noqa: F401 - registers the formulas for compiled code
 from collapipe_env.ground.compiled import called_from_python
-from collapipe_env.physics import cluster_times as times_of
+from collapipe_env.kernels import cluster_times as times_of
+from collapipe_env.kernels.cluster_chain import system_of
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.layout import fixed_layout
@@ -53,16 +54,15 @@ def test_every_time_is_the_simulators(links: str, overheads: dict[str, float]) -
         noise = parameters.noise_density * parameters.d2d_bandwidth_hz + interference[n]
         times = cluster_times(
             parameters.numbers,
-            np.ascontiguousarray(state.speed[n]),
-            np.ascontiguousarray(state.clock[n]),
+            system_of(state)._replace(server_share=1.0),
+            n,
             present,
-            np.ascontiguousarray(state.d2d_gain[n]),
-            float(state.uplink_gain[n]),
             np.append(cu_power[n], device_power[n]),
             noise,
             share[n],
             float(M),
-            1.0,
+            0,
+            0.0,
         )
         blocks = np.zeros((N, K), dtype=np.int64)
         blocks[:, i], blocks[:, j] = 1, costs.blocks - 1
@@ -114,16 +114,15 @@ def test_weight_gradients_are_those_of_a_split_backward_pass() -> None:
     e = general_round_costs(parameters, state, plan, np.zeros(N)).elements
     times = cluster_times(
         parameters.numbers,
-        np.ascontiguousarray(state.speed[0]),
-        np.ascontiguousarray(state.clock[0]),
+        system_of(state)._replace(server_share=1.0),
+        0,
         np.array([1, 0, 0]),
-        np.ascontiguousarray(state.d2d_gain[0]),
-        float(state.uplink_gain[0]),
         np.full(K + 1, 0.1),
         1e-13,
         0.5,
         2.0,
-        1.0,
+        0,
+        0.0,
     )
     assert e.compute_weight is not None
     assert e.server_weight is not None

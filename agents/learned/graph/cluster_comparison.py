@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.agents.dssra.cluster_costs import (
-    SUMMARY,
     delay_and_cost,
     mean_active_power,
     node_drift,
@@ -21,6 +20,7 @@ from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
 
@@ -48,7 +48,8 @@ def cluster_cost(
         cost = parameters.tradeoff_v / parameters.clusters * (delay - deadline)
     for i in range(power.shape[0]):
         joules = node_joules(i, share, summary, parameters)
-        cost += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i], inputs.allowance[0])
+        ratio = joules / inputs.system.budget[n, i]
+        cost += node_drift(inputs.backlog[n, i], ratio, inputs.common[0].allowance)
     return cost + disturbance * mean_active_power(segments, power)
 
 
@@ -90,7 +91,7 @@ def compare_counts(
         choice_cost: Receives the costs of the plan's blocks with each of the first options (E, N, C).
     """
     environments, clusters, nodes = power.shape
-    summary = np.empty(SUMMARY + nodes)
+    summary = np.empty(chain_size(nodes))
     for e in range(environments):
         row = environment_row(inputs, e)
         _, plan = evaluate(segments[e], power[e], option[e], share[e], row, parameters)

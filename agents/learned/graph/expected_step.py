@@ -28,7 +28,6 @@ import numpy as np
 import torch
 
 from collapipe_env.agents.dssra.cluster_costs import (
-    SUMMARY,
     delay_and_cost,
     node_drift,
     node_joules,
@@ -39,6 +38,7 @@ from collapipe_env.agents.dssra.pricing import best_shares
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row, round_input
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.simulator.state import SystemState
 
@@ -107,7 +107,7 @@ def _summarise(
     summary: FloatArray,
     delay: FloatArray,
 ) -> None:
-    """Write summaries (N, C, SUMMARY + K + 1) and delays (N, C) of plans of single clusters."""
+    """Write summaries (N, C, ...) and delays (N, C) of plans of single clusters."""
     N, C, _ = segments.shape
     noise = noise_of(segments[:, 0], power, row, parameters)
     set_moving_noise(segments[:, 0], power, row, parameters)
@@ -148,8 +148,8 @@ def expected_costs(
         cost: Receives the costs (E, N, C).
     """
     E, N, C, K = segments.shape
-    gains, failures = len(inputs.gain) // E, len(longer) // len(inputs.gain)
-    summary, delay, uplink = np.empty((N, C, SUMMARY + K + 1)), np.empty((N, C)), np.empty((N, C))
+    gains, failures = len(inputs.system.d2d_gain) // E, len(longer) // len(inputs.system.d2d_gain)
+    summary, delay, uplink = np.empty((N, C, chain_size(K + 1))), np.empty((N, C)), np.empty((N, C))
     change, all_later, ends = np.empty((N, C)), np.empty((N, C)), np.empty((N, C))
     cost[:] = 0.0
     for e in range(E):
@@ -175,8 +175,9 @@ def expected_costs(
                 for c in range(C):
                     drift = 0.0
                     for i in range(K + 1):
-                        ratio = node_joules(i, share[e, n], summary[n, c], parameters) / row.budget[n, i]
-                        drift += node_drift(row.backlog[n, i], ratio, row.allowance[0])
+                        joules = node_joules(i, share[e, n], summary[n, c], parameters)
+                        ratio = joules / row.system.budget[n, i]
+                        drift += node_drift(row.backlog[n, i], ratio, row.common[0].allowance)
                     cost[e, n, c] += drift / gains
             for f in range(g * failures, (g + 1) * failures):
                 for n in range(N):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
 from .cluster_comparison import cluster_cost, deadline_of
@@ -75,7 +75,7 @@ def staying_is_better(
         inputs: The environment, of the exact drift.
     """
     clusters, nodes = plan.power.shape
-    summary = np.empty(SUMMARY + nodes)
+    summary = np.empty(chain_size(nodes))
     reprice(plan, inputs, parameters)
     disturbance = interference_prices(plan, plan.weight, inputs, parameters)
     deadline = deadline_of(plan, inputs, parameters, summary)

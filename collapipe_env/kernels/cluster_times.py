@@ -1,11 +1,11 @@
-"""Times of one cluster in a round: of each block on each device, each hop, the uplink and the server ([R]).
+"""Times of one cluster in a round: of blocks on devices, hops, uplink and server ([R]).
 
 Schedulers that compare many plans need all of these times, not only those of one plan. They are the same for
 every plan with the same powers, interference and share of the uplink. They refer to a whole mini-batch in
 ``M`` micro-batches; one micro-batch takes ``1 / M`` of each. Overheads count ``M`` times; with ``M = 0`` they
 are left out, for callers that add them themselves.
 
-Only compiled functions may call :func:`cluster_times`; they import :mod:`collapipe_env.kernels.formulas`.
+Each number is that of :mod:`.cluster_chain`, which walks the chain of one plan.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner
-from collapipe_env.physics.delay import hop_time, message_time, stage_time
+from collapipe_env.kernels.cluster_chain import (
+    SUMMARY,
+    System,
+    backward_ratio,
+    block_pass,
+    edge_times,
+    link_of,
+    message_seconds,
+    price_edge,
+    server_pass,
+)
+from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import (
-    d2d_rate,
-    downlink_rate,
-    expected_transmissions,
-    failure_exponent,
-    seconds_per_bit,
-    uplink_failure_exponent,
-    uplink_rate,
-)
+from collapipe_env.physics.radio import d2d_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
@@ -45,6 +48,7 @@ class ClusterTimes(NamedTuple):
         hop_backward: Gradients of the hop from node i to node j, sent by j (K+1, K+1).
         link_bit: One bit from node i to node j, without repeats (K+1, K+1).
         uplink: Activations from the CU to the base station, repeats included.
+        upload: The cluster's update, without repeats.
         downlink: Gradients back to the CU.
         server_forward: The server's forward pass.
         server_backward: Its backward pass, weight gradients included.
@@ -63,6 +67,7 @@ class ClusterTimes(NamedTuple):
     hop_backward: FloatArray
     link_bit: FloatArray
     uplink: float
+    upload: float
     downlink: float
     server_forward: float
     server_backward: float
@@ -76,33 +81,31 @@ class ClusterTimes(NamedTuple):
 @compiled_inner
 def cluster_times(
     c: Numbers,
-    speed: FloatArray,
-    clock: FloatArray,
+    system: System,
+    n: int,
     cap: IntArray,
-    gain: FloatArray,
-    uplink_gain: float,
     power: FloatArray,
     noise_w: float,
     share: float,
-    micro_batches: float,
-    server_share: float,
+    M: float,
+    setting: int,
+    kept: float,
 ) -> ClusterTimes:
     """Times of a cluster at given powers, interference and share of the uplink.
 
     Args:
-        speed: ``v`` (K,) [FLOP/s].
-        clock: ``f`` (K,) [Hz].
+        system: One environment.
+        n: The cluster.
         cap: Blocks that each device can hold (K,), 0 for those that take no part.
-        gain: ``G`` between nodes (K+1, K+1).
-        uplink_gain: ``h``.
         power: Powers of the CU and the devices (K+1,) [W].
         noise_w: Noise plus interference of the device-to-device links [W].
         share: ``beta``, in (0, 1].
-        micro_batches: ``M``, the number of times that overheads count; 0 leaves them out.
-        server_share: Share of the server that other tenants leave, in (0, 1].
+        M: Micro-batches, the number of times that overheads count; 0 leaves them out.
+        setting: Setting of recomputation (:func:`~.cluster_chain.backward_ratio`).
+        kept: Encoder blocks that the server runs for the cluster.
     """
-    devices, M, extra = speed.shape[0], micro_batches, c.overheads
-    nodes, B = devices + 1, c.batch_size
+    devices, extra, B = cap.shape[0], c.overheads, c.batch_size
+    nodes = devices + 1
     forward, backward, weight = np.zeros(devices), np.zeros(devices), np.zeros(devices)
     collect, link_bit = np.zeros(devices), np.zeros((nodes, nodes))
     hop_forward, hop_backward = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
@@ -114,32 +117,26 @@ def cluster_times(
         for j in range(nodes):
             if i == j or (j > 0 and cap[j - 1] == 0):
                 continue
-            snr = power[i] * gain[i, j] / noise_w
+            snr = power[i] * system.d2d_gain[n, i, j] / noise_w
             rate = d2d_rate(c, snr)
-            bit = seconds_per_bit(rate, failure_exponent(snr, c.waterfall_threshold), c.transmissions)
+            bit, _ = link_of(c, snr, rate)
             link_bit[i, j] = 1.0 / rate
-            message = extra.message_s + extra.header_bits * bit
-            over_forward[i, j] = over_backward[j, i] = message
-            hop_forward[i, j] = hop_time(bit * B, c.activation_bits) + M * message
-            hop_backward[j, i] = hop_time(bit * B, c.gradient_bits) + M * message
+            over_forward[i, j] = over_backward[j, i] = message_seconds(c, bit, 0.0, 1.0)
+            hop_forward[i, j] = message_seconds(c, bit, c.activation_bits, M)
+            hop_backward[j, i] = message_seconds(c, bit, c.gradient_bits, M)
             if j == 0:
                 collect[i - 1] = message_time(c.block_payload_bits, rate)
     for k in range(devices):
-        launch[k] = cycles_time(1.0, extra.block_cycles, clock[k])
-        update[k] = cycles_time(1.0, extra.update_cycles, clock[k])
-        forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k]) + M * launch[k]
-        backward[k] = c.backward_over_forward * forward[k]
-        weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k]) + M * launch[k]
-    rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
-    uplink = message_time(B * c.activation_bits, rate)
-    if c.transmissions > 1.0:
-        uplink *= expected_transmissions(
-            uplink_failure_exponent(share, power[0], uplink_gain, c.uplink_noise_w, c.waterfall_threshold),
-            c.transmissions,
-        )
-    uplink += M * extra.edge_message_s
-    down = downlink_rate(share, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    server = B * c.server_seconds / server_share + M * extra.server_s
+        speed, clock = system.speed[n, k], system.clock[n, k]
+        launch[k] = cycles_time(1.0, extra.block_cycles, clock)
+        update[k] = cycles_time(1.0, extra.update_cycles, clock)
+        forward[k] = block_pass(c, 1.0, speed, clock, M)
+        backward[k] = backward_ratio(setting, c) * forward[k]
+        weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed) + M * launch[k]
+    edge = np.empty(SUMMARY)
+    price_edge(c, system.uplink_gain[n], power[0], M, kept, edge)
+    uplink, upload, downlink, _ = edge_times(c, share, edge)
+    server = server_pass(c, kept, system.server_share, M)
     return ClusterTimes(
         forward,
         backward,
@@ -149,10 +146,11 @@ def cluster_times(
         hop_backward,
         link_bit,
         uplink,
-        message_time(B * c.gradient_bits, down) + M * extra.edge_message_s,
+        upload,
+        downlink,
         server,
         BACKWARD_OVER_FORWARD * server,
-        B * c.server_weight_seconds / server_share + M * extra.server_s,
+        B * c.server_weight_seconds / system.server_share + M * extra.server_s,
         launch,
         update,
         over_forward,
