@@ -93,12 +93,7 @@ class AdaPtis(PlanSearch):
 
 
 def start_drafts(usable: tuple[int, ...], options: Sequence[int]) -> list[ScheduledPlan]:
-    """Balanced partition over all devices in index order under 1F1B, for every number of micro-batches.
-
-    Args:
-        usable: Devices that can hold a block.
-        options: Numbers of micro-batches, ascending.
-    """
+    """Balanced partition over all devices in index order under 1F1B, for every number of micro-batches."""
     caps = caps_of("ordinary", "1f1b", len(usable))
     return [ScheduledPlan(usable, (), "1f1b", caps, M) for M in reversed(options)]
 
@@ -109,10 +104,6 @@ def neighbourhood(
     """AdaPtis's three kinds of moves, in the order in which they take turns.
 
     All stages may give blocks away if relieving the busiest does not help.
-
-    Args:
-        options: Numbers of micro-batches, ascending.
-        usable: Devices that can hold a block.
     """
     return (
         (
@@ -125,15 +116,12 @@ def neighbourhood(
 
 
 def compute_load(problem: ChainProblem, plan: ScheduledPlan) -> FloatArray:
-    """AdaPtis's ``C_d = sum over stages s on d of C_s + comm(s)``, for a mini-batch.
+    """AdaPtis's ``C_d = sum over stages s on d of C_s + comm(s)``, for a mini-batch, by stage (S,) [s].
 
     ``C_s`` is the time of the stage's blocks, forward and backward, launches included. What ``comm(s)`` holds
     is not public; here it is what the stage's device sends: activations onward and gradients back ([X]). A
     device has one stage in this system (under ``interleaved`` its chunks together), so devices and stages
     coincide. Bubbles and overlap, the other terms of AdaPtis's ``T_d``, are left to the exact simulation.
-
-    Returns:
-        Seconds by stage (S,).
     """
     times = plan_times(problem, plan._replace(schedule="1f1b", chunks=1).arrays())
     S = len(plan.devices)

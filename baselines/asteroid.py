@@ -32,7 +32,6 @@ Devices are ordered by memory, largest first. Queues are ignored.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics.allocation import Allocation, with_schedule
@@ -47,14 +46,9 @@ from .planning.plan_baseline import PlanBaseline
 
 
 def warm_ups(devices: int, ceiling: int) -> IntArray:
-    """Micro-batches in flight in a stage by the number of device stages from it to the end.
+    """Micro-batches in flight in a stage by the number of device stages from it to the end (devices,).
 
-    Args:
-        devices: Largest number of device stages.
-        ceiling: Most micro-batches in flight in any stage.
-
-    Returns:
-        ``min(2 (P - p) - 1, ceiling)`` for ``P - p - 1 = 1..devices`` (devices,): the server is stage ``P``.
+    ``min(2 (P - p) - 1, ceiling)`` for ``P - p - 1 = 1..devices``: the server is stage ``P``.
     """
     rule: IntArray = 2 * np.arange(1, devices + 1) + 1
     return np.minimum(rule, ceiling)
@@ -64,8 +58,7 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
     """Most samples of a micro-batch that each device's memory allows.
 
     Args:
-        in_flight: Micro-batches in flight in a stage, for several positions (Q,).
-        micro_batches: ``M``; more than these are never in flight.
+        in_flight: Micro-batches in flight in a stage, for several positions (Q,), cut at ``micro_batches``.
 
     Returns:
         Samples (Q, L+1, K) for a stage of 0..L blocks, at most ``b``; 0 for absent devices.
@@ -85,9 +78,6 @@ class Asteroid(PlanBaseline):
 
     Equal bandwidth, full power and fixed ``M`` as in the even split, so any difference from it is due to
     stages, groups and 1F1B.
-
-    Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 
     name = "Asteroid"
@@ -100,19 +90,12 @@ class Asteroid(PlanBaseline):
         # A wait for the other clusters' candidates says nothing about this one.
         delay = costs.cluster_delay - self.parameters.costs.local_steps * costs.barrier
         choice = np.where(np.isfinite(latency), delay, np.inf).argmin(axis=0)
-
-        def chosen(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-            index = choice[None] if values.ndim == 3 else choice[None, ..., None]
-            best: npt.NDArray[np.generic] = np.take_along_axis(values, index, axis=0)[0]
-            return best
-
-        return plans.map(chosen)
+        E, N = choice.shape
+        best = (choice, *np.ogrid[:E, :N])
+        return plans.map(lambda values: values[best])
 
     def candidates(self, state: SystemState) -> tuple[FloatArray, Allocation]:
         """The planner's best plan for each number of stages.
-
-        Args:
-            state: The system (E, ...).
 
         Returns:
             Planned latency of a local step (K, E, N), index 0 for one stage, infinite where no plan has

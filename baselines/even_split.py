@@ -13,9 +13,6 @@ class PipeLine(PlanBaseline):
     """Even split over the devices present, a fixed number of micro-batches, equal bandwidth, full power.
 
     Channels and queues are ignored.
-
-    Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 
     name = "PipeLine"

@@ -74,19 +74,14 @@ class FlexPipe(PlanSearch):
             raise AllocationError(f"schedules = {schedules!r}: give a list of at least one, as in ['1f1b']")
         super().__init__(scenario)
         self.beam = beam
-        choices = self.parameters.micro_batch_choices
+        choices, most = self.parameters.micro_batch_choices, scenario.max_devices
         self._space = Space.of(schedules, micro_batch_options(self.parameters, micro_batches))
         for schedule in self._space.schedules:
-            if schedule.micro_batches is not None and schedule.micro_batches not in choices:
-                raise AllocationError(
-                    f"schedule {str(schedule)!r}: m={schedule.micro_batches} is not allowed, use one of "
-                    f"{list(choices)}"
-                )
-            if schedule.devices is not None and max(schedule.devices) >= scenario.max_devices:
-                raise AllocationError(
-                    f"schedule {str(schedule)!r}: clusters have {scenario.max_devices} devices at most, "
-                    f"0..{scenario.max_devices - 1}"
-                )
+            M, devices, named = schedule.micro_batches, schedule.devices, f"schedule {str(schedule)!r}"
+            if M is not None and M not in choices:
+                raise AllocationError(f"{named}: m={M} is not allowed, use one of {list(choices)}")
+            if devices is not None and max(devices) >= most:
+                raise AllocationError(f"{named}: clusters have {most} devices at most, 0..{most - 1}")
 
     def search(self, problem: ChainProblem) -> ScheduledPlan:
         """The quickest plan found; refused where no plan of the space fits."""

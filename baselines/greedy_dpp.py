@@ -31,9 +31,6 @@ class GreedyDPP(SegmentBaseline):
     whole ``V``, as if it were the slowest one; with budgets per second, with ``V - sum z / T_ref``, as
     DSSRA's bound does. Where full power breaks a CU's budget (``medium``), that CU's queue grows without end
     and the segments spare its hops more and more, at the expense of the delay.
-
-    Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 
     name = "Greedy DPP"

@@ -49,15 +49,7 @@ from .planning.plan_search import PlanSearch, quickest
 from .planning.schedule_space import Space, search
 from .planning.scheduled_plan import ScheduledPlan
 
-STARTS = (
-    "gpipe",
-    "1f1b",
-    "1f1b k=link",
-    "1f1b k=room",
-    "zb-h1",
-    "zb-h1 k=link",
-    "zb-h1 k=room",
-)
+STARTS = ("gpipe", *(f"{name}{caps}" for name in ("1f1b", "zb-h1") for caps in ("", " k=link", " k=room")))
 """Schedules of the warm start."""
 
 FALLBACK = ("1f1b k=link",)
@@ -162,12 +154,12 @@ class OptPipe(PlanSearch):
         """The largest number of micro-batches that is considered."""
         priced = bool(within) and self.parameters.overheads != NO_OVERHEADS
         self._options = tuple(within) if priced else (self.micro_batches,)
-        self._refused = (
-            None
-            if within
-            else f"the smallest allowed number of micro-batches is {min(choices)}, the programme is limited "
-            f"to {max_micro_batches}"
-        )
+        self._refused: str | None = None
+        if not within:
+            self._refused = (
+                f"the smallest allowed number of micro-batches is {min(choices)}, the programme is limited "
+                f"to {max_micro_batches}"
+            )
         self._warned = False
         self._cache: dict[tuple[int, int], dict[bytes, OptPipeReport]] = {}
         self._last_round: dict[int, int] = {}

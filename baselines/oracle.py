@@ -56,15 +56,7 @@ class OracleSolution:
 
 
 def cluster_plans(blocks: int, cap: IntArray) -> IntArray:
-    """All splits of the blocks over a cluster's devices that their memories allow.
-
-    Args:
-        blocks: ``L``.
-        cap: Blocks each device can hold (K,), 0 for absent ones.
-
-    Returns:
-        Blocks of each device, one plan a row (plans, K); no rows if the devices cannot hold the encoder.
-    """
+    """All splits of the blocks over a cluster's devices within their caps (K,), one a row (plans, K)."""
     ranges = [range(min(int(c), blocks) + 1) for c in cap]
     plans = [plan for plan in itertools.product(*ranges) if sum(plan) == blocks]
     return np.array(plans, dtype=np.int64).reshape(len(plans), len(ranges))
@@ -115,36 +107,22 @@ class Oracle(StateScheduler):
         ):
             if not valid:
                 raise AllocationError(f"Oracle({fault}, got {value!r})")
-        self.all_micro_batches = (
-            self.parameters.overheads != NO_OVERHEADS if all_micro_batches is None else all_micro_batches
-        )
+        if all_micro_batches is None:
+            all_micro_batches = self.parameters.overheads != NO_OVERHEADS
+        choices = self.parameters.micro_batch_choices
+        self.numbers = choices if all_micro_batches else choices[-1:]
         self.exact_drift = drift == "exact"
         self.restarts = restarts
         self.largest = largest
         self.seed = seed
 
     def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round.
-
-        Args:
-            state: The system before the round (E, ...).
-
-        Returns:
-            The best allocation found (E, ...).
-
-        Raises:
-            AllocationError: See :meth:`solve`.
-        """
+        """Decide one round; see :meth:`solve`."""
         rows = range(state.uplink_gain.shape[0])
         return stack_allocations([self.solve(state[row]).allocation for row in rows])
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
-        """``V T`` plus the drift, exact or its bound, from the simulator's physics.
-
-        Args:
-            state: The system (...).
-            allocation: The decisions to price (...).
-        """
+        """``V T`` plus the drift, exact or its bound, from the simulator's physics (...)."""
         costs = round_costs(self.parameters, state, allocation)
         value: FloatArray = drift_plus_penalty(
             costs.delay,
@@ -158,30 +136,17 @@ class Oracle(StateScheduler):
         return value
 
     def solve(self, state: SystemState) -> OracleSolution:
-        """Optimise one environment's round.
-
-        Args:
-            state: The system without a batch axis.
+        """Optimise the round of one environment, without a batch axis.
 
         Raises:
             AllocationError: If a cluster cannot hold the encoder, or there are too many combinations.
         """
-        plans = self._plans(state)
-        choices = self.parameters.micro_batch_choices
-        counts = choices if self.all_micro_batches else choices[-1:]
-        clusters = len(plans)
-        rng = np.random.default_rng(self.seed)
+        plans, rng = self._plans(state), np.random.default_rng(self.seed)
         found: list[tuple[float, Allocation, FixedPlan]] = []
         for segments in itertools.product(*plans):
-            for micro_batches in itertools.product(counts, repeat=clusters):
-                powers = FixedPlan(
-                    self.parameters,
-                    state,
-                    np.array(segments),
-                    np.array(micro_batches),
-                    self.tradeoff_v,
-                    exact_drift=self.exact_drift,
-                )
+            for numbers in itertools.product(self.numbers, repeat=len(plans)):
+                fixed = np.array(segments), np.array(numbers), self.tradeoff_v
+                powers = FixedPlan(self.parameters, state, *fixed, exact_drift=self.exact_drift)
                 allocation = powers.optimise(powers.start())
                 found.append((float(self.objective(state, allocation)), allocation, powers))
         found.sort(key=lambda entry: entry[0])
@@ -213,7 +178,7 @@ class Oracle(StateScheduler):
                     f"cluster {n}: its devices can hold only {cap[n].sum()} blocks, but the encoder has "
                     f"{self.parameters.costs.blocks}: no plan exists"
                 )
-        counts = len(self.parameters.micro_batch_choices) if self.all_micro_batches else 1
+        counts = len(self.numbers)
         combinations = math.prod(splits) * counts ** len(splits)
         if combinations > self.largest:
             raise AllocationError(

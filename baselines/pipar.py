@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.ground.arrays import BoolArray, IntArray
-from collapipe_env.physics.allocation import COPIES, Allocation, with_schedule
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.physics.allocation import Allocation, with_schedule
 
-from .planning.split_training import SplitTraining, best_cuts, devices_at
+from .planning.split_training import SplitTraining
 
 
 class PiPar(SplitTraining):
@@ -36,18 +35,7 @@ class PiPar(SplitTraining):
 
     name = "PiPar"
 
-    def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
-        """See :meth:`SplitTraining.choose`."""
-        choices = np.asarray(self.parameters.micro_batch_choices, dtype=np.int64)
-        priced = [self.priced(state, device, exists, int(M), COPIES)[:2] for M in choices]
-        delay = np.stack([seconds for seconds, _ in priced])
-        fastest = choices[delay.argmin(axis=0)]
-        # The broadcast is the same for every number of micro-batches.
-        cuts = best_cuts(delay.min(axis=0), priced[0][1], self.room)
-        return self.plan(cuts, devices_at(device, cuts), devices_at(fastest, cuts), COPIES)
-
     def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
         """The allocation of given cuts in PiPar's timetable; see :meth:`SplitTraining.plan`."""
         plain = super().plan(cut, device, micro_batches, server_mode)
-        caps = np.where(plain.blocks > 0, micro_batches[..., None], 0)
-        return with_schedule(plain, "1f1b", caps)
+        return with_schedule(plain, "1f1b", np.where(plain.blocks > 0, plain.micro_batches[..., None], 0))

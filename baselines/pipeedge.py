@@ -33,11 +33,7 @@ from .planning.plan_baseline import SegmentBaseline
 
 
 class PipeEdge(SegmentBaseline):
-    """The partition with the fastest bottleneck for the current speeds and channels; no queues.
-
-    Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
-    """
+    """The partition with the fastest bottleneck for the current speeds and channels; no queues."""
 
     name = "PipeEdge"
 

@@ -25,50 +25,44 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, IntArray
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, Allocation
+from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
+from collapipe_env.physics.memory import fits
+from collapipe_env.physics.server import server_memory
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.split_training import SplitTraining, best_cuts, devices_at
+from .planning.split_training import SplitTraining
 
 
-class SplitFed(SplitTraining):
-    """Base of the two versions: no pipelining.
+class SplitFedV1(SplitTraining):
+    """A server-side copy and a cut for every cluster; together the cuts are the best for the round.
 
     Raises:
         ScenarioError: If the scenario does not allow ``M = 1``.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        choices = self.parameters.micro_batch_choices
-        if 1 not in choices:
-            raise ScenarioError(
-                f"workload.micro_batches is {list(choices)}, but SplitFed sends the mini-batch as a whole: "
-                "add 1"
-            )
-
-
-class SplitFedV1(SplitFed):
-    """A server-side copy and a cut for every cluster; together the cuts are the best for the round."""
-
     name = "SplitFed V1"
 
-    def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
-        """See :meth:`SplitTraining.choose`."""
-        delay, broadcast, _ = self.priced(state, device, exists, 1, COPIES)
-        cuts = best_cuts(delay, broadcast, self.room)
-        return self.plan(cuts, devices_at(device, cuts), np.ones_like(cuts), COPIES)
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        if 1 not in self.numbers:
+            raise ScenarioError(
+                f"workload.micro_batches is {list(self.numbers)}, but SplitFed sends the mini-batch as a "
+                "whole: add 1"
+            )
+        self.numbers = (1,)
 
 
-class SplitFedV2(SplitFed):
+class SplitFedV2(SplitFedV1):
     """One server-side model and one cut for all clusters, the best one for the round."""
 
     name = "SplitFed V2"
 
     def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
-        """See :meth:`SplitTraining.choose`."""
-        _, _, round_s = self.priced(state, device, exists, 1, SEQUENTIAL)
-        common = 1 + round_s.argmin(axis=0)
+        """See :meth:`SplitTraining.choose`; the server has room for one model."""
+        plans, costs = self.priced(state, device, 1, SEQUENTIAL)
+        terms = self.parameters.server
+        possible = exists.all(axis=-1) & np.asarray(fits(server_memory(terms, plans), terms.memory_bytes))
+        common = 1 + np.where(possible, costs.delay, np.inf).argmin(axis=0)
         cuts = np.repeat(common[:, None], device.shape[-1], axis=-1)
-        return self.plan(cuts, devices_at(device, cuts), np.ones_like(cuts), SEQUENTIAL)
+        return self.plan(cuts, device, np.ones_like(device), SEQUENTIAL)

@@ -29,10 +29,10 @@ def data_shares(largest: FloatArray) -> FloatArray:
 
     Args:
         largest: Largest share that each device's memory allows (..., K); at most 0 where not even the
-            weights fit. Leading axes where they sum to less than 1 have no solution.
+            weights fit.
 
     Returns:
-        Shares (..., K), 0 for devices left out; they sum to 1, or to less where there is no solution.
+        Shares (..., K), 0 for devices left out; they sum to 1, or to less where ``largest`` does.
     """
     K = largest.shape[-1]
     largest = np.clip(largest, 0.0, 1.0)
@@ -66,9 +66,6 @@ class VanillaFL(PlanBaseline):
 
     Channels and queues are ignored. Micro-batches let the transfers between the CU, the group and the
     server overlap with computing; ``micro_batches=1`` switches that off.
-
-    Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 
     name = "VanillaFL"
@@ -83,9 +80,6 @@ class VanillaFL(PlanBaseline):
     def shares(self, state: SystemState) -> FloatArray:
         """Each device's share of the mini-batch (E, N, K), 0 for devices left out.
 
-        Args:
-            state: The system (E, ...).
-
         Raises:
             AllocationError: If the devices of some cluster together cannot hold the encoder and a mini-batch.
         """
@@ -99,7 +93,7 @@ class VanillaFL(PlanBaseline):
         share = data_shares(np.where(state.present, samples / costs.batch_size, 0.0))
         short = share.sum(axis=-1) < 1.0 - 1e-9
         if short.any():
-            e, n = (int(i) for i in np.argwhere(short)[0])
+            e, n = np.argwhere(short)[0]
             raise self.refusal(
                 e,
                 n,
@@ -112,14 +106,7 @@ class VanillaFL(PlanBaseline):
         return share
 
     def left_out(self, state: SystemState) -> IntArray:
-        """Number of present devices in each cluster that cannot take part (E, N).
-
-        Args:
-            state: The system (E, ...).
-
-        Raises:
-            AllocationError: As for :meth:`shares`.
-        """
+        """Number of present devices in each cluster that cannot take part (E, N); see :meth:`shares`."""
         idle: BoolArray = state.present & (self.shares(state) == 0.0)
         count: IntArray = idle.sum(axis=-1, dtype=np.int64)
         return count

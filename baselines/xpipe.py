@@ -39,18 +39,9 @@ from .planning.chain_problem import ChainProblem
 from .planning.plan_search import PlanSearch, device_sets, quickest
 from .planning.scheduled_plan import ScheduledPlan, caps_of
 
-EXHAUSTIVE = 10
-"""Largest number of devices of a cluster for which all sets of devices are compared."""
-
 
 def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> tuple[int, ...]:
-    """``K_k`` of the device stages (S,); the server is one more stage behind them.
-
-    Args:
-        stages: ``S``.
-        link_aware: Count links as stages.
-        ceiling: Most micro-batches in flight in any stage.
-    """
+    """``K_k`` of the device stages (S,), at most the ceiling; the server is one more stage behind them."""
     caps = caps_of("link" if link_aware else "ordinary", "async", stages)
     return tuple(min(cap, ceiling) for cap in caps)
 
@@ -80,7 +71,7 @@ class XPipe(PlanSearch):
     def search(self, problem: ChainProblem) -> ScheduledPlan:
         """The set with the least time; with the rule's own caps where memory allows."""
         present, M = np.flatnonzero(problem.memory_bytes).tolist(), self.micro_batches
-        sets = device_sets(problem, present, EXHAUSTIVE)
+        sets = device_sets(problem, present)
         highest = 2 * len(present) + 2
         for ceiling in (highest, *range(min(highest, M * self.parameters.costs.local_steps) - 1, 0, -1)):
             # On ties the plan without link-aware caps wins.

@@ -1,6 +1,6 @@
 """Gap of DSSRA's decisions to the best that an independent search finds, for every kind of open decision.
 
-The search (``plan_search.py``) tries tens of thousands of plans for each state on the simulator's physics and
+The search (``evolution.py``) tries tens of thousands of plans for each state on the simulator's physics and
 knows nothing of DSSRA's. It searches from random plans, and from DSSRA's own plan, so that the gap is a lower
 bound of the true one. States come from played episodes; half have random backlogs of up to 100 instead of
 their own. The parts of the objective that no decision changes are left out: with them the gaps would look
@@ -21,8 +21,8 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
+from evolution import Evolution
 from measuring import BenchmarkOptions, Between, Figure, command, publish
-from plan_search import PlanSearch
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -240,7 +240,7 @@ def gaps(scheduler: DSSRA, state: SystemState, evaluations: int, rng: np.random.
     """
     codec, ours = action_codec(scheduler.scenario), scheduler.allocate(state)
     value = objective(scheduler, state, ours)
-    search = PlanSearch(codec, state, partial(objective, scheduler), rng)
+    search = Evolution(codec, state, partial(objective, scheduler), rng)
     start = time.perf_counter()
     found = search.run(evaluations, codec.encode(ours).astype(np.float64))
     rate = found.evaluations * len(value) / (time.perf_counter() - start)

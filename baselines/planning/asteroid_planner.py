@@ -111,20 +111,16 @@ def lengthened(
 def deal_groups(
     blocks: int, samples: int, devices: PlannerDevices, links: PlannerLinks
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Every possible stage, dealt by Algorithm 1.
-
-    Args:
-        blocks: ``L``.
-        samples: Samples of a micro-batch.
+    """Every possible stage, dealt by Algorithm 1; arguments as for :func:`best_plans`.
 
     Returns:
-        For the first of ``q`` stages to come, with ``d`` blocks on devices ``i..j-1``: samples of each device
-        (K+1, K, K+1, L+1, K); forward and backward time of a micro-batch, infinite where the memories cannot
-        hold it, and all-reduce and update (K+1, K, K+1, L+1) [s]. Index ``q = 0`` is not used.
+        For the first of ``q`` stages to come, with ``d`` blocks on devices ``i..j-1``: samples of each node
+        (K+1, K, K+1, L+1, K+1); forward and backward time of a micro-batch, infinite where the memories
+        cannot hold it, and all-reduce and update (K+1, K, K+1, L+1) [s]. Index ``q = 0`` is not used.
     """
     sample_s, launch_s, limit, ring_s = devices.sample_s, devices.launch_s, devices.limit, links.ring_s
     K = sample_s.shape[0]
-    dealt = np.zeros((K + 1, K, K + 1, blocks + 1, K), dtype=np.int64)
+    dealt = np.zeros((K + 1, K, K + 1, blocks + 1, K + 1), dtype=np.int64)
     stage_s = np.full((K + 1, K, K + 1, blocks + 1), np.inf)
     ending_s = np.zeros((K + 1, K, K + 1, blocks + 1))
     for q in range(1, K + 1):
@@ -137,34 +133,28 @@ def deal_groups(
                     part = split_samples(samples, sample_s[i:j], launch_s[i:j], limit[q - 1, d, i:j])
                     if part.sum() == 0:
                         continue
-                    dealt[q, i, j, d, i:j] = part
-                    size, busy, update, slowest = 0, 0.0, 0.0, 0.0
-                    for a in range(i, j):
-                        if part[a - i] == 0:
-                            continue
-                        size += 1
+                    dealt[q, i, j, d, i + 1 : j + 1] = part
+                    group, busy, update, slowest = i + np.flatnonzero(part), 0.0, 0.0, 0.0
+                    for a in group:
                         busy = max(busy, _busy(part[a - i], sample_s[a], launch_s[a]))
                         update = max(update, devices.update_s[a])
-                        for b in range(i, j):
-                            if b != a and part[b - i] > 0:
+                        for b in group:
+                            if b != a:
                                 slowest = max(slowest, ring_s[a, b])
                     stage_s[q, i, j, d] = d * busy
-                    ending_s[q, i, j, d] = 2.0 * (size - 1) / size * d * slowest + d * update
+                    ending_s[q, i, j, d] = 2.0 * (len(group) - 1) / len(group) * d * slowest + d * update
     return dealt, stage_s, ending_s
 
 
 @compiled_leaf
-def group_hop(
-    senders: IntArray, first_sender: int, receivers: IntArray, first_receiver: int, links: PlannerLinks
-) -> float:
+def group_hop(senders: IntArray, receivers: IntArray, links: PlannerLinks) -> float:
     """Time of a hop from one group to the next: its slowest pair, plus each way the longest messages [s].
 
+    The samples of a whole micro-batch are assumed to pass each pair.
+
     Args:
-        senders: Samples of each node in the first group, 0 for nodes outside it.
-        first_sender: Node of the first of these numbers: 1 for devices, 0 for the CU alone.
+        senders: Samples of each node in the first group (K+1,), 0 for nodes outside it.
         receivers: The same for the next group.
-        first_receiver: As ``first_sender``.
-        links: The links; the samples of a whole micro-batch are assumed to pass each pair.
     """
     slowest, forward, backward = 0.0, 0.0, 0.0
     for a in range(len(senders)):
@@ -172,16 +162,15 @@ def group_hop(
             messages = 0.0
             for b in range(len(receivers)):
                 if receivers[b] > 0:
-                    i, j = a + first_sender, b + first_receiver
-                    slowest = max(slowest, links.hop_s[i, j])
-                    messages += links.forward_s[i, j]
+                    slowest = max(slowest, links.hop_s[a, b])
+                    messages += links.forward_s[a, b]
             forward = max(forward, messages)
     for b in range(len(receivers)):
         if receivers[b] > 0:
             messages = 0.0
             for a in range(len(senders)):
                 if senders[a] > 0:
-                    messages += links.backward_s[a + first_sender, b + first_receiver]
+                    messages += links.backward_s[a, b]
             backward = max(backward, messages)
     return slowest + forward + backward
 
@@ -208,8 +197,6 @@ def best_plans(
         blocks: ``L``.
         samples: Samples of a micro-batch.
         micro_batches: ``M``.
-        devices: The devices, in the order in which groups are filled.
-        links: Links between them and the CU.
         tail_s: Latency of what comes after the return to the CU (uplink and server) [s].
 
     Returns:
@@ -218,32 +205,29 @@ def best_plans(
     """
     K, delay_s = devices.sample_s.shape[0], links.delay_s
     dealt, stage_s, ending_s = deal_groups(blocks, samples, devices, links)
-    cu = np.ones(1, dtype=np.int64)
+    cu = np.zeros(K + 1, dtype=np.int64)
+    cu[0] = samples
 
     # [p, l, i, j, d]: last l blocks in p stages, the first of which has d blocks on devices i..j-1.
     least = np.full((K + 1, blocks + 1, K, K + 1, blocks + 1), np.inf)
     next_end = np.zeros(least.shape, dtype=np.int64)
     next_blocks = np.zeros(least.shape, dtype=np.int64)
-    for i in range(K):
-        for d in range(1, blocks + 1):
-            if stage_s[1, i, K, d] == np.inf:
-                continue
-            hop = group_hop(dealt[1, i, K, d], 1, cu, 0, links)
-            rest = lengthened(tail_s, hop, 0.0, micro_batches, delay_s)
-            step, ending = stage_s[1, i, K, d], ending_s[1, i, K, d]
-            least[1, d, i, K, d] = lengthened(rest, step, ending, micro_batches)
-    for p in range(2, min(K, blocks) + 1):
+    for p in range(1, min(K, blocks) + 1):
         for i in range(K - p + 1):
             for j in range(i + 1, K - p + 2):
                 for d in range(1, blocks - p + 2):
                     step, ending = stage_s[p, i, j, d], ending_s[p, i, j, d]
                     if step == np.inf:
                         continue
+                    if p == 1 and j == K:
+                        hop = group_hop(dealt[p, i, j, d], cu, links)
+                        rest = lengthened(tail_s, hop, 0.0, micro_batches, delay_s)
+                        least[p, d, i, j, d] = lengthened(rest, step, ending, micro_batches)
                     for end in range(j + 1, K + 1):
                         for after in range(1, blocks - d + 1):
                             if stage_s[p - 1, j, end, after] == np.inf:
                                 continue
-                            hop = group_hop(dealt[p, i, j, d], 1, dealt[p - 1, j, end, after], 1, links)
+                            hop = group_hop(dealt[p, i, j, d], dealt[p - 1, j, end, after], links)
                             for placed in range(d + after, blocks + 1):
                                 rest = least[p - 1, placed - d, j, end, after]
                                 rest = lengthened(rest, hop, 0.0, micro_batches, delay_s)
@@ -261,7 +245,7 @@ def best_plans(
         end, first = 0, 0
         for j in range(1, K + 1):
             for d in range(1, blocks + 1):
-                hop = group_hop(cu, 0, dealt[p, 0, j, d], 1, links)
+                hop = group_hop(cu, dealt[p, 0, j, d], links)
                 value = lengthened(least[p, blocks, 0, j, d], hop, 0.0, micro_batches, delay_s)
                 if value < latency[p - 1]:
                     latency[p - 1], end, first = value, j, d
@@ -272,11 +256,9 @@ def best_plans(
             further = p - s
             plan[p - 1, s] = first
             for a in range(i, end):
-                if dealt[further, i, end, first, a] > 0:
+                if dealt[further, i, end, first, a + 1] > 0:
                     stage[p - 1, a] = s
-                    share[p - 1, a] = dealt[further, i, end, first, a]
-            after_end = next_end[further, left, i, end, first]
-            after_blocks = next_blocks[further, left, i, end, first]
-            i, left = end, left - first
-            end, first = after_end, after_blocks
+                    share[p - 1, a] = dealt[further, i, end, first, a + 1]
+            at = further, left, i, end, first
+            i, left, end, first = end, left - first, next_end[at], next_blocks[at]
     return latency, plan, stage, share

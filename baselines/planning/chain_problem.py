@@ -40,6 +40,17 @@ class PlanArrays(NamedTuple):
     micro_batches: int
 
 
+@compiled
+def plan_of_row(row: IntArray) -> PlanArrays:
+    """A draft as a row: stages, schedule, chunks, micro-batches; devices, blocks and caps, padded alike.
+
+    Returns:
+        Its plan, whose arrays are views. A 0 among its blocks asks for a balanced split.
+    """
+    S, parts = row[0], row[4:].reshape(3, -1)
+    return PlanArrays(parts[0, :S], parts[1, :S], row[1], parts[2, :S], row[2], row[3])
+
+
 class ChainProblem(NamedTuple):
     """One cluster's round at full power and an equal share of the band.
 
@@ -83,25 +94,12 @@ def chain_problems(parameters: Parameters, state: SystemState) -> dict[tuple[int
     system = system_of(state)
     present = np.ascontiguousarray(state.present, dtype=np.int64)
     memory = np.ascontiguousarray(np.where(state.present, state.memory_bytes, 0.0), dtype=np.float64)
-    return {
-        at: ChainProblem(
-            parameters.numbers,
-            _cluster_times(
-                parameters.numbers,
-                System(*(a[at[:-1]] for a in system)),
-                at[-1],
-                present[at],
-                power,
-                float(noise[at]),
-                1.0 / parameters.clusters,
-                0.0,
-                0,
-                0.0,
-            ),
-            memory[at],
-        )
-        for at in np.ndindex(*clusters)
-    }
+    numbers, share, problems = parameters.numbers, 1.0 / parameters.clusters, {}
+    for at in np.ndindex(*clusters):
+        row = System(*(a[at[:-1]] for a in system))
+        terms = present[at], power, float(noise[at]), share, 0.0, 0, 0.0
+        problems[at] = ChainProblem(numbers, _cluster_times(numbers, row, at[-1], *terms), memory[at])
+    return problems
 
 
 @compiled_leaf
@@ -155,13 +153,9 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
 
 @compiled_leaf
 def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, micro_batches: int) -> float:
-    """Memory that a stage needs [byte]; ``async`` keeps a second copy of the weights.
+    """Memory of a stage with the activations of some of its ``M`` micro-batches stored [byte].
 
-    Args:
-        schedule: Place in ``SCHEDULES``.
-        held: Blocks.
-        stored: Micro-batches whose activations it keeps.
-        micro_batches: ``M``.
+    The schedule is given by its place; ``async`` keeps a second copy of the weights.
     """
     c = problem.numbers
     state = c.block_state_bytes + (c.block_copy_bytes if schedule == ASYNC else 0.0)

@@ -20,6 +20,7 @@ from .chain_problem import (
     ChainProblem,
     PlanArrays,
     fits_memory,
+    plan_of_row,
     plan_seconds,
     plan_times,
     round_seconds,
@@ -28,17 +29,6 @@ from .chain_problem import (
 
 LEAST_GAIN = 1e-9
 """Relative improvement below which one plan does not count as quicker than another."""
-
-
-@compiled
-def plan_of_row(row: IntArray) -> PlanArrays:
-    """A draft as a row: stages, schedule, chunks, micro-batches; devices, blocks and caps, padded alike.
-
-    Returns:
-        Its plan, whose arrays are views. A 0 among its blocks asks for a balanced split.
-    """
-    S, parts = row[0], row[4:].reshape(3, -1)
-    return PlanArrays(parts[0, :S], parts[1, :S], row[1], parts[2, :S], row[2], row[3])
 
 
 @compiled_leaf
@@ -56,16 +46,11 @@ def _with_one_more(problem: ChainProblem, plan: PlanArrays, s: int, held: int, l
 
 @compiled
 def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> IntArray:
-    """Blocks for given stages so that the slowest computes least, within the memories.
+    """Blocks for a plan's stages (S,) so that the slowest computes least, within the memories.
 
-    Blocks are alike, so giving each one to the stage that then ends first is exact.
-
-    Args:
-        plan: The plan; its blocks are ignored. Every stage gets at least one block for each of its chunks.
-        ceiling: Largest cap of any stage.
-
-    Returns:
-        Blocks (S,); zeros if the memories do not hold all blocks or there are too few blocks.
+    Blocks are alike, so giving each one to the stage that then ends first is exact. Every stage gets at least
+    one for each of its chunks; all get none if the memories do not hold them or there are too few. The plan's
+    own blocks are ignored, and its caps are cut at the ceiling.
     """
     S, v, M, schedule = len(plan.devices), plan.chunks, plan.micro_batches, plan.schedule
     steps = int(problem.numbers.local_steps)
@@ -136,27 +121,18 @@ def complete(problem: ChainProblem, plan: PlanArrays) -> bool:
 
 @compiled
 def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
-    """A lower bound on a plan's time over all orders of its operations, without simulating events.
+    """A lower bound on :func:`~.chain_problem.plan_seconds` over all orders, without simulating events [s].
 
     Each resource serves ``M`` micro-batches after the first one has reached it and before the last one's
     way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return. Exact
     for GPipe. Every order that half duplex allows is possible under full duplex, whose recurrence is cheap.
-
-    Returns:
-        Seconds, comparable with :func:`~.chain_problem.plan_seconds`.
     """
     S, M, kind = len(plan.devices), plan.micro_batches, plan.schedule
     times = plan_times(problem, plan)
-    F, B, W, there, back = (
-        times.forward,
-        times.backward,
-        times.weight,
-        times.link_forward,
-        times.link_backward,
-    )
+    F, B, W, there, back, latency, _ = times
     if kind == ASYNC:  # mini-batches follow without a flush
         return round_seconds(problem, plan, M * (F + B).max())
-    hops = there + back + 2.0 * times.latency
+    hops = there + back + 2.0 * latency
     hops[S] += hops[S + 2]
     path = (F + B).sum() + hops[: S + 1].sum()
     there[S + 1] = back[S + 1] = 0.0
@@ -169,7 +145,7 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
         if problem.numbers.half_duplex:
             step = max(step, before + M * (there[s] + back[s]))
         before += hops[s]
-        reached += there[s] + times.latency[s]
+        reached += there[s] + latency[s]
         if s < S and kind in (ONE_F_ONE_B, ZERO_BUBBLE):
             least = min(least, plan.caps[s])
             step = max(step, before - (-M // least) * (path - before))
@@ -186,7 +162,7 @@ def price(problem: ChainProblem, rows: IntArray, keep: int, limit: float) -> Flo
     """Complete drafts and find the quickest ones.
 
     Args:
-        rows: The drafts (R, 4 + 3 widths), see :func:`plan_of_row`; completed in place.
+        rows: The drafts (R, 4 + 3 widths), see :func:`~.chain_problem.plan_of_row`; completed in place.
         keep: Number of plans wanted.
         limit: Only quicker plans are wanted [s].
 

@@ -96,32 +96,25 @@ def chain_steps(times: ChainTimes, half_duplex: bool) -> list[Step]:
 
     Args:
         times: Seconds of one micro-batch, weight gradients split off.
-        half_duplex: Device-to-device hops serve one direction at a time.
+        half_duplex: Whether hops between devices serve one direction at a time.
     """
     S = len(times.forward) - 1
-    uplink, back = S + 2, 2 * S + 4
+    out, uplink, back = S + 1, 2 * S + 3, 2 * S + 4
+    there = [*(r for s in range(S) for r in (out + s, s)), out + S, uplink, S]
+    home = [S, uplink + S + 3, back + S, *(r for s in reversed(range(S)) for r in (s, back + s))]
+    # By resource: stages and server, then the links of each direction.
+    links = times.link_forward, times.link_backward
+    forward, backward = (np.concatenate((own, *links)) for own in (times.forward, times.backward))
+    latency = np.concatenate((np.zeros(out), times.latency, times.latency)).tolist()
     steps: list[Step] = []
-
-    def add(resource: int, kind: int, seconds: float, after: int) -> int:
-        hop = back <= resource <= back + S
-        machine = resource - S - 3 if half_duplex and hop else resource
-        latency = 0.0 if resource <= S else float(times.latency[(resource - S - 1) % (S + 3)])
-        steps.append(Step(resource, machine, kind, float(seconds), latency, after))
-        return len(steps) - 1
-
     at = -1
-    for s in range(S):
-        at = add(S + 1 + s, FORWARD, times.link_forward[s], at)
-        at = add(s, FORWARD, times.forward[s], at)
-    at = add(S + 1 + S, FORWARD, times.link_forward[S], at)
-    at = add(S + 1 + uplink, FORWARD, times.link_forward[uplink], at)
-    at = add(S, FORWARD, times.forward[S], at)
-    for s in range(S, -1, -1):
-        at = add(s, BACKWARD, times.backward[s], at)
-        add(s, WEIGHT, times.weight[s], at)
-        if s == S:
-            at = add(back + uplink, BACKWARD, times.link_backward[uplink], at)
-        at = add(back + s, BACKWARD, times.link_backward[s], at)
+    for kind, resources, seconds in ((FORWARD, there, forward), (BACKWARD, home, backward)):
+        for r in resources:
+            machine = r - S - 3 if half_duplex and back <= r <= back + S else r
+            steps.append(Step(r, machine, kind, float(seconds[r]), latency[r], at))
+            at = len(steps) - 1
+            if kind == BACKWARD and r <= S:
+                steps.append(Step(r, r, WEIGHT, float(times.weight[r]), 0.0, at))
     return steps
 
 
@@ -131,7 +124,6 @@ def carried_out(
     """Start every operation as early as the order on its machine allows.
 
     Args:
-        steps: The chain.
         turns: All operations, none before one that it follows.
         durations: Duration of each step, in any unit.
         delays: Latency of each step, in the same unit.
@@ -149,15 +141,11 @@ def carried_out(
 
 
 def turns_of_events(steps: Sequence[Step], events: FloatArray) -> list[Turn]:
-    """The order of a schedule that the simulation has run.
+    """All operations in the order of a schedule that the simulation has run, none before one that it follows.
 
     Args:
-        steps: The chain.
-        events: (n, 6) of :func:`~.simulation.simulate_chain`. Where the backward
-            pass was not split, its weight gradient follows the input gradient at once.
-
-    Returns:
-        All operations, none before one that it follows.
+        events: (n, 6) of :func:`~.simulation.simulate_chain`. Where the backward pass was not split, its
+            weight gradient follows the input gradient at once.
     """
     place = {(step.resource, step.kind): p for p, step in enumerate(steps)}
     weight = {step.after: p for p, step in enumerate(steps) if step.kind == WEIGHT}
@@ -187,10 +175,9 @@ def solve_chain(
     """Search for the order with the least makespan; the same result every time.
 
     Args:
-        times: Seconds of one micro-batch, weight gradients split off.
+        times: As for :func:`chain_steps`, as is ``half_duplex``.
         limits: Micro-batches that each device stage can store (S,), >= 1; the server has no limit.
         micro_batches: ``M``.
-        half_duplex: Device-to-device hops serve one direction at a time.
         warm_start: Events of a schedule within the limits, as :func:`turns_of_events` reads them.
         deterministic_time: Work limit in CP-SAT's deterministic unit, roughly a second each.
         seed: Seed of the search.
@@ -209,12 +196,10 @@ def solve_chain(
     head, tail = _heads_and_tails(steps, d, wait)
     least = _least_makespan(steps, d, head, tail, M)
 
+    latest = [horizon - tail[p] - M * d[p] for p in range(len(steps))]
     model = cp_model.CpModel()
     start = [
-        [
-            model.new_int_var(head[p] + m * d[p], horizon - tail[p] - (M - m) * d[p], f"{p}:{m}")
-            for m in range(M)
-        ]
+        [model.new_int_var(head[p] + m * d[p], latest[p] + m * d[p], f"{p}:{m}") for m in range(M)]
         for p in range(len(steps))
     ]
     makespan = model.new_int_var(least, horizon, "makespan")
@@ -230,12 +215,9 @@ def solve_chain(
     for shared in machines.values():
         # A single step takes its micro-batches in turn anyway, and steps that take no time block nothing.
         if len(shared) > 1 and any(d[p] for p in shared):
+            turns = itertools.product(shared, range(M))
             model.add_no_overlap(
-                [
-                    model.new_fixed_size_interval_var(start[p][m], d[p], f"i{p}:{m}")
-                    for p in shared
-                    for m in range(M)
-                ]
+                [model.new_fixed_size_interval_var(start[p][m], d[p], f"i{p}:{m}") for p, m in turns]
             )
     place = {(step.resource, step.kind): p for p, step in enumerate(steps)}
     for s, limit in enumerate(limits.tolist()):
@@ -263,16 +245,9 @@ def solve_chain(
         timed = carried_out(steps, [(p, m) for _, _, p, m in found], exact, latency)
         if _length(timed, latency) < _length(first, latency):
             best = timed
-    warm_ups, in_flight, stored = _counts(steps, best, S)
-    return ChainSolution(
-        seconds=_length(best, latency),
-        bound=max(least, solver.best_objective_bound) * tick,
-        proven=status == cp_model.OPTIMAL,
-        operations=tuple(best),
-        warm_ups=warm_ups,
-        in_flight=in_flight,
-        stored=stored,
-    )
+    bound = max(least, solver.best_objective_bound) * tick
+    proven = status == cp_model.OPTIMAL
+    return ChainSolution(_length(best, latency), bound, proven, tuple(best), *_counts(steps, best, S))
 
 
 def _length(operations: Sequence[Operation], delays: Sequence[float]) -> float:
@@ -302,32 +277,23 @@ def _least_makespan(
     bound = 0
     for p, q in itertools.product(range(len(steps)), repeat=2):
         # None of the steps chosen starts before p can, and each still has q's tail after it.
-        machine = steps[p].machine
-        if steps[q].machine != machine:
-            continue
         chosen = [
-            r
-            for r in range(len(steps))
-            if steps[r].machine == machine and head[r] >= head[p] and tail[r] >= tail[q]
+            d[r]
+            for r, step in enumerate(steps)
+            if steps[p].machine == steps[q].machine == step.machine
+            and head[r] >= head[p]
+            and tail[r] >= tail[q]
         ]
         if chosen:
-            bound = max(bound, head[p] + M * sum(d[r] for r in chosen) + tail[q])
+            bound = max(bound, head[p] + M * sum(chosen) + tail[q])
     return bound
 
 
-def _counts(
-    steps: Sequence[Step], operations: Sequence[Operation], S: int
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Warm-ups, most micro-batches in flight and most stored of each stage (S,)."""
-    turns: list[list[int]] = [[] for _ in range(S)]
-    for op in operations:
-        if steps[op.step].resource < S:
-            turns[steps[op.step].resource].append(steps[op.step].kind)
-    warm_ups, in_flight, stored = (np.zeros(S, dtype=np.int64) for _ in range(3))
-    for s, kinds in enumerate(turns):
-        done = np.array(kinds)
-        forwards = np.cumsum(done == FORWARD)
-        warm_ups[s] = (done[: np.argmax(done == BACKWARD)] == FORWARD).sum()
-        in_flight[s] = (forwards - np.cumsum(done == BACKWARD)).max()
-        stored[s] = (forwards - np.cumsum(done == WEIGHT)).max()
-    return warm_ups, in_flight, stored
+def _counts(steps: Sequence[Step], operations: Sequence[Operation], S: int) -> IntArray:
+    """Warm-ups, most micro-batches in flight and most stored of each stage (3, S)."""
+    counts = np.zeros((3, S), dtype=np.int64)
+    for s in range(S):
+        done = np.array([steps[op.step].kind for op in operations if steps[op.step].resource == s])
+        forwards, backwards, weights = (np.cumsum(done == kind) for kind in (FORWARD, BACKWARD, WEIGHT))
+        counts[:, s] = forwards[backwards == 0][-1], (forwards - backwards).max(), (forwards - weights).max()
+    return counts

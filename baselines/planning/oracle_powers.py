@@ -68,10 +68,11 @@ class FixedPlan:
         self.segments = segments
         self.micro_batches = micro_batches
         self.tradeoff_v = tradeoff_v
-        N, _ = segments.shape
-        self.clusters = N
+        self.clusters = N = len(segments)
         self.floor = max(parameters.bandwidth_floor, LEAST_SHARE)
-        self.change = change_of_plan(parameters, self.state, _idle_plan(segments[None], micro_batches[None]))
+        unread = np.ones((1, *segments.shape))  # powers and shares
+        idle = Allocation(segments[None], micro_batches[None], unread[..., 0], unread, unread[..., 0])
+        self.change = change_of_plan(parameters, self.state, idle)
         active = segments > 0
         if self.change is not None:
             active = active | (self.change.leaving[0] > 0.0)  # devices that only send moments
@@ -135,19 +136,8 @@ class FixedPlan:
         above = allocation.bandwidth - self.floor
         # More band never hurts; scaling the part above the floors keeps the floors.
         above = above * (1.0 - self.clusters * self.floor) / max(float(above.sum()), 1e-300)
-        return Allocation(
-            blocks=self.segments,
-            micro_batches=self.micro_batches,
-            bandwidth=self.floor + above,
-            device_power=np.clip(allocation.device_power, low, high),
-            cu_power=np.clip(allocation.cu_power, low, high),
-        )
-
-
-def _idle_plan(segments: IntArray, micro_batches: IntArray) -> Allocation:
-    """A plan whose shares and powers are not read."""
-    ones = np.ones(segments.shape)
-    return Allocation(segments, micro_batches, ones[..., 0], ones, ones[..., 0])
+        powers = (np.clip(watts, low, high) for watts in (allocation.device_power, allocation.cu_power))
+        return Allocation(self.segments, self.micro_batches, self.floor + above, *powers)
 
 
 class _Evaluation(NamedTuple):

@@ -57,46 +57,25 @@ class PlanBaseline(StateScheduler):
 
 
 class SegmentBaseline(PlanBaseline):
-    """A baseline that chooses segments, one device per stage, within the memory caps of GPipe.
-
-    Args:
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
-    """
+    """A baseline that chooses segments, one device per stage, within the memory caps of GPipe."""
 
     def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round.
-
-        Args:
-            state: The system before the round (E, ...).
-
-        Raises:
-            AllocationError: If the devices present in some cluster cannot hold the encoder.
-        """
+        """Decide one round; refuses states in which a cluster's devices cannot hold the encoder."""
         cap = np.where(state.present, state.memory_cap, 0).astype(np.int64)
         require_room(cap, self.parameters.costs.blocks)
         return self.with_defaults(self.segments(state, cap))
 
     @abstractmethod
     def segments(self, state: SystemState, cap: IntArray) -> IntArray:
-        """Blocks of each device (E, N, K), within the caps and summing to ``L`` in each cluster.
+        """Blocks of each device (E, N, K), summing to ``L`` in each cluster.
 
         Args:
-            state: The system (E, ...); every cluster can hold the encoder.
-            cap: Blocks that each device can hold (E, N, K), 0 for absent ones.
+            cap: Blocks that each device can hold (E, N, K), 0 for absent ones; ``L`` or more in each cluster.
         """
 
 
 def fill_in_order(total: int, order: IntArray, caps: npt.NDArray[np.integer]) -> IntArray:
-    """Fill devices to their caps, one after another.
-
-    Args:
-        total: Blocks to place.
-        order: Indices of the devices, first to be filled first (..., K).
-        caps: Blocks that each can hold (..., K).
-
-    Returns:
-        Blocks of each device (..., K), by device index.
-    """
+    """Blocks of devices (..., K), filled to their caps (..., K) in an order of their indices (..., K)."""
     sorted_caps = np.take_along_axis(np.asarray(caps, dtype=np.int64), order, axis=-1)
     before = np.cumsum(sorted_caps, axis=-1) - sorted_caps
     taken: IntArray = np.clip(total - before, 0, sorted_caps)

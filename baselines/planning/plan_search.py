@@ -1,7 +1,8 @@
 """One neighbourhood search over partition, placement and schedule, with exact makespans ([X]).
 
 AdaPtis, FlexPipe and OptPipe's starts differ in where they begin and in their moves: functions from a plan to
-drafts of its neighbours. XPipe only compares its first drafts.
+drafts of its neighbours. XPipe only compares its first drafts. ``usable`` are the devices that can hold a
+block, ``options`` and ``numbers`` are numbers of micro-batches in ascending order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import SCHEDULES, Allocation
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.schedulers import StateScheduler
@@ -28,6 +29,8 @@ Result = TypeVar("Result")
 
 LARGEST = 3
 """Choices of micro-batches that are tried, the largest ones, where more of them cost nothing."""
+EXHAUSTIVE = 10
+"""Largest number of devices of a cluster of which all sets are tried."""
 
 Moves = Callable[[ScheduledPlan], Iterable[ScheduledPlan]]
 
@@ -63,12 +66,7 @@ class PlanSearch(StateScheduler):
 
 
 class Found(NamedTuple):
-    """A priced plan.
-
-    Attributes:
-        seconds: Part of the cluster's delay that the plan decides [s].
-        plan: The plan, completed.
-    """
+    """A completed plan, and the part of the cluster's delay that it decides [s]."""
 
     seconds: float
     plan: ScheduledPlan
@@ -126,7 +124,7 @@ def quickest(
     if not drafts:
         return []
     width = max(len(draft.devices) for draft in drafts)
-    rows = np.array([_row(draft, width) for draft in drafts])
+    rows = np.array([draft.row(width) for draft in drafts])
     seconds = price(problem, rows, keep, limit)
     found: dict[tuple[object, ...], Found] = {}
     for r in np.argsort(seconds, kind="stable").tolist():
@@ -136,17 +134,6 @@ def quickest(
         plan = drafts[r]._replace(held=tuple(held[:size]), caps=tuple(caps[:size]))
         found.setdefault(plan[:-1], Found(float(seconds[r]), plan))
     return list(found.values())
-
-
-_KINDS = {name: kind for kind, name in enumerate(SCHEDULES)}
-
-
-def _row(draft: ScheduledPlan, width: int) -> tuple[int, ...]:
-    """A draft as :func:`~.draft_pricing.plan_of_row` reads it."""
-    devices, held, schedule, caps, M, v, _ = draft
-    empty = (0,) * (width - len(devices))
-    held = held or (0,) * len(devices)
-    return (len(devices), _KINDS[schedule], v, M, *devices, *empty, *held, *empty, *caps, *empty)
 
 
 def micro_batch_options(parameters: Parameters, wanted: int | None) -> tuple[int, ...]:
@@ -167,10 +154,7 @@ def micro_batch_options(parameters: Parameters, wanted: int | None) -> tuple[int
 
 
 def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]:
-    """Devices in index order that can hold a block and one micro-batch; at most ``L``, the fastest.
-
-    Args:
-        micro_batches: Largest ``M`` allowed.
+    """Devices in index order that can hold a block and one of ``M`` micro-batches: the ``L`` fastest at most.
 
     Raises:
         AllocationError: Together they do not hold the encoder, however it is scheduled.
@@ -186,22 +170,17 @@ def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]
     return tuple(sorted(fastest.tolist()))
 
 
-def device_sets(problem: ChainProblem, devices: Sequence[int], exhaustive: int) -> list[tuple[int, ...]]:
+def device_sets(problem: ChainProblem, devices: Sequence[int]) -> list[tuple[int, ...]]:
     """Sets of devices to try, each in index order.
 
-    Args:
-        devices: Devices that may be used.
-        exhaustive: Number of devices of which all sets are tried.
-
-    Returns:
-        All sets of at most so many devices. If there are more, all sets of the fastest ones, and for every
-        size the set of the fastest and the set of the roomiest devices; one of the latter fits if any set
-        fits with one micro-batch in flight.
+    All sets, where there are at most ``EXHAUSTIVE`` devices. Otherwise all sets of so many fastest ones, and
+    for every size the set of the fastest and the set of the roomiest devices; one of the latter fits if any
+    set fits with one micro-batch in flight.
     """
     fastest = sorted(devices, key=lambda k: problem.times.block_forward[k])
-    few = fastest[:exhaustive]
+    few = fastest[:EXHAUSTIVE]
     sets = [[k for i, k in enumerate(few) if code >> i & 1] for code in range(1, 1 << len(few))]
-    if len(fastest) > exhaustive:
+    if len(fastest) > EXHAUSTIVE:
         roomiest = sorted(devices, key=lambda k: -problem.memory_bytes[k])
         sets += [order[:size] for order in (fastest, roomiest) for size in range(1, len(order) + 1)]
     return [tuple(sorted(each)) for each in sets]
@@ -211,9 +190,6 @@ def rearranged(plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[Scheduled
     """Two stages' devices swapped, or one exchanged for an idle one.
 
     The blocks stay with the stages; where no device is new, also with the devices.
-
-    Args:
-        usable: Devices that can hold a block.
     """
     own, S = plan.devices, len(plan.devices)
     for s in range(S):
@@ -229,12 +205,7 @@ def rearranged(plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[Scheduled
 
 
 def resized_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """A stage left out, or an idle device added at any place.
-
-    Args:
-        devices: Device of each stage (S,).
-        usable: All that can hold a block.
-    """
+    """A stage left out, or an idle device added at any place."""
     S = len(devices)
     if S > 1:
         yield from (without(devices, s) for s in range(S))
@@ -244,12 +215,7 @@ def resized_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterator
 
 
 def shifted_blocks(held: tuple[int, ...], stages: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """A block of one of these stages given to the stage before or after it; one may be left with none.
-
-    Args:
-        held: Blocks of each stage (S,).
-        stages: Stages that may give a block.
-    """
+    """A block of one of these stages given to the stage before or after it; one may be left with none."""
     for s in stages:
         for t in (s - 1, s + 1):
             if 0 <= t < len(held):
@@ -260,7 +226,7 @@ def shifted_blocks(held: tuple[int, ...], stages: Iterable[int]) -> Iterator[tup
 
 
 def next_numbers(options: Sequence[int], micro_batches: int) -> list[int]:
-    """Numbers of micro-batches next to one of the options, which are ascending."""
+    """Numbers of micro-batches next to one of the options."""
     place = list(options).index(micro_batches)
     return [M for M in options[max(place - 1, 0) : place + 2] if micro_batches != M]
 

@@ -36,9 +36,6 @@ from .scheduled_plan import CapRule, ScheduledPlan, caps_of
 SYNCHRONOUS: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
 """Schedules in the space."""
 
-PROBED = 10
-"""Largest number of devices of a cluster of which all sets are ranked before the search."""
-
 RULES: tuple[CapRule, ...] = get_args(CapRule)
 
 
@@ -66,31 +63,20 @@ class ScheduleTuple:
 
     def __post_init__(self) -> None:
         v, k, m, d = self.chunks, self.caps, self.micro_batches, self.devices
+        several, gpipe = self.schedule == "interleaved", self.schedule == "gpipe"
+        unknown = isinstance(k, str) and k not in RULES
+        odd = d is not None and (not d or len(set(d)) < len(d) or min(d) < 0)
+        falling = "stages wait for each other unless the caps fall along the pipe: use 'ordinary' or 'link'"
+        needed = "'gpipe' runs all forwards first and has no caps, all others need them"
         for wrong, fault in (
             (v < 1, f"v = {v}: a device has 1 chunk or more"),
-            (
-                (v > 1) != (self.schedule == "interleaved"),
-                f"v = {v}: v is 2 or more under 'interleaved' and 1 under the others",
-            ),
-            (
-                (k is None) != (self.schedule == "gpipe"),
-                f"k = {k}: 'gpipe' runs all forwards first and has no caps, all others need them",
-            ),
+            ((v > 1) != several, f"v = {v}: v is 2 or more under 'interleaved' and 1 under the others"),
+            ((k is None) != gpipe, f"k = {k}: {needed}"),
             (isinstance(k, int) and k < 1, f"k = {k}: at least 1 micro-batch is in flight"),
-            (
-                isinstance(k, str) and k not in RULES,
-                f"k = {k}: a number or a rule, {nearest_name(str(k), RULES)}",
-            ),
-            (
-                v > 1 and k not in ("ordinary", "link"),
-                f"k = {k}: 'interleaved' stages wait for each other unless the caps fall along the pipe: "
-                "use 'ordinary' or 'link'",
-            ),
+            (unknown, f"k = {k}: a number or a rule, {nearest_name(str(k), RULES)}"),
+            (v > 1 and k not in ("ordinary", "link"), f"k = {k}: 'interleaved' {falling}"),
             (m is not None and m < 1, f"m = {m}: at least 1 micro-batch"),
-            (
-                d is not None and (not d or len(set(d)) < len(d) or min(d) < 0),
-                f"d = {d}: different devices, counted from 0, at least one",
-            ),
+            (odd, f"d = {d}: different devices, counted from 0, at least one"),
         ):
             if wrong:
                 raise AllocationError(fault)
@@ -98,14 +84,7 @@ class ScheduleTuple:
     def plan(
         self, micro_batches: int, devices: tuple[int, ...], held: tuple[int, ...] = (), origin: int = 0
     ) -> ScheduledPlan:
-        """A draft of this schedule.
-
-        Args:
-            micro_batches: ``M`` if it is open.
-            devices: Device of each stage (S,) if open.
-            held: Blocks of each stage (S,); empty for a balanced split.
-            origin: Place of this schedule in a space.
-        """
+        """A draft of this schedule, on these devices and with this ``M`` where they are open."""
         M, own, v = self.micro_batches or micro_batches, self.devices or devices, self.chunks
         caps = caps_of(self.caps or "ordinary", self.schedule, len(own), v, M)
         return ScheduledPlan(own, held, self.schedule, caps, M, v, origin)
@@ -128,36 +107,35 @@ def parse_schedule(text: str) -> ScheduleTuple:
     Raises:
         AllocationError: Names the word at fault, and what may stand there.
     """
-    name, *words = text.split() or [""]
-    if name not in SYNCHRONOUS:
-        raise AllocationError(
-            f"schedule {text!r}: {name!r} is not a schedule: " + nearest_name(name, SYNCHRONOUS)
-        )
-    values: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not value or key not in ("k", "v", "m", "d"):
-            raise AllocationError(
-                f"schedule {text!r}: {word!r} is not understood: k=, v=, m= or d= and a value, no spaces"
-            )
-        if key in values:
-            raise AllocationError(f"schedule {text!r}: {key} is given twice")
-        values[key] = value
-    caps: str | int | None = values.get("k", None if name == "gpipe" else "ordinary")
-    if caps is not None and caps not in RULES:
-        caps = _number(text, "k", str(caps), f" or a rule ({', '.join(RULES)})")
-    chunks = _number(text, "v", values.get("v", "2" if name == "interleaved" else "1"))
-    micro_batches = _number(text, "m", values["m"]) if "m" in values else None
-    devices = tuple(_number(text, "d", k) for k in values["d"].split(",")) if "d" in values else None
     try:
-        return ScheduleTuple(name, chunks, caps, micro_batches, devices)
+        return _parsed(*text.split() or [""])
     except AllocationError as error:
         raise AllocationError(f"schedule {text!r}: {error}") from None
 
 
-def _number(text: str, key: str, value: str, otherwise: str = "") -> int:
+def _parsed(name: str, *words: str) -> ScheduleTuple:
+    if name not in SYNCHRONOUS:
+        raise AllocationError(f"{name!r} is not a schedule: " + nearest_name(name, SYNCHRONOUS))
+    values: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value or key not in ("k", "v", "m", "d"):
+            raise AllocationError(f"{word!r} is not understood: k=, v=, m= or d= and a value, no spaces")
+        if key in values:
+            raise AllocationError(f"{key} is given twice")
+        values[key] = value
+    caps: str | int | None = values.get("k", None if name == "gpipe" else "ordinary")
+    if caps is not None and caps not in RULES:
+        caps = _number("k", str(caps), f" or a rule ({', '.join(RULES)})")
+    chunks = _number("v", values.get("v", "2" if name == "interleaved" else "1"))
+    micro_batches = _number("m", values["m"]) if "m" in values else None
+    devices = tuple(_number("d", k) for k in values["d"].split(",")) if "d" in values else None
+    return ScheduleTuple(name, chunks, caps, micro_batches, devices)
+
+
+def _number(key: str, value: str, otherwise: str = "") -> int:
     if not (value.isascii() and value.isdigit()) or len(value) > 9:
-        raise AllocationError(f"schedule {text!r}: {key}={value} needs a whole number{otherwise}")
+        raise AllocationError(f"{key}={value} needs a whole number{otherwise}")
     return int(value)
 
 
@@ -183,11 +161,7 @@ class Space(NamedTuple):
         return tuple(sorted({*self.micro_batches, *fixed}))
 
     def first(self, sets: Sequence[tuple[int, ...]]) -> Iterator[ScheduledPlan]:
-        """Every schedule with every number of micro-batches on every set of devices.
-
-        Args:
-            sets: Sets of devices, in pipeline order.
-        """
+        """Every schedule with every number of micro-batches on every set of devices, in pipeline order."""
         for origin, schedule in enumerate(self.schedules):
             numbers = self.micro_batches if schedule.micro_batches is None else (schedule.micro_batches,)
             for M in numbers:
@@ -195,11 +169,7 @@ class Space(NamedTuple):
                     yield schedule.plan(M, devices, origin=origin)
 
     def neighbours(self, plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[ScheduledPlan]:
-        """Plans that differ in one part: a boundary, a device, the schedule or the number of micro-batches.
-
-        Args:
-            usable: Devices that can hold a block.
-        """
+        """Plans that differ in one part: a boundary, a device, the schedule or the micro-batches."""
         devices, held, M, origin = plan.devices, plan.held, plan.micro_batches, plan.origin
         template = self.schedules[origin]
         # The plan's own caps may have been lowered to its memories; a neighbour's begin with the rule again.
@@ -224,20 +194,15 @@ class Space(NamedTuple):
 def search(problem: ChainProblem, space: Space, width: int) -> Found:
     """Beam search: sets of devices, then schedules on them, then all parts one at a time.
 
-    Sets are ranked with a balanced partition under 1F1B and caps that count the links.
-
-    Args:
-        width: Plans that the search follows at a time.
-
-    Returns:
-        The best plan; no neighbour of it is quicker.
+    Sets are ranked with a balanced partition under 1F1B and caps that count the links. The search follows
+    ``width`` plans at a time. No neighbour of the plan that it returns is quicker.
 
     Raises:
         AllocationError: If no plan in the space fits the memories.
     """
     numbers, probe = space.numbers(), ScheduleTuple(caps="link")
     usable = usable_devices(problem, numbers[-1])
-    sets = device_sets(problem, usable, PROBED)
+    sets = device_sets(problem, usable)
     # The best number of micro-batches for all devices, and the next ones, stand for all numbers.
     M = quickest(problem, [probe.plan(M, usable) for M in numbers])[0].plan.micro_batches
     near = (M, *next_numbers(numbers, M))

@@ -13,7 +13,9 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState
 
-from .chain_problem import ChainProblem, PlanArrays, fits_memory, plan_seconds
+from .chain_problem import ChainProblem, PlanArrays, fits_memory, plan_of_row, plan_seconds
+
+_KINDS = {name: kind for kind, name in enumerate(SCHEDULES)}
 
 CapRule = Literal["ordinary", "link", "room"]
 """Ways of setting caps: as in data centres, with links counted as stages, or by the memories alone."""
@@ -52,28 +54,27 @@ class ScheduledPlan(NamedTuple):
 
     def arrays(self) -> PlanArrays:
         """The plan as compiled code reads it."""
-        devices, held, caps = (np.asarray(a, dtype=np.int64) for a in (self.devices, self.held, self.caps))
-        kind = SCHEDULES.index(self.schedule)
-        return PlanArrays(devices, held, kind, caps, self.chunks, self.micro_batches)
+        return plan_of_row(np.array(self.row(len(self.devices))))
+
+    def row(self, width: int) -> tuple[int, ...]:
+        """The plan as :func:`~.chain_problem.plan_of_row` reads it, padded to a number of stages."""
+        devices, held, schedule, caps, M, v, _ = self
+        S, empty = len(devices), (0,) * (width - len(devices))
+        return (S, _KINDS[schedule], v, M, *devices, *empty, *(held or (0,) * S), *empty, *caps, *empty)
 
 
 @lru_cache(maxsize=4096)
 def caps_of(
     rule: CapRule | int, schedule: ScheduleName, stages: int, chunks: int = 1, micro_batches: int = 1
 ) -> tuple[int, ...]:
-    """Caps by rule for ``S`` device stages and the server after them.
+    """Caps by rule for ``S`` device stages and the server after them (S,); ones for GPipe, which has none.
 
     Args:
         rule: ``ordinary``: the schedule's own warm-up, under 1F1B ``P - s`` with ``P = S + 1`` stages;
             ``link``: about twice that, so that each link and the CU's relay have a micro-batch on them
             (``algorithms.md`` 5.3); ``room``: ``M``, so that only memories limit them; a number: the same for
             all stages.
-        stages: ``S``.
-        chunks: ``v``.
         micro_batches: ``M``, read under ``room``.
-
-    Returns:
-        Caps (S,); ones for GPipe, which does not read them.
     """
     S, link = stages, rule == "link"
     if schedule == "gpipe":
@@ -95,10 +96,6 @@ def allocation_of(
 
     If every cluster visits its devices in index order, stages take the slots of their devices. Otherwise slot
     ``s`` is stage ``s``, and groups of one device tell which device that is.
-
-    Args:
-        state: The system (E, ...).
-        plans: A plan for every environment and cluster.
     """
     shape, (E, N) = state.present.shape, state.uplink_gain.shape
     in_order = all(list(plan.devices) == sorted(plan.devices) for plan in plans.values())

@@ -27,35 +27,30 @@ updates included; the fastest device is chosen by speed alone.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.memory import fits
-from collapipe_env.physics.server import most_server_blocks, server_memory
+from collapipe_env.physics.allocation import COPIES, Allocation
+from collapipe_env.physics.server import most_server_blocks
+from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import equal_resources
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 
 def strongest_devices(state: SystemState, blocks: int) -> tuple[IntArray, BoolArray]:
-    """The device that computes the client-side model, for every number of blocks.
-
-    Args:
-        state: The system (E, ...).
-        blocks: ``L``.
+    """The device that computes the client-side model, for every number of blocks up to ``L``.
 
     Returns:
         For 1..L blocks, (L, E, N) each: the fastest device present with memory for them, the first of equally
         fast ones, and whether there is any. Where there is none, the device for one block stands in.
     """
     room = np.where(state.present, state.memory_cap, 0)
-    fits: BoolArray = np.asarray(room >= np.arange(1, blocks + 1)[:, None, None, None])
-    fastest = np.where(fits, state.speed, -np.inf).argmax(axis=-1)
-    exists: BoolArray = np.asarray(fits.any(axis=-1))
+    able: BoolArray = np.asarray(room >= np.arange(1, blocks + 1)[:, None, None, None])
+    fastest = np.where(able, state.speed, -np.inf).argmax(axis=-1)
+    exists: BoolArray = np.asarray(able.any(axis=-1))
     return np.where(exists, fastest, fastest[:1]), exists
 
 
@@ -112,13 +107,22 @@ def _cuts_with_room(delay: FloatArray, broadcast: FloatArray, least: int) -> Int
 
 
 class SplitTraining(StateScheduler):
-    """A scheduler that cuts the encoder between a cluster and the server anew in every round."""
+    """A scheduler that cuts the encoder between a cluster and the server anew in every round.
+
+    Cut and number of micro-batches of each cluster are jointly the best for the round; the server has a copy
+    of its part for each.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.numbers: tuple[int, ...] = self.parameters.micro_batch_choices
+        """Numbers of micro-batches that are tried."""
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; refuses states in which no device of a cluster can hold a block."""
         device, exists = strongest_devices(state, self.parameters.costs.blocks)
         if not exists[0].all():
-            e, n = (int(i) for i in np.argwhere(~exists[0])[0])
+            e, n = np.argwhere(~exists[0])[0]
             raise self.refusal(
                 e,
                 n,
@@ -127,70 +131,41 @@ class SplitTraining(StateScheduler):
             )
         return self.choose(state, device, exists)
 
-    @abstractmethod
     def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
-        """Decide one round among the cuts that exist.
-
-        Args:
-            state: The system (E, ...).
-            device: Device that computes the first 1..L blocks (L, E, N).
-            exists: Whether some device can (L, E, N), always true for one block.
-        """
+        """Decide one round among the cuts 1..L that exist; see :func:`strongest_devices`."""
+        costs = [self.priced(state, device, M, COPIES)[1] for M in self.numbers]
+        delay = np.stack([np.where(exists, each.cluster_delay, np.inf) for each in costs])
+        fastest = np.asarray(self.numbers, dtype=np.int64)[delay.argmin(axis=0)]
+        p = self.parameters
+        room = most_server_blocks(p.server, p.costs, p.clusters)
+        # The broadcast is the same for every number of micro-batches.
+        cuts = best_cuts(delay.min(axis=0), costs[0].broadcast, room)
+        return self.plan(cuts, device, fastest, COPIES)
 
     def priced(
-        self, state: SystemState, device: IntArray, exists: BoolArray, micro_batches: int, server_mode: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Simulated delays of every cut, with the same cut in all clusters.
-
-        Args:
-            state: The system (E, ...).
-            device: As for :meth:`choose`.
-            exists: As for :meth:`choose`.
-            micro_batches: ``M``.
-            server_mode: ``COPIES`` or ``SEQUENTIAL``.
-
-        Returns:
-            Delay of each cluster (L, E, N), infinite where a cut does not exist, of the broadcast (L, E) and
-            of the round (L, E) [s], infinite where the cut does not exist in all clusters or the server lacks
-            memory for it.
-        """
+        self, state: SystemState, device: IntArray, micro_batches: int, server_mode: int
+    ) -> tuple[Allocation, RoundCosts]:
+        """Plans with the same cut 1..L in all clusters (L, E), and their simulated costs."""
         cut = np.broadcast_to(np.arange(1, len(device) + 1)[:, None, None], device.shape)
         plans = self.plan(cut, device, np.full(device.shape, micro_batches), server_mode)
-        costs = round_costs(self.parameters, state.map(lambda a: a[None]), plans)
-        terms = self.parameters.server
-        room = np.asarray(fits(server_memory(terms, plans), terms.memory_bytes))
-        return (
-            np.where(exists, costs.cluster_delay, np.inf),
-            np.asarray(costs.broadcast),
-            np.where(exists.all(axis=-1) & room, costs.delay, np.inf),
-        )
-
-    @property
-    def room(self) -> int:
-        """Blocks that the server can hold for all clusters together, a copy for each."""
-        p = self.parameters
-        return most_server_blocks(p.server, p.costs, p.clusters)
+        return plans, round_costs(self.parameters, state.map(lambda a: a[None]), plans)
 
     def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
         """The allocation of a cut in every cluster, at equal bandwidth and full power.
 
         Args:
-            cut: Blocks ``l`` at the cluster (..., N).
-            device: Device that computes them (..., N).
-            micro_batches: ``M`` (..., N).
+            cut: Blocks ``l`` at the cluster (..., E, N).
+            device: Device that computes them, for 1..L blocks (L, E, N).
+            micro_batches: ``M``, likewise.
             server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
         """
-        own = np.arange(self.scenario.max_devices) == device[..., None]
+        E, N = cut.shape[-2:]
+        of_cut = (cut - 1, *np.ogrid[:E, :N])
+        own = np.arange(self.scenario.max_devices) == device[of_cut][..., None]
         return Allocation(
             blocks=np.where(own, cut[..., None], 0),
-            micro_batches=micro_batches,
+            micro_batches=micro_batches[of_cut],
             **equal_resources(self.parameters, own.shape),
             server_blocks=self.parameters.costs.blocks - cut,
             server_mode=np.full(cut.shape[:-1], server_mode),
         )
-
-
-def devices_at(device: IntArray, cuts: IntArray) -> IntArray:
-    """Device that computes each cluster's part (E, N), from the candidates (L, E, N) and cuts 1..L (E, N)."""
-    chosen: IntArray = np.take_along_axis(device, cuts[None] - 1, axis=0)[0]
-    return chosen

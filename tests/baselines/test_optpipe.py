@@ -247,7 +247,7 @@ def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scen
         # With overheads all numbers of micro-batches within the limit compete.
         numbers = [1, 2, 4] if scenario is PRICED else [scheduler.micro_batches]
         problem, devices = problems[e, n], np.flatnonzero(state.present[e, n]).tolist()
-        drafts = list(Space.of(STARTS, numbers).first(device_sets(problem, devices, len(devices))))
+        drafts = list(Space.of(STARTS, numbers).first(device_sets(problem, devices)))
         for start in quickest(problem, drafts):
             assert report.plan.seconds(problem) <= start.seconds * (1 + 1e-12)
     again = OptPipe(scenario, **SHORT).act(None, state)
@@ -258,7 +258,7 @@ def test_memory_is_counted_as_the_simulator_does() -> None:
     parameters, state = system_parameters(UNEVEN), first_state(UNEVEN, 2, seed=4)
     for problem in chain_problems(parameters, state).values():
         tight = changed(problem, memory_bytes=problem.memory_bytes * 0.3)
-        drafts = list(Space.of(STARTS, [16]).first(device_sets(tight, range(3), 3)))
+        drafts = list(Space.of(STARTS, [16]).first(device_sets(tight, range(3))))
         plans = [found.plan for found in quickest(tight, drafts, keep=20)]
         limits = [storable(tight, plan) for plan in plans]
         for plan, most in zip(plans, limits, strict=True):

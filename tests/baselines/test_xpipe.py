@@ -9,9 +9,9 @@ from baseline_support import PRICED, UNEVEN, Recorder, first_state, simulated
 
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
-from collapipe_env.baselines.planning.plan_search import device_sets, quickest
+from collapipe_env.baselines.planning.plan_search import EXHAUSTIVE, device_sets, quickest
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
-from collapipe_env.baselines.xpipe import EXHAUSTIVE, XPipe, in_flight_caps
+from collapipe_env.baselines.xpipe import XPipe, in_flight_caps
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import ASYNC, with_schedule
@@ -44,7 +44,7 @@ def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: 
     )
     parameters = system_parameters(scenario)
     for problem in chain_problems(parameters, first_state(scenario, 2, seed=4)).values():
-        sets = device_sets(problem, range(5), EXHAUSTIVE)
+        sets = device_sets(problem, range(5))
         assert sorted(sets) == sorted(c for r in range(1, 6) for c in itertools.combinations(range(5), r))
         drafts = [
             ScheduledPlan(devices, (), "async", in_flight_caps(len(devices), link_aware, 99), 4)
@@ -204,7 +204,7 @@ def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them(
     scheduler = XPipe(scenario)
     parameters, costs = scheduler.parameters, scheduler.parameters.costs
     problem = chain_problems(parameters, state)[0, 0]
-    assert len(device_sets(problem, range(count), EXHAUSTIVE)) == 2**EXHAUSTIVE - 1 + 2 * count
+    assert len(device_sets(problem, range(count))) == 2**EXHAUSTIVE - 1 + 2 * count
     # One block on every device and no more: nothing but all of them will do, with one in flight.
     block = costs.block_state_bytes + costs.block_copy_bytes
     memory = np.full_like(

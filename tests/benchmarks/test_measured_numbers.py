@@ -16,7 +16,7 @@ import numpy as np
 import pass_costs
 import pytest
 import step_rate
-from plan_search import PlanSearch
+from evolution import Evolution
 from side_by_side import Timing
 
 from collapipe_env.agents.dssra import DSSRA
@@ -58,7 +58,7 @@ def test_the_search_finds_the_optimum(form):
     scenario = dssra_gap.scenario_of((2, 2, 4), "drop")
     state = dssra_gap.draw_state(scenario, 3.0, np.random.default_rng(5))
     scheduler, oracle = DSSRA(scenario, drift=form), Oracle(scenario, drift=form)
-    search = PlanSearch(
+    search = Evolution(
         action_codec(scenario),
         state.map(lambda a: a[None]),
         partial(dssra_search_gap.objective, scheduler),

@@ -77,7 +77,7 @@ class Found:
 
 
 @dataclass
-class PlanSearch:
+class Evolution:
     """Search in some states at once.
 
     Attributes:
