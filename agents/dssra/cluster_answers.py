@@ -15,8 +15,7 @@ from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
 from .closed_forms import minmax_upload
-from .cluster_costs import delay_price, reprice_cluster, summarise_cluster
-from .link_noise import noise_of
+from .cluster_costs import delay_price, noise_of, reprice_cluster, summarise_cluster
 from .options import (
     fits_option,
     is_open,

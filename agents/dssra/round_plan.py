@@ -31,11 +31,12 @@ from .cluster_costs import (
     delay_price,
     exact_difference,
     node_drift,
+    noise_of,
     price_after,
     reprice_cluster,
+    set_moving_noise,
     summarise_cluster,
 )
-from .link_noise import noise_of, set_moving_noise
 from .options import server_blocks_of
 from .round_input import RoundInput
 

@@ -12,7 +12,11 @@ its own. The search alternates two phases, beginning each turn with equal weight
 * refining, from the best plan found: only moves that lower the true objective, all clusters together with
   shorter and shorter steps, or one after another, or the powers alone.
 
-At the end single blocks are moved between devices while that helps (``block_moves``).
+At the end single blocks are moved between devices of a cluster and the server while that helps
+(:func:`best_move`): prices are slopes, so the search can settle where no cluster's proposal helps, although
+moving one block would. Each move is first priced for its cluster alone, at the present shares. The objective
+is convex in the clusters' delays, so this price is hardly ever above the true cost of the move. Only moves
+that promise a gain are tried on the whole round, the most promising first.
 
 Under the bound ``sum z e`` the price of a node's energy is its queue before the round. The exact drift
 ``L(t+1) - L(t)`` is convex in the energies: its slope, the queue after the round, is the price, which every
@@ -37,20 +41,25 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.ground.compiled import compiled, compiled_inner
+from collapipe_env.ground.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
-from .block_moves import best_move, largest, most_moves
 from .cluster_answers import first_guess, propose
 from .cluster_costs import delay_price
-from .round_input import RoundInput, environment_row
-from .round_plan import RoundPlan, evaluate, reprice
+from .options import server_blocks_of, setting_of, with_server_blocks
+from .power_search import cluster_cost
+from .round_input import ClusterTerms, RoundInput, environment_row
+from .round_plan import RoundPlan, evaluate, interference_prices, reprice
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
 SETTLED = 2  # sweeps in a row that change next to nothing and so end an exploring phase
 FEW_TURNS = 1  # most turns in systems that are too large for single moves
 MOST_ALONE = 8  # most clusters that are tried one after the other when no common step helps
+MOST_MOVES = 4  # single moves at the end, each followed by refining
+_TRIED = 6  # moves tried on the whole round
+_LARGEST_SYSTEM = 1000  # possible moves in the largest system for which they are tried
 
 
 class SearchBudget(NamedTuple):
@@ -78,6 +87,98 @@ def half_way(first: FloatArray, second: FloatArray) -> FloatArray:
         for i in range(first.shape[1]):
             middle[n, i] = math.sqrt(first[n, i] * second[n, i])
     return middle
+
+
+@compiled_leaf
+def most_moves(clusters: int, devices: int) -> int:
+    """Most single moves to make; 0 in systems with too many possible moves, ``N K (K - 1)``, to try."""
+    return MOST_MOVES if clusters * devices * (devices - 1) <= _LARGEST_SYSTEM else 0
+
+
+@compiled_leaf
+def largest(gain: FloatArray) -> int:
+    """Index of the largest number of an array (N,); the first among equals."""
+    found = 0
+    for i in range(1, gain.shape[0]):
+        if gain[i] > gain[found]:
+            found = i
+    return found
+
+
+@compiled_inner
+def best_move(
+    objective: float, plan: RoundPlan, inputs: RoundInput, parameters: Numbers
+) -> tuple[float, RoundPlan]:
+    """Find the single move that lowers the objective most, with powers kept and shares settled anew.
+
+    Args:
+        objective: Objective of the plan as it is.
+
+    Returns:
+        Objective and plan after the move; the present ones if no move helps.
+    """
+    clusters, devices = plan.segments.shape
+    places = devices + (1 if inputs.common[0].most_server > 0 else 0)  # the last one is the server
+    prices = interference_prices(plan, plan.weight, inputs, parameters)
+    summary = np.empty(chain_size(plan.power.shape[1]))
+    gain = np.empty(clusters * places * places)
+    for move in range(gain.shape[0]):
+        gain[move] = 0.0
+    for n in range(clusters):
+        segments = plan.segments[n].copy()
+        power, option = plan.power[n], plan.option[n]
+        kept, setting = server_blocks_of(option, inputs), setting_of(option, inputs)
+        placed = 0
+        for k in range(devices):
+            placed += segments[k]
+        terms = ClusterTerms(option, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
+        now = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
+        for giver in range(places):
+            if kept == 0 if giver == devices else segments[giver] == 0:
+                continue
+            if giver < devices:
+                segments[giver] -= 1
+            for taker in range(places):
+                if taker == giver:
+                    continue
+                if taker == devices:
+                    if kept >= inputs.common[0].most_server or placed == 1:
+                        continue
+                elif segments[taker] >= inputs.cap[setting, n, taker]:
+                    continue
+                else:
+                    segments[taker] += 1
+                trial = option
+                if giver == devices or taker == devices:
+                    trial = with_server_blocks(option, kept + (1 if taker == devices else -1), inputs)
+                other = ClusterTerms(trial, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
+                gain[(n * places + giver) * places + taker] = now - cluster_cost(
+                    n, segments, power, other, inputs, parameters, summary
+                )
+                if taker < devices:
+                    segments[taker] -= 1
+            if giver < devices:
+                segments[giver] += 1
+    best, best_plan = objective, plan
+    for _ in range(_TRIED):
+        move = largest(gain)
+        if gain[move] <= objective - best:
+            break
+        gain[move] = 0.0
+        n, giver, taker = move // (places * places), move // places % places, move % places
+        moved, options = plan.segments.copy(), plan.option
+        if giver < devices:
+            moved[n, giver] -= 1
+        if taker < devices:
+            moved[n, taker] += 1
+        if giver == devices or taker == devices:
+            options = options.copy()
+            kept = server_blocks_of(options[n], inputs) + (1 if taker == devices else -1)
+            options[n] = with_server_blocks(options[n], kept, inputs)
+        value, found = evaluate(moved, plan.power, options, plan.share, inputs, parameters)
+        if value < best:
+            best, best_plan = value, found
+    return best, best_plan
 
 
 @compiled_inner

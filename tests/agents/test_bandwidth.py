@@ -20,7 +20,7 @@ delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
 summarise_cluster = called_from_python(cluster_costs.summarise_cluster)
 environment_of = called_from_python(environment_row)
 evaluate = called_from_python(round_plan.evaluate)
-noise_of = called_from_python(round_plan.noise_of)
+noise_of = called_from_python(cluster_costs.noise_of)
 
 SCENARIOS = {
     "medium": support.MEDIUM,

@@ -31,9 +31,10 @@ from collapipe_env.agents.dssra.cluster_costs import (
     delay_and_cost,
     node_drift,
     node_joules,
+    noise_of,
+    set_moving_noise,
     summarise_cluster,
 )
-from collapipe_env.agents.dssra.link_noise import noise_of, set_moving_noise
 from collapipe_env.agents.dssra.pricing import best_shares
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row, round_input
 from collapipe_env.ground.arrays import FloatArray, IntArray
