@@ -190,22 +190,6 @@ def _share_exactly(
 
 
 @compiled_leaf
-def _grant_difference(backlog: float, allowance: float) -> float:
-    """Least drift of a queue in a round that grants ``allowance``, less that in a round that grants 1."""
-    after: float = update_backlog(backlog, 0.0, allowance)
-    least: float = update_backlog(backlog, 0.0, 1.0)
-    return 0.5 * (after - least) * (after + least)
-
-
-@compiled_leaf
-def _server_difference(kept: float, allowance: float, inputs: RoundInput) -> float:
-    """Drift of the server's queue less its blocks at the present price."""
-    z, ratio = inputs.common[0].server_backlog, inputs.common[0].server_ratio
-    drift = node_drift(z, kept * ratio, allowance)
-    return float(drift - inputs.common[0].server_price * kept)
-
-
-@compiled_leaf
 def _beyond_prices(
     share: FloatArray,
     delay: FloatArray,
@@ -226,18 +210,21 @@ def _beyond_prices(
         broadcast: ``T_bc`` [s].
         kept: Blocks on the server, of all clusters.
     """
-    total, allowance = 0.0, float(inputs.common[0].allowance)
+    common = inputs.common[0]
+    total, allowance = 0.0, float(common.allowance)
     if parameters.budget_period_s > 0.0:
         longest = _longest(delay)
         allowance = (longest + broadcast) / parameters.budget_period_s
         total = (parameters.tradeoff_v - summary[0, DELAY_PRICE]) * longest
+        # Least drift of a round that grants this, less that of a round that grants 1.
         for n in range(share.shape[0]):
             for i in range(inputs.backlog.shape[1]):
-                total += _grant_difference(inputs.backlog[n, i], allowance)
-        total += _grant_difference(inputs.common[0].server_backlog, allowance)
+                total += node_drift(inputs.backlog[n, i], 1.0 - allowance, 1.0)
+        total += node_drift(common.server_backlog, 1.0 - allowance, 1.0)
     for n in range(share.shape[0]):
         total += exact_difference(n, share[n], summary[n], allowance, inputs, parameters)
-    return total + _server_difference(kept, allowance, inputs)
+    total += node_drift(common.server_backlog, kept * common.server_ratio, allowance)
+    return total - common.server_price * kept
 
 
 @compiled_leaf
