@@ -196,7 +196,7 @@ SCHEDULERS: Registry[Any] = Registry(
         "dssra": "collapipe_env.agents.dssra.policy:DSSRA",
         "dssra-bound": "collapipe_env.agents.dssra.policy:DSSRABound",
         "dssra-plus": "collapipe_env.agents.dssra.plus:DSSRAPlus",
-        "dssra-truth": "collapipe_env.agents.dssra.truth:DSSRATruth",
+        "dssra-truth": "collapipe_env.agents.dssra.policy:DSSRATruth",
         "dssra-target": "collapipe_env.agents.dssra.target:DSSRATarget",
         "pipeline": "collapipe_env.baselines.even_split:PipeLine",
         "random": "collapipe_env.baselines.random_feasible:RandomFeasible",

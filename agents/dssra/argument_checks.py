@@ -9,17 +9,14 @@ from typing import Any
 
 from collapipe_env.ground.errors import AllocationError, shown
 
+ABOVE_0, FINITE = math.nextafter(0.0, 1.0), math.nextafter(math.inf, 0.0)
+"""Least and greatest finite numbers above 0."""
+
 
 def require_number(
     caller: str, name: str, value: Any, expected: str, low: float = -math.inf, high: float = math.inf
 ) -> float:
-    """Return an argument that is a number within a range.
-
-    Args:
-        caller: Class or function that received it.
-        expected: The range in words.
-        low: Least value; ``math.nextafter`` gives one that is excluded.
-        high: Greatest value.
+    """Return an argument that is a number from ``low`` to ``high``, which ``expected`` says in words.
 
     Raises:
         AllocationError: If it is not a real number, is NaN or lies outside the range.
@@ -31,14 +28,10 @@ def require_number(
 
 
 def require_whole(caller: str, name: str, value: Any, least: int) -> int:
-    """Return an argument that is a whole number.
-
-    Args:
-        caller: Class or function that received it.
-        least: Least value.
+    """Return an argument that is a whole number of at least ``least``.
 
     Raises:
-        AllocationError: If it is not a whole number, or is less than ``least``.
+        AllocationError: If it is not.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and value >= least):
@@ -49,10 +42,6 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
 def require_choice(caller: str, name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse an argument that is not one of the given texts.
 
-    Args:
-        caller: Class or function that received it.
-        choices: The texts.
-
     Raises:
         AllocationError: If it is not one of them.
     """
@@ -61,22 +50,15 @@ def require_choice(caller: str, name: str, value: object, choices: Sequence[str]
 
 
 def require_weights(caller: str, tradeoff_v: object, convergence_weight: object) -> tuple[float, float]:
-    """Return a trade-off and a weight of the convergence term.
-
-    Args:
-        caller: Class or function that received them.
-        tradeoff_v: ``V`` [1/s], finite and above 0.
-        convergence_weight: ``c``, finite and at least 0.
+    """Return a trade-off ``V`` [1/s] and a weight ``c`` of the convergence term.
 
     Raises:
-        AllocationError: Names the number and its range.
+        AllocationError: If ``V`` is not finite and above 0, or ``c`` not finite and at least 0.
     """
-    above, most = math.nextafter(0.0, 1.0), math.nextafter(math.inf, 0.0)
+    weight, expected = convergence_weight, "a finite number of at least 0"
     return (
-        require_number(caller, "tradeoff_v", tradeoff_v, "a finite number above 0", above, most),
-        require_number(
-            caller, "convergence_weight", convergence_weight, "a finite number of at least 0", 0.0, most
-        ),
+        require_number(caller, "tradeoff_v", tradeoff_v, "a finite number above 0", ABOVE_0, FINITE),
+        require_number(caller, "convergence_weight", weight, expected, 0.0, FINITE),
     )
 
 

@@ -14,7 +14,6 @@ from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
-from .closed_forms import minmax_upload
 from .cluster_costs import delay_price, noise_of, reprice_cluster, summarise_cluster
 from .options import (
     fits_option,
@@ -31,6 +30,7 @@ from .segment_dp import best_segments
 from .segment_plan import ONE, plan_cost
 from .segment_problem import segment_problem
 
+FIRST_SHARES = 40  # steps in which the first shares' uploads come to end together
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 
 
@@ -220,14 +220,18 @@ def first_guess(inputs: RoundInput, parameters: Numbers) -> tuple[IntArray, Floa
         for k in range(devices):
             segments[n, k], power[n, k + 1] = 0, typical
     noise = noise_of(segments, power, inputs, parameters)
-    snr_hz, update_bits = np.empty(clusters), np.empty(clusters)
+    share = np.full(clusters, 1.0 / clusters)
     for n in range(clusters):
         for i in range(devices + 1):
             power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
-        snr = power[n, 0] * inputs.system.uplink_gain[n] / parameters.uplink_noise_w
-        snr_hz[n] = snr * parameters.uplink_bandwidth_hz
-        update_bits[n] = update_bits_of(option[n], inputs, parameters)
-    share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
+    for _ in range(FIRST_SHARES):
+        together = 0.0
+        for n in range(clusters):
+            snr = power[n, 0] * inputs.system.uplink_gain[n] / parameters.uplink_noise_w / share[n]
+            share[n] = update_bits_of(option[n], inputs, parameters) / math.log1p(snr)
+            together += share[n]
+        for n in range(clusters):
+            share[n] /= together
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
         terms = ClusterTerms(option[n], noise[n], share[n], weight, 0.0)

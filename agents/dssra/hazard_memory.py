@@ -14,10 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
+
+from .gain_memory import RowRounds
 
 RISK = "risk"
 """Name under which the probability of failure is added to the arrays of ``presence``."""
@@ -73,7 +75,7 @@ class HazardMemory:
 
     def __init__(self, spec: PresenceSpec) -> None:
         self._hazards = np.asarray(spec.hazard_factors) / spec.on_mean_s
-        self._round: IntArray | None = None
+        self._rounds = RowRounds()
         self._ends: FloatArray = np.zeros(0)
         self._seconds: FloatArray = np.zeros(0)
         self._present: BoolArray = np.zeros(0, dtype=np.bool_)
@@ -81,33 +83,28 @@ class HazardMemory:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._round = None
+        self._rounds.reset()
 
     def update(self, state: SystemState) -> FloatArray:
         """Record a round and return the hazards (E, N, K) [1/s].
 
-        A second call in the same round changes nothing. A row is one environment: a batch of another size, or
-        a row that goes back in time, begins anew.
+        A second call in the same round changes nothing.
 
         Args:
             state: The system as it is seen (E, ...), with the process ``presence``.
         """
-        now = np.asarray(state.round_index)
         shown: Mapping[str, FloatArray] = state.processes[PRESENCE]
         present, since = np.asarray(state.present), np.asarray(shown["since_s"], dtype=np.float64)
-        if self._round is None or self._round.shape != now.shape:
-            first = new = np.ones(now.shape, dtype=np.bool_)
+        first, new = self._rounds.seen(state)
+        if first.all():
             self._ends, self._seconds = np.zeros(present.shape), np.zeros(present.shape)
             self._present, self._since = present, since
-        else:
-            first = (now == 0) | (now < self._round)
-            new = first | (now > self._round)
         old, begun = self._present & ~first[:, None, None], first[:, None, None]
         # A device that left and came back between two rounds has ended one stay and begun another.
         ended = old & (~present | (since < self._since)) & new[:, None, None]
         self._ends = np.where(begun, 0.0, self._ends) + ended
         self._seconds = np.where(begun, 0.0, self._seconds) + np.where(ended, self._since, 0.0)
-        self._round, self._present, self._since = now.copy(), present, since
+        self._present, self._since = present, since
         return self._estimate(np.where(present, since, 0.0))
 
     def _estimate(self, running: FloatArray) -> FloatArray:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import IntArray
 from collapipe_env.physics.allocation import COMMON, COPIES, Allocation
 from collapipe_env.physics.parameters import Numbers
 
 from .option_table import MICRO_BATCHES, SERVER_BLOCKS, SETTING, options_of, recomputes
-from .parallel_rounds import solve_batch
+from .parallel_rounds import OpenPlan, solve_batch
 from .round_input import RoundInput
 from .round_solver import SearchBudget
 
@@ -35,29 +35,8 @@ class Openings:
     options: IntArray
 
 
-class OpenPlan(NamedTuple):
-    """Plans of a batch, by device.
-
-    Attributes:
-        segments: Blocks (E, N, K).
-        power: Powers of CUs and devices (E, N, K+1) [W].
-        share: Shares (E, N).
-        option: Options (E, N).
-    """
-
-    segments: IntArray
-    power: FloatArray
-    share: FloatArray
-    option: IntArray
-
-
 def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
-    """Return plans from allocations with one device in each stage; schedules are left out.
-
-    Args:
-        allocation: The plans (E, ...).
-        openings: The open decisions.
-    """
+    """Return plans from allocations (E, ...) with one device in each stage; schedules are left out."""
     return OpenPlan(
         np.asarray(allocation.device_blocks),
         np.asarray(allocation.node_power, dtype=np.float64),
@@ -67,11 +46,7 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
 
 
 def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
-    """Return allocations of plans; fields of closed decisions are left out.
-
-    Args:
-        openings: The open decisions.
-    """
+    """Return allocations of plans; fields of closed decisions are left out."""
     chosen = openings.options[plan.option]
     kept = chosen[..., SERVER_BLOCKS]
     extra: dict[str, Any] = {}
@@ -96,60 +71,25 @@ def search_open_rounds(
     budget: SearchBudget,
     threads: int,
     openings: Openings,
-    price: Callable[[Sequence[OpenPlan]], Sequence[FloatArray]],
-    even: OpenPlan,
     start: OpenPlan | None = None,
-) -> OpenPlan:
-    """Search the whole open space.
+) -> Iterator[OpenPlan]:
+    """Search the whole open space, and where blocks may be on the server, also without any there.
 
     Args:
         inputs: The environments (E, ...).
         budget: How long to search each environment.
         threads: Most threads, >= 1.
         openings: The open decisions.
-        price: Returns the objectives (E,) of several plans at once; small batches cost much more per row.
-        even: Plans that the answer at least equals.
         start: Plans to begin with; by default the search makes its own.
     """
-    if start is not None:
-        # Compiled functions expect contiguous arrays.
-        start = start._replace(
-            segments=np.ascontiguousarray(start.segments), power=np.ascontiguousarray(start.power)
-        )
-    plans = [_searched(inputs, parameters, budget, threads, start)]
+    changed = ("price", "common", "moving_noise")  # by a search
+    searches = [(inputs, start)]
     if openings.server_blocks:
         # Once blocks are on the server, the search does not always find its way back.
         own = np.ascontiguousarray(inputs.choices[:, openings.options[inputs.choices[0], SETTING] == 0])
         closed = inputs._replace(common=inputs.common.copy(), choices=own)
         closed.common["most_server"] = 0
-        plans.append(_searched(closed, parameters, budget, threads, None))
-    if start is not None:
-        plans.append(start)
-    values = price([*plans, even])
-    best, value = plans[0], values[0]
-    for plan, other in zip((*plans[1:], even), values[1:], strict=True):
-        best, value = _better(best, value, plan, other)
-    return best
-
-
-def _searched(
-    inputs: RoundInput,
-    parameters: Numbers,
-    budget: SearchBudget,
-    threads: int,
-    start: OpenPlan | None,
-) -> OpenPlan:
-    """Search from ``start``, on copies of the arrays that a search changes."""
-    changed = ("price", "common", "moving_noise")
-    own = inputs._replace(**{name: getattr(inputs, name).copy() for name in changed})
-    return OpenPlan(*solve_batch(own, parameters, budget, threads, start))
-
-
-def _better(
-    first: OpenPlan, value: FloatArray, second: OpenPlan, other: FloatArray
-) -> tuple[OpenPlan, FloatArray]:
-    """In each row the plan with the smaller objective (the first if equal), and that objective."""
-    keep = value <= other
-    pairs = zip(first, second, strict=True)
-    rows = (np.where(keep.reshape(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in pairs)
-    return OpenPlan(*rows), np.minimum(value, other)
+        searches.append((closed, None))
+    for given, first in searches:
+        copied = given._replace(**{name: getattr(given, name).copy() for name in changed})
+        yield solve_batch(copied, parameters, budget, threads, first)

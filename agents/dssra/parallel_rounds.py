@@ -9,7 +9,7 @@ import multiprocessing
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -22,6 +22,22 @@ from .round_input import RoundInput
 from .round_solver import SearchBudget, solve_rounds
 
 _PIECES = 4  # per thread: searches take different times
+
+
+class OpenPlan(NamedTuple):
+    """Plans of a batch, by device.
+
+    Attributes:
+        segments: Blocks (E, N, K).
+        power: Powers of CUs and devices (E, N, K+1) [W].
+        share: Shares (E, N).
+        option: Options (E, N) (see :mod:`.option_table`).
+    """
+
+    segments: IntArray
+    power: FloatArray
+    share: FloatArray
+    option: IntArray
 
 
 def default_threads() -> int:
@@ -57,9 +73,9 @@ def solve_batch(
     parameters: Numbers,
     budget: SearchBudget,
     threads: int,
-    start: tuple[IntArray, FloatArray, FloatArray, IntArray] | None = None,
-) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
-    """Find segments, powers, shares and options of all environments.
+    start: OpenPlan | None = None,
+) -> OpenPlan:
+    """Find the plans of all environments.
 
     The threads end with the call, as the process may fork before the next one.
 
@@ -67,30 +83,28 @@ def solve_batch(
         inputs: The environments, with a leading axis E.
         budget: How long to search each environment.
         threads: Most threads, >= 1.
-        start: Plans to begin with, as they are returned; by default the search makes its own.
-
-    Returns:
-        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N).
+        start: Plans to begin with; by default the search makes its own.
     """
     environments, _, clusters, devices = inputs.cap.shape
-    segments = np.empty((environments, clusters, devices), dtype=np.int64)
-    power = np.empty((environments, clusters, devices + 1))
-    share = np.empty((environments, clusters))
-    option = np.empty((environments, clusters), dtype=np.int64)
-
-    if start is not None:
-        segments[...], power[...], share[...], option[...] = start
+    plan = OpenPlan(
+        np.empty((environments, clusters, devices), dtype=np.int64),
+        np.empty((environments, clusters, devices + 1)),
+        np.empty((environments, clusters)),
+        np.empty((environments, clusters), dtype=np.int64),
+    )
+    for array, first in () if start is None else zip(plan, start, strict=True):
+        array[...] = first
     record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:
-        solve_rounds(first, last, inputs, record, budget, start is not None, segments, power, share, option)
+        solve_rounds(first, last, inputs, record, budget, start is not None, *plan)
 
     threads = min(threads, environments)
     if threads <= 1:
         solve(0, environments)
-        return segments, power, share, option
+        return plan
     edges = np.linspace(0, environments, min(threads * _PIECES, environments) + 1).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
         # Reading the results raises an error from a thread.
         list(pool.map(solve, edges[:-1], edges[1:]))
-    return segments, power, share, option
+    return plan

@@ -24,7 +24,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.allocation import COPIES, Allocation
+from collapipe_env.physics.allocation import COPIES, Allocation, stack_allocations
 from collapipe_env.physics.apportionment import apportion
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.server import most_server_blocks
@@ -40,9 +40,9 @@ from collapipe_env.simulator.unable_clusters import sitting_out, with_room_every
 
 from .argument_checks import require_choice, require_number, require_weights, require_whole
 from .joint_jumps import explicit, is_large
-from .joint_prices import Worth, either
+from .joint_prices import Worth
 from .joint_search import SEARCHED_BEFORE, search_jointly
-from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
+from .open_rounds import Openings, allocation_of, open_plan, search_open_rounds
 from .option_table import option_table
 from .parallel_rounds import default_threads
 from .pricing import round_objective
@@ -53,8 +53,6 @@ THRIFT = 0.25
 """Part of ``V`` with which a further start of the joint search is planned."""
 SLOW_CLOCKS = (0.7, 0.45)
 """Shares of the full clocks with which further starts are planned, where clocks are open."""
-
-
 SERVED = (0.5, 0.9)
 """Parts of the encoder on the server in further starts, where that is open."""
 
@@ -218,9 +216,15 @@ class DSSRA(StateScheduler):
 
     def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:
         """In each row the plan with the smaller objective (the first if equal)."""
-        worse = self.objective(state, second) < self.objective(state, first)
-        p = self.parameters
-        return either(explicit(p, first), explicit(p, second), worse)
+        return self._best(state, [explicit(self.parameters, plan) for plan in (first, second)])
+
+    def _best(self, state: SystemState, plans: Sequence[Allocation]) -> Allocation:
+        """In each row the plan with the smallest objective (the first of equal ones)."""
+        every = stack_allocations(plans, np.concatenate)
+        # Small batches cost much more per row.
+        value = self.objective(state.map(lambda a: np.concatenate([a] * len(plans))), every)
+        value = np.nan_to_num(value.reshape(len(plans), -1), nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        return every[value.argmin(axis=0) * value.shape[1] + np.arange(value.shape[1])]
 
     def _allocated(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide one round in which all clusters take part."""
@@ -236,23 +240,14 @@ class DSSRA(StateScheduler):
         )
         require_room(inputs.cap[:, 0], self.parameters.costs.blocks)
         given = None if start is None else open_plan(start, self._openings)
-
-        def price(plans: Sequence[OpenPlan]) -> Sequence[FloatArray]:
-            n = len(plans)
-            repeated = state if n == 1 else state.map(lambda a: np.concatenate([a] * n))
-            joined = OpenPlan(*map(np.concatenate, zip(*plans, strict=True)))
-            return np.split(self.objective(repeated, allocation_of(joined, self._openings)), n)
-
-        even = open_plan(even_split(self.parameters, state), self._openings)
-        found = search_open_rounds(
-            inputs, self._numbers, self.budget, self.threads, self._openings, price, even, given
-        )
-        active = found.segments > 0
+        plans = [*search_open_rounds(inputs, self._numbers, self.budget, self.threads, self._openings, given)]
+        plans += [] if given is None else [given]
+        plans.append(open_plan(even_split(self.parameters, state), self._openings))
+        found = self._best(state, [allocation_of(plan, self._openings) for plan in plans])
+        used = found.device_blocks > 0
         if inputs.held.shape[-2]:
-            active = active | inputs.held.any(axis=-2)  # they may send moments
-        used = np.concatenate((np.ones_like(active[..., :1]), active), axis=-1)
-        found = found._replace(power=np.where(used, found.power, self.parameters.power_min_w))
-        return allocation_of(found, self._openings)
+            used = used | inputs.held.any(axis=-2)  # they may send moments
+        return replace(found, device_power=np.where(used, found.device_power, self.parameters.power_min_w))
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
         """``V T`` plus the drift (and the convergence term), from the simulator's physics.
@@ -315,3 +310,19 @@ class DSSRABound(DSSRA):
 
     def __init__(self, scenario: Scenario, **options: Any) -> None:
         super().__init__(scenario, drift="bound", **options)
+
+
+class DSSRATruth(DSSRA):
+    """DSSRA that sees the truth, an oracle for scenarios whose gains are known late or with errors ([X]).
+
+    Where everything is known it is :class:`DSSRA`.
+
+    Args:
+        options: Options of :class:`DSSRA`.
+
+    Raises:
+        AllocationError: If an argument is out of range.
+    """
+
+    name = "DSSRA on the truth"
+    sees = "truth"

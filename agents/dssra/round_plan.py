@@ -164,10 +164,10 @@ def _share_exactly(
         ``V max_n T_n + L(t+1) - L(t)`` less the drift's least value.
     """
     clusters = share.shape[0]
-    most, slowest = np.empty(clusters), np.empty(clusters)
-    earliest = earliest_deadline(summary, parameters, share, most, slowest)
+    least, most = np.empty(clusters), np.empty(clusters)
+    earliest_deadline(summary, parameters, share, least, most)
     _reprice_uplinks(1.0, share, summary, inputs, parameters)
-    wanting = weigh_delays(summary, parameters, share, weight)
+    price, wanting = weigh_delays(summary, parameters, share, least, weight)
     best = evaluate_shares(summary, parameters, share, delay)
     best += _beyond_prices(share, delay, summary, inputs, parameters, broadcast, kept)
     if not wanting:
@@ -176,7 +176,7 @@ def _share_exactly(
     for step in range(SHARE_STEPS):
         for n in range(clusters):
             trial[n] = first[n]
-        value = later_shares(earliest, most, slowest, summary, parameters, trial, worth, delay)
+        value = later_shares(price, most, summary, parameters, trial, worth, delay)
         value += _beyond_prices(trial, delay, summary, inputs, parameters, broadcast, kept)
         better = value < best
         best = min(best, value)

@@ -7,7 +7,7 @@ phase in which moments of moved blocks travel.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -65,6 +65,94 @@ class SegmentProblem(NamedTuple):
     constant: float
 
 
+class PartialPlan(NamedTuple):
+    """Numbers that describe a plan of some blocks on the first devices.
+
+    Attributes:
+        cost: Costs that add up.
+        forward: Slowest forward element [s].
+        backward: Slowest backward element [s].
+        collect: Longest collection [s].
+        update: Longest update of a local step [s].
+        moved: Longest time of finished senders and receivers of moments [s]; via the CU, of its receiving.
+        sending: Time of the last block's sender so far [s]; via the CU, of its sending.
+    """
+
+    cost: float
+    forward: float
+    backward: float
+    collect: float
+    update: float
+    moved: float
+    sending: float
+
+
+Moments: TypeAlias = tuple[float, float, float]
+"""``moved`` and ``sending`` of a partial plan, and the time of its next device as a receiver so far [s]."""
+
+
+@compiled_leaf
+def nothing_placed(problem: SegmentProblem) -> PartialPlan:
+    """The plan without blocks."""
+    return PartialPlan(0.0, problem.least_forward, problem.least_backward, 0.0, 0.0, 0.0, 0.0)
+
+
+@compiled_leaf
+def take_moments(problem: SegmentProblem, k: int, block: int, moments: Moments) -> Moments:
+    """Sums of the moments' phase when a device takes the next block."""
+    if problem.lead.shape[0] == 0:
+        return moments
+    moved, sending, receiving = moments
+    out, into = problem.moments_out[k, block], problem.moments_in[k, block]
+    if problem.through_cu:
+        return moved + out, sending + into, 0.0
+    if block > 0 and problem.lead[block] != problem.lead[block - 1]:
+        moved, sending = max(moved, sending), 0.0
+    return moved, sending + out, receiving + into
+
+
+@compiled_leaf
+def extended(
+    problem: SegmentProblem,
+    plan: PartialPlan,
+    moments: Moments,
+    last: int,
+    node: int,
+    placed: int,
+    blocks: int,
+) -> PartialPlan:
+    """A partial plan with some blocks more on its next node.
+
+    Args:
+        moments: Sums of the moments' phase with these blocks.
+        last: Last node to hold blocks; 0 for none.
+        node: The next one; 0 for the hop back to the CU.
+        placed: Blocks placed.
+        blocks: Blocks on the next node; 0 for the hop to it alone.
+    """
+    times, k = problem.times, node - 1
+    cost = plan.cost + problem.hop_cost[last, node] + problem.block_cost[k, blocks]
+    if problem.lead.shape[0] > 0:
+        cost += problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
+    return PartialPlan(
+        cost,
+        max(plan.forward, times.hop_forward[last, node], blocks * times.block_forward[k]),
+        max(plan.backward, times.hop_backward[last, node], blocks * times.block_backward[k]),
+        max(plan.collect, blocks * times.block_collect[k]),
+        max(plan.update, blocks * times.block_update[k]),
+        max(moments[0], moments[2]),
+        moments[1],
+    )
+
+
+@compiled_leaf
+def total_of(problem: SegmentProblem, plan: PartialPlan) -> float:
+    """Objective of a plan that has returned to the CU."""
+    total: float = plan.cost + problem.bottleneck_price * (plan.forward + plan.backward)
+    total += problem.collect_price * plan.collect + problem.update_price * plan.update
+    return total + problem.moving_price * max(plan.moved, plan.sending)
+
+
 @compiled_leaf
 def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     """Objective of a plan.
@@ -81,48 +169,15 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     Returns:
         The objective; infinity for no blocks at all.
     """
-    times = problem.times
-    cost, forward, backward, collect, update = 0.0, problem.least_forward, problem.least_backward, 0.0, 0.0
-    last, placed, moved, sending = 0, 0, 0.0, 0.0
+    plan, last, placed = nothing_placed(problem), ZERO, ZERO
     for k in range(segments.shape[0]):
-        blocks = segments[k]
-        if blocks > 0:
-            if problem.lead.shape[0] > 0:
-                cost += problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
-                receiving = 0.0
-                for block in range(placed, placed + blocks):
-                    moved, sending, receiving = take_moments(problem, k, block, moved, sending, receiving)
-                moved = max(moved, receiving)
-                placed += blocks
-            cost += problem.hop_cost[last, k + 1] + problem.block_cost[k, blocks]
-            forward = max(forward, max(times.hop_forward[last, k + 1], blocks * times.block_forward[k]))
-            backward = max(backward, max(times.hop_backward[last, k + 1], blocks * times.block_backward[k]))
-            collect = max(collect, blocks * times.block_collect[k])
-            update = max(update, blocks * times.block_update[k])
-            last = k + 1
+        if segments[k] > 0:
+            moments = (plan.moved, plan.sending, 0.0)
+            for block in range(placed, placed + segments[k]):
+                moments = take_moments(problem, k, block, moments)
+            plan = extended(problem, plan, moments, last, k + 1, placed, segments[k])
+            last, placed = k + 1, placed + segments[k]
     if last == 0:
         return np.inf
-    forward = max(forward, times.hop_forward[last, 0])
-    backward = max(backward, times.hop_backward[last, 0])
-    total: float = cost + problem.hop_cost[last, 0] + problem.collect_price * collect
-    total += problem.update_price * update + problem.moving_price * max(moved, sending)
-    total += problem.bottleneck_price * (forward + backward)
-    return total
-
-
-@compiled_leaf
-def take_moments(
-    problem: SegmentProblem, k: int, block: int, moved: float, sending: float, receiving: float
-) -> tuple[float, float, float]:
-    """Sums of the moments' phase when a device takes the next block.
-
-    On direct links, ``moved`` is the longest time of the finished senders and receivers, ``sending`` the time
-    of the block's sender so far and ``receiving`` that of the device so far. Via the CU, ``moved`` and
-    ``sending`` are the times in which it receives and sends.
-    """
-    out, into = problem.moments_out[k, block], problem.moments_in[k, block]
-    if problem.through_cu:
-        return moved + out, sending + into, 0.0
-    if block > 0 and problem.lead[block] != problem.lead[block - 1]:
-        moved, sending = max(moved, sending), 0.0
-    return moved, sending + out, receiving + into
+    moments = (plan.moved, plan.sending, 0.0)
+    return total_of(problem, extended(problem, plan, moments, last, ZERO, placed, ZERO))

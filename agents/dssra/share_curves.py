@@ -2,6 +2,8 @@
 
 Both fall with the share and are convex, with one exception: where lost packets are sent again (``arq``), a
 wider band lowers the SNR, and in deep fades the repeats outgrow the rate.
+
+``summary`` is the cluster's summary (SUMMARY + K + 1,).
 """
 
 from __future__ import annotations
@@ -9,21 +11,19 @@ from __future__ import annotations
 import math
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled_leaf, inlined
+from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD_MAX,
-    DOWNLINK_RATE,
     FORWARD_MAX,
     LOSS_PRICE,
     MICRO_BATCHES,
-    UPDATE_BITS,
     UPLINK_PRICE,
     UPLINK_SNR,
     delay_of,
+    edge_times,
 )
-from collapipe_env.physics.delay import message_time
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import LN2, expected_transmissions
+from collapipe_env.physics.radio import expected_transmissions
 
 _STEEPEST = 0.75
 """Failure exponent up to which ``x (1 - dy/dx)``, the rise of the repeats, grows for any ``R``."""
@@ -31,90 +31,53 @@ _TRIES = 24
 """Shares tried in search of one from which on the delay rises."""
 
 
-@inlined
-def loss_slope(failure_exponent: float, transmissions: float) -> float:
-    """Slope of the loss exponent ``y`` in the failure exponent ``x``, ``R q^(R-1) (1 - q) / (1 - q^R)``.
-
-    That of the logarithm of the expected transmissions, ``x - y``, is 1 less this.
-
-    Args:
-        failure_exponent: ``x = m / SNR``, >= 0.
-        transmissions: Most transmissions of a packet ``R``.
-    """
-    if transmissions == 1.0:
-        return 1.0
-    q = -math.expm1(-failure_exponent)
-    tries: float = expected_transmissions(failure_exponent, transmissions)
-    slope: float = transmissions * q ** (transmissions - 1.0) / tries
-    return slope
-
-
 @compiled_leaf
 def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> tuple[float, float, float]:
     """A cluster's delay [s], and the derivatives of its delay and cost with respect to its share.
 
-    Args:
-        share: ``beta_n``.
-        summary: The cluster's summary (SUMMARY + K + 1,).
+    The loss exponent ``y`` has the slope ``R q^(R-1) (1 - q) / (1 - q^R)`` in the failure exponent ``x``, and
+    the logarithm of the expected transmissions, ``x - y``, has 1 less this.
     """
-    snr = summary[UPLINK_SNR]
-    x = snr / share
-    log = math.log1p(x)
-    per_bit = LN2 / (share * parameters.uplink_bandwidth_hz * log)
-    per_bit_slope = -per_bit * (1.0 - x / ((1.0 + x) * log)) / share
-    uplink = parameters.batch_size * parameters.activation_bits * per_bit
-    uplink_slope = parameters.batch_size * parameters.activation_bits * per_bit_slope
-    R, exponent = parameters.transmissions, parameters.waterfall_threshold / x
-    lost_slope = loss_slope(exponent, R)
+    uplink, upload, downlink, _ = edge_times(parameters, share, summary)
+    x, R = summary[UPLINK_SNR] / share, parameters.transmissions
+    exponent, lost_slope = parameters.waterfall_threshold / x, 1.0
     if R > 1.0:
-        repeats = expected_transmissions(exponent, R)
-        uplink *= repeats
-        uplink_slope = uplink_slope * repeats + uplink * (1.0 - lost_slope) * exponent / share
+        tries = expected_transmissions(exponent, R)
+        lost_slope = R * (-math.expm1(-exponent)) ** (R - 1.0) / tries
+    # Of the logarithms of times: less time per bit, but more repeats.
+    faster = (x / ((1.0 + x) * math.log1p(x)) - 1.0) / share
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
-    uplink += messages
-    upload, upload_slope = summary[UPDATE_BITS] * per_bit, summary[UPDATE_BITS] * per_bit_slope
-    downlink = message_time(parameters.batch_size * parameters.gradient_bits, share * summary[DOWNLINK_RATE])
-    downlink_slope = -downlink / share
-    downlink += messages
-    M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0
-    delay = delay_of(uplink, upload, downlink, summary)
-    step_slope = uplink_slope + downlink_slope
+    uplink_slope = (uplink - messages) * (faster + (1.0 - lost_slope) * exponent / share)
+    upload_slope, downlink_slope = upload * faster, (messages - downlink) / share
+    step_slope, further = uplink_slope + downlink_slope, summary[MICRO_BATCHES] - 1.0
     if uplink > summary[FORWARD_MAX]:
         step_slope += further * uplink_slope
     if downlink > summary[BACKWARD_MAX]:
         step_slope += further * downlink_slope
-    delay_slope = parameters.local_steps * step_slope / M + upload_slope
+    delay_slope = parameters.local_steps * step_slope / summary[MICRO_BATCHES] + upload_slope
     cost_slope = (
         summary[UPLINK_PRICE] * (parameters.local_steps * uplink_slope + upload_slope)
         + summary[LOSS_PRICE] * lost_slope * exponent / share
     )
-    return delay, delay_slope, cost_slope
+    return delay_of(uplink, upload, downlink, summary), delay_slope, cost_slope
 
 
 @compiled_leaf
 def share_for_deadline(
-    deadline: float,
-    start: float,
-    most: float,
-    slowest: float,
-    summary: FloatArray,
-    parameters: Numbers,
+    deadline: float, start: float, least: float, most: float, summary: FloatArray, parameters: Numbers
 ) -> tuple[float, float]:
-    """Least share with which a cluster meets a deadline, by a safeguarded Newton search.
+    """Share with which a cluster just meets a deadline, by a safeguarded Newton search.
 
     Args:
-        deadline: Wanted ``T_n`` [s], at least the delay with the largest share.
+        deadline: Wanted ``T_n`` [s], between the delays with the largest and the least share.
         start: First guess.
+        least: Least share.
         most: Largest share that helps.
-        slowest: The cluster's delay with the least share [s].
-        summary: The cluster's summary (SUMMARY + K + 1,).
 
     Returns:
-        The share, at least the floor, and the delay's slope there (0 at the floor).
+        The share, and the delay's slope there.
     """
-    low, high = parameters.bandwidth_floor, most
-    if slowest <= deadline:
-        return low, 0.0
+    low, high = least, most
     share, slope = min(max(start, low), high), 0.0
     for _ in range(60):
         delay, slope, _ = delay_and_slopes(share, summary, parameters)
@@ -133,28 +96,22 @@ def share_for_deadline(
 
 @compiled_leaf
 def share_for_price(
-    price: float,
-    least: float,
-    most_saved: float,
-    start: float,
-    summary: FloatArray,
-    parameters: Numbers,
+    price: float, start: float, most: float, summary: FloatArray, parameters: Numbers
 ) -> float:
-    """Share, at least ``least``, above which more band saves less energy cost than ``price``.
+    """Share, from the floor to ``most``, above which more band saves less energy cost than ``price``.
 
     On logarithmic scales the marginal saving is nearly a straight line in the share, so a safeguarded secant
     finds it.
 
     Args:
         price: Price of the whole band, > 0.
-        least: Smallest share allowed.
-        most_saved: Marginal saving at that share.
         start: First guess.
-        summary: The cluster's summary (SUMMARY + K + 1,).
+        most: Largest share that helps.
     """
-    if most_saved <= price:
-        return least
-    low, high = math.log(least), 0.0
+    floor = parameters.bandwidth_floor
+    if -delay_and_slopes(floor, summary, parameters)[2] <= price:
+        return floor
+    low, high = math.log(floor), math.log(most)
     x = min(max(math.log(start), low), high)
     before_x, before, steepness = x, 0.0, -2.0
     for iteration in range(40):
@@ -180,10 +137,6 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Numbers) -> 
 
     Without repeats more band always helps. With repeats it lowers the SNR, and in deep fades the repeats
     outgrow the rate, until nearly all are made. The delay may then fall again, by little.
-
-    Args:
-        most: Largest share.
-        summary: The cluster's summary (SUMMARY + K + 1,).
     """
     if parameters.transmissions == 1.0:
         return most
@@ -207,29 +160,24 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Numbers) -> 
 
 
 @compiled_leaf
-def fill_band(share: FloatArray, most: FloatArray, floor: float) -> None:
-    """Make shares sum to 1 in place: cut a surplus above the floor, or give a rest to those that it helps.
+def fill_band(share: FloatArray, least: FloatArray, most: FloatArray) -> None:
+    """Make shares sum to 1 in place: cut a surplus above the least, or give a rest to those that it helps.
 
     Args:
-        share: Shares (N,), each at least the floor.
+        share: Shares (N,), each at least the least.
+        least: Least shares (N,), with a sum below 1.
         most: Shares beyond which more band does harm (N,).
-        floor: Least share.
     """
-    total = 0.0
+    total, willing, surplus = 0.0, 0.0, 0.0
     for n in range(share.shape[0]):
         total += share[n]
-    if total > 1.0:
-        least = share.shape[0] * floor
-        kept = (1.0 - least) / (total - least)
-        for n in range(share.shape[0]):
-            share[n] = floor + (share[n] - floor) * kept
-        return
-    willing = 0.0
-    for n in range(share.shape[0]):
+        surplus += share[n] - least[n]
         if share[n] < most[n] * (1.0 - 1e-9):
             willing += share[n]
     for n in range(share.shape[0]):
-        if willing == 0.0:
+        if total > 1.0:
+            share[n] -= (total - 1.0) * (share[n] - least[n]) / surplus
+        elif willing == 0.0:
             share[n] /= total
         elif share[n] < most[n] * (1.0 - 1e-9):
             share[n] += (1.0 - total) * share[n] / willing

@@ -14,7 +14,6 @@ All that the scheduler knows of the training is the observed loss, which gives t
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -32,7 +31,7 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out
 
-from .argument_checks import require_number
+from .argument_checks import ABOVE_0, FINITE, require_number
 from .common_end import common_end
 from .policy import DSSRA
 from .pricing import round_objective
@@ -113,9 +112,8 @@ class DSSRATarget(StateScheduler):
         self._price = price_of_progress
         if price_of_progress is not None:
             expected = "a finite number above 0, or None"
-            above, most = math.nextafter(0.0, 1.0), math.nextafter(math.inf, 0.0)
             self._price = require_number(
-                "DSSRATarget", "price_of_progress", price_of_progress, expected, above, most
+                "DSSRATarget", "price_of_progress", price_of_progress, expected, ABOVE_0, FINITE
             )
         self._choices = np.array(wanted)
         self._solvers = [solver.with_local_steps(H) for H in wanted]
@@ -137,13 +135,7 @@ class DSSRATarget(StateScheduler):
         return goal if goal < np.inf else None
 
     def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round.
-
-        Args:
-            state: The system before the round (E, ...).
-
-        Returns:
-            The allocation (E, ...).
+        """Decide one round of a batch (E, ...).
 
         Raises:
             AllocationError: If the devices of some cluster cannot hold the encoder, and all have to take
@@ -163,13 +155,9 @@ class DSSRATarget(StateScheduler):
         """Return the objective of plans, ``(V T + L(t+1) - L(t)) / progress`` (E,).
 
         Infinite for plans that make no progress.
-
-        Args:
-            state: The system (E, ...).
-            allocation: The plans (E, ...).
         """
         price, progress, _ = self._priced(state, allocation)
-        return np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
+        return _ratio(price, progress)
 
     def _started(self, state: SystemState, able: BoolArray) -> Iterator[TargetPlan]:
         """DSSRA's plans for each number of local steps, for all clusters and for fewer."""
@@ -204,11 +192,14 @@ class DSSRATarget(StateScheduler):
     def _best(self, state: SystemState, plans: Sequence[TargetPlan]) -> tuple[TargetPlan, _Costs, IntArray]:
         """Return the best of several plans in each environment, their costs and places among them (E,)."""
         rows = state.map(lambda a: np.concatenate([a] * len(plans)))
-        every = _joined(plans)
+        every = TargetPlan(
+            stack_allocations([plan.base for plan in plans], np.concatenate),
+            np.concatenate([plan.plays for plan in plans]),
+            np.concatenate([plan.steps for plan in plans]),
+        )
         price, progress, costs = self._priced(rows, self._allocation(every))
         price, progress = price.reshape(len(plans), -1), progress.reshape(len(plans), -1)
-        ratio = np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
-        worth = ratio.min(axis=0)
+        worth = _ratio(price, progress).min(axis=0)
         worth = np.where(np.isfinite(worth), np.maximum(worth, 0.0), 0.0)
         if self._price is not None:
             worth = np.full_like(worth, self._price)
@@ -245,13 +236,12 @@ class _Costs(NamedTuple):
     rest: FloatArray
 
 
-def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
-    """Return candidate sets of participants: every set if clusters are few, or all but the slowest in turn.
+def _ratio(price: FloatArray, progress: FloatArray) -> FloatArray:
+    return np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
 
-    Args:
-        delay: ``T_n`` (E, N) [s].
-        able: Clusters that can hold the encoder (E, N), bool.
-    """
+
+def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
+    """Candidate sets of participants: every set if clusters are few, or all but the slowest in turn."""
     N = able.shape[-1]
     if N <= EVERY_SET:
         for players in itertools.product((True, False), repeat=N):
@@ -261,12 +251,3 @@ def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
     rank = np.argsort(np.argsort(np.where(able, -delay, np.inf), axis=-1), axis=-1)
     for left_out in range(1, N):
         yield able & (rank >= np.minimum(left_out, able.sum(axis=-1, keepdims=True) - 1))
-
-
-def _joined(plans: Sequence[TargetPlan]) -> TargetPlan:
-    """Return several batches of plans as one batch."""
-    return TargetPlan(
-        stack_allocations([plan.base for plan in plans], np.concatenate),
-        np.concatenate([plan.plays for plan in plans]),
-        np.concatenate([plan.steps for plan in plans]),
-    )

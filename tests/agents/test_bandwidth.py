@@ -131,7 +131,7 @@ def test_a_cluster_whose_delay_no_band_changes_is_given_what_the_others_leave_of
     summary[:, UPLINK_SNR] = 0.3, *np.linspace(4.0, 6.0, len(summary) - 1)
     share = np.array([0.9, *np.full(len(summary) - 1, 0.1 / (len(summary) - 1))])
     weight = np.empty(len(summary))
-    wanting = weigh_delays(summary, constants, share, weight)
+    _, wanting = weigh_delays(summary, constants, share, np.full(len(share), 0.01), weight)
     slopes = []
     for b, one in zip(share, summary, strict=True):
         less, more = (np.array(delay_and_cost(b + h, one, constants)) for h in (-1e-7, 1e-7))
