@@ -53,6 +53,12 @@ general_costs.py: physics/test_reference_cases.py physics/test_round_costs.py ph
     radio.survival(traffic.loss_exponent + uplink_loss) => radio.survival(traffic.loss_exponent)
     maths = allocation.of_share(maths) => maths = maths
     in_groups = device_steps * group_time => in_groups = group_time
+scheduled_round.py: physics/test_round_costs.py
+    caps[e, n, k] if split else least => least
+    ratio * (forward[S] - launch) + launch => ratio * forward[S] + launch
+    latency[S + 2] = extra.edge_latency_s => latency[S + 2] = extra.latency_s
+recurrence.py: physics/test_chain_simulation.py
+    if m < M - 1 else left) => if m < M else left)
 plain_round.py: physics/test_round_costs.py physics/test_participation.py
     row.cross_gain[m, n] * mean_power[m] => row.cross_gain[n, m] * mean_power[m]
     if most > 1.0: => if most > 3.0:

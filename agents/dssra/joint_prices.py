@@ -26,7 +26,7 @@ from collapipe_env.simulator.state import SystemState
 from .cluster_costs import LEAST_PRICE
 
 MOST = 1e100
-"""Stands for times and energies without end, over dead links: their differences would be no numbers."""
+"""Stands for times and energies without end, or unknown, over dead links: they have no differences."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -84,6 +84,8 @@ class ClusterPrices(NamedTuple):
 
 def either(first: Allocation, second: Allocation, instead: BoolArray) -> Allocation:
     """The first plans (R, ...), and in some rows (R,) the second ones."""
+    if instead.all():
+        return second
     return stack_allocations((first, second))[instead.astype(np.int64), np.arange(len(instead))]
 
 
@@ -163,10 +165,10 @@ class JointPrices:
             drift = drift + queue[:, None] * of_server
         hold = np.asarray(fits(costs.memory, state.memory_bytes, SLACK)).all(axis=-1)
         return ClusterPrices(
-            _finite(once),
-            _finite(steps),
-            np.where(costs.plays, _finite(drift), 0.0),
-            _finite(np.asarray(costs.broadcast)),
+            np.fmin(once, MOST),
+            np.fmin(steps, MOST),
+            np.where(costs.plays, np.fmin(drift, MOST), 0.0),
+            np.fmin(costs.broadcast, MOST),
             hold | ~costs.plays,
             np.asarray(costs.interference),
         )
@@ -207,10 +209,6 @@ class JointPrices:
         of_rest = base.drift.sum(axis=-1, keepdims=True) - base.drift
         found = self.worth[rows][:, None, None] * longest + of_rest[:, None] + by_base(others.drift)
         return np.where(by_base(others.fits), found, np.inf)
-
-
-def _finite(values: FloatArray) -> FloatArray:
-    return np.minimum(np.nan_to_num(values, nan=MOST, posinf=MOST), MOST)
 
 
 def _soft_max(values: FloatArray, temperature: FloatArray) -> FloatArray:

@@ -31,17 +31,21 @@ SEARCHED_BEFORE = frozenset({"recompute", "server_blocks", "participation", "loc
 """Open decisions without a joint search: DSSRA's own knows two of them, its objective judges no other."""
 TEMPERATURES = (1e-2, 5e-4)
 """Temperatures of the soft maxima, over the round's delay."""
+STARTS = 3
+"""Most starts of an environment that are improved beyond the first steps."""
 KEEP = 2
 """Most plans of an environment that are improved at the second one."""
 TURNS = 12
 """Most turns of jumps at each temperature."""
 STEPS, FOLLOWING, LAST = 4, 2, 20
 """Most steps of the numbers before the turns, after a jump, and at the end."""
-LARGE_TURNS, LARGE_LAST = 2, 4
+LARGE_TURNS, LARGE_LAST = 2, 12
 """The same of turns and of the end in systems that are too large for moves of single blocks."""
 AT_ONCE = 1e-3
 """Fall of the price, relative to the worth of the round's delay, for which a jump is taken at once."""
-WORTHWHILE = 2e-6
+NEAR = 0.1
+"""Rise of the price, relative to the same, up to which numbers follow a jump before it is judged."""
+WORTHWHILE = 2e-4
 """Least fall of a turn."""
 
 
@@ -68,46 +72,47 @@ def search_jointly(worth: Worth, state: SystemState, starts: Sequence[Allocation
         ]
     environments, many = len(state.present), len(starts)
     plan, rows = stack_allocations(given, np.concatenate), np.tile(np.arange(environments), len(given))
-    value = pricing.whole(pricing.of(plan, rows), rows, np.zeros(len(rows)))
+    cold = np.zeros(len(rows))
+    value = pricing.whole(pricing.of(plan, rows), rows, cold)
     # Starts that cannot be played give way to the first, which runs GPipe.
     playable = np.isfinite(value)
     plan = either(plan[rows], plan, playable)
-    best = _best(plan, np.where(playable, value, value[rows]), rows)
+    value = np.where(playable, value, value[rows])
+    first = _least(value, rows)
+    best, least = plan[first], value[first]
     now = slide(pricing, plan, rows, TEMPERATURES[0] * pricing.delay[rows], STEPS)
     # Each start goes on under its best schedule.
-    groups = np.tile(np.arange(many * environments), len(given) // many)
-    plan, groups, _ = _best(now.plan, now.value, groups)
-    rows = groups % environments
+    kept = _least(now.value, np.tile(np.arange(many * environments), len(given) // many))
+    kept = kept[_least(now.value[kept], rows[kept], STARTS)]
+    now, rows = now.rows(kept), rows[kept]
     for temperature in TEMPERATURES:
         warm = temperature * pricing.delay[rows]
-        now = slide(pricing, plan, rows, warm, STEPS)
+        if temperature != TEMPERATURES[0]:
+            now = slide(pricing, now.plan, rows, warm, 2 * STEPS)
         live = np.arange(len(rows))
         for _ in range(turns):
             after, moved = _turn(pricing, now.rows(live), rows[live], warm[live])
             now, live = now.replaced(live, after), live[moved]
             if not len(live):
                 break
-        now = slide(pricing, now.plan, rows, warm, last)
-        value = pricing.whole(now.prices, rows, np.zeros(len(rows)))
-        both = stack_allocations((best[0], now.plan), np.concatenate)
-        best = _best(both, np.concatenate((best[2], value)), np.concatenate((best[1], rows)))
-        plan, rows, _ = _best(now.plan, value, rows, KEEP)
-    return best[0]
+        kept = _least(pricing.whole(now.prices, rows, cold[: len(rows)]), rows, KEEP)
+        now, rows = now.rows(kept), rows[kept]
+    now = slide(pricing, now.plan, rows, warm[kept], last)
+    value = pricing.whole(now.prices, rows, cold[: len(rows)])
+    kept = _least(value, rows)
+    return either(best, now.plan[kept], value[kept] < least)
 
 
-def _best(
-    plan: Allocation, value: FloatArray, groups: IntArray, keep: int = 1
-) -> tuple[Allocation, IntArray, FloatArray]:
-    """The best plans of each group in order of groups, with these and their prices.
+def _least(value: FloatArray, groups: IntArray, keep: int = 1) -> IntArray:
+    """Rows of the least values of each group, in order of groups.
 
     Args:
-        plan: Plans (R, ...).
-        value: Their prices (R,).
+        value: Values (R,).
         groups: Group of each (R,), all of them equally often.
-        keep: Most plans of a group.
+        keep: Most rows of a group.
     """
-    order = np.lexsort((value, groups)).reshape(groups.max() + 1, -1)[:, :keep].ravel()
-    return plan[order], groups[order], value[order]
+    order = np.lexsort((value, groups)).reshape(groups.max() + 1, -1)
+    return np.asarray(order[:, :keep].ravel())
 
 
 def _turn(
@@ -126,22 +131,16 @@ def _turn(
     choice = _candidates(jumps, alone, now.value)
     tried = choice.shape[1]
     again = np.repeat(every, tried)
-    base = now.plan[again]
     plans = jumps.chosen(now.plan, again, choice.reshape(-1, choice.shape[2]))
-    plans = settled(p, pricing.states(rows[again]), plans, base)
+    plans = settled(p, pricing.states(rows[again]), plans, now.plan[again])
     found = pricing.of(plans, rows[again])
     value = pricing.whole(found, rows[again], temperature[again])
     worth = pricing.worth[rows] * pricing.delay[rows]
     at_once = value.reshape(-1, tried).min(axis=1) < now.value - AT_ONCE * worth
-    if not at_once.all():
-        # A plan that cannot be played gives way to the present one.
-        playable = np.isfinite(value)
-        plans = either(base, plans, playable)
-        after = slide(pricing, plans, rows[again], temperature[again], FOLLOWING)
-        keep = at_once[again] & playable
-        plans = either(after.plan, plans, keep)
-        found = after.prices.taken(np.arange(len(again)), found, keep)
-        value = np.where(at_once[again], value, after.value)
+    near = np.flatnonzero((value < (now.value + NEAR * worth)[again]) & ~at_once[again])
+    if len(near):
+        after = slide(pricing, plans[near], rows[again[near]], temperature[again[near]], FOLLOWING)
+        plans, found, value = Improved(plans, found, value).replaced(near, after)
     best = value.reshape(-1, tried).argmin(axis=1)
     place = every * tried + best
     moved = value[place] < now.value - WORTHWHILE * worth
@@ -159,10 +158,8 @@ def _alone(
     again = np.repeat(np.arange(len(rows)), count)
     every = np.tile(np.arange(count), len(rows))
     choice = np.broadcast_to(every[:, None], (len(again), now.plan.blocks.shape[1]))
-    base = now.plan[again]
-    plans = settled(
-        pricing.parameters, pricing.states(rows[again]), jumps.chosen(now.plan, again, choice), base
-    )
+    plans = jumps.chosen(now.plan, again, choice)
+    plans = settled(pricing.parameters, pricing.states(rows[again]), plans, now.plan[again])
     found = pricing.of(plans, rows[again], np.repeat(now.prices.interference, count, axis=0))
     alone = pricing.alone(now.prices, found, rows, temperature)
     return np.where(jumps.changed, alone, np.inf)

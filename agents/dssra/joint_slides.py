@@ -20,7 +20,8 @@ from collapipe_env.simulator.decision import opened_rows
 from .joint_prices import ClusterPrices, JointPrices, either
 
 SCALES = (1.6, 1.0, 0.6, 0.3, 0.12, 0.04)
-"""Parts of a step that are tried."""
+PLAIN_SCALES = (1.25, 0.8, 0.45, 0.2, 0.08)
+"""Parts of BFGS's steps, and of those by each number's own curvature, that are tried."""
 LONGEST = 0.7
 """Longest step of a logarithm without knowledge of the curvature."""
 APART, CLOSE = 0.04, 2e-4
@@ -28,8 +29,8 @@ APART, CLOSE = 0.04, 2e-4
 SETTLED = 3e-7
 """Fall of the price, relative to the worth of the round's delay, below which a search ends."""
 LEAST_LOG_SHARE = -30.0
-MOST_NUMBERS = 400
-"""Most numbers for which BFGS keeps a matrix; more move by their own curvatures alone."""
+MEMORY = 12
+"""Most steps that BFGS remembers."""
 
 
 class Improved(NamedTuple):
@@ -62,57 +63,62 @@ class Improved(NamedTuple):
 
 
 class _Numbers:
-    """The numbers of plans as rows of logarithms (R, D): powers, those of decisions, and shares."""
+    """The numbers of plans as rows of logarithms (R, D): powers, those of decisions, and shares.
+
+    Args:
+        plan: The plans (R, ...), whose other values stay.
+
+    Attributes:
+        first: The plans' own numbers (R, D).
+        used: Numbers that the plans read (R, D), bool.
+    """
 
     def __init__(self, parameters: Parameters, plan: Allocation) -> None:
-        p = self._parameters = parameters
+        p, self._plan = parameters, plan
+        self._floor = p.bandwidth_floor
         power = p.power_min_w, p.power_max_w
-        self._fields = {"cu_power": power, "device_power": power}
+        fields = {"cu_power": power, "device_power": power}
         for row in opened_rows(p.opened):
-            self._fields |= row.slides(p)
+            fields |= row.slides(p)
         R, N, K = plan.blocks.shape
-        ends, own, groups, first = [], [], [], 0
-        for name, range_ in self._fields.items():
-            each = np.asarray(plan.given(name)).size // (R * N)
-            ends.append(np.tile(np.log(range_), (N * each, 1)))
-            own.append(np.repeat(np.arange(N), each))
-            groups.append(first + np.tile(np.arange(each), N))
-            first += each
-        ends.append(np.tile((LEAST_LOG_SHARE, 0.0), (N, 1)))
-        self.low, self.high = np.concatenate(ends).T
-        # A share belongs to all clusters: the others' follow.
-        self.cluster = np.concatenate((*own, np.full(N, N)))
-        self.group = np.concatenate((*groups, first + np.arange(N)))
-        self.powers = N * (K + 1)
+        given = {name: np.asarray(plan.given(name)) for name in fields}
+        self._shapes = {name: now.shape[1:] for name, now in given.items()}
+        self.first = np.log(np.hstack([now.reshape(R, -1) for now in (*given.values(), plan.bandwidth)]))
+        held, all_ = (plan.blocks > 0).reshape(R, -1), np.ones((R, N), dtype=bool)
+        used = [held if now.ndim == 3 else all_ for now in given.values()]
+        self.used = np.hstack((*used, all_ & (N > 1)))
+        sizes = [now[0].size for now in given.values()]
+        self._range = np.repeat(list(fields.values()), sizes, axis=0).T
+        self.low, self.high = np.hstack((np.log(self._range), np.tile((LEAST_LOG_SHARE, 0.0), (N, 1)).T))
+        # Numbers of one group belong to different clusters.
+        per_cluster = np.array([*(size // N for size in sizes), 1])
+        first, each = np.cumsum(per_cluster) - per_cluster, np.repeat(per_cluster, [*sizes, N])
+        place = np.concatenate([np.arange(size) for size in (*sizes, N)])
+        self.group, self.cluster = np.repeat(first, [*sizes, N]) + place % each, place // each
+        self.powers, self.shares = N * (K + 1), slice(-N, None)
 
-    def read(self, plan: Allocation) -> FloatArray:
-        """The numbers of plans (R, D)."""
-        R = len(plan.blocks)
-        fields = [np.asarray(plan.given(name)).reshape(R, -1) for name in self._fields]
-        return np.asarray(np.log(np.concatenate((*fields, plan.bandwidth), axis=1)))
+    def write(self, numbers: FloatArray, rows: IntArray, *, together: bool = True) -> Allocation:
+        """Plans with other numbers.
 
-    def used(self, plan: Allocation) -> BoolArray:
-        """Numbers that plans read (R, D), bool."""
-        R, N, _ = plan.blocks.shape
-        found = []
-        for name in self._fields:
-            per_device = np.asarray(plan.given(name)).ndim == 3
-            found.append((plan.blocks > 0).reshape(R, -1) if per_device else np.ones((R, N), dtype=bool))
-        return np.concatenate((*found, np.full((R, N), N > 1)), axis=1)
-
-    def write(self, plan: Allocation, numbers: FloatArray) -> Allocation:
-        """The plans with other numbers (R, D)."""
-        found, at = {}, 0
-        for name, (low, high) in self._fields.items():
-            shape = np.asarray(plan.given(name)).shape
-            size = int(np.prod(shape[1:]))
-            found[name] = np.clip(np.exp(numbers[:, at : at + size]), low, high).reshape(shape)
+        Args:
+            numbers: The numbers (Q, D).
+            rows: Plan to which each belongs (Q,).
+            together: Whether shares add up; otherwise each cluster's is as if the others' stayed.
+        """
+        values, at = np.exp(numbers), 0
+        some = np.clip(values[:, : self.shares.start], *self._range)
+        found: dict[str, FloatArray] = {}
+        for name, shape in self._shapes.items():
+            size = int(np.prod(shape))
+            found[name] = some[:, at : at + size].reshape(-1, *shape)
             at += size
-        floor, N = self._parameters.bandwidth_floor, plan.bandwidth.shape[-1]
-        share = np.exp(numbers[:, at:] - numbers[:, at:].max(axis=-1, keepdims=True))
-        above = np.maximum(share / share.sum(axis=-1, keepdims=True) - floor, 1e-12)
-        found["bandwidth"] = floor + (1.0 - N * floor) * above / above.sum(axis=-1, keepdims=True)
-        return with_values(plan, found)
+        floor, share = self._floor, values[:, self.shares]
+        if together:
+            share = share / share.sum(axis=-1, keepdims=True)
+        above = np.maximum(share - floor, 1e-12)
+        whole = above.sum(axis=-1, keepdims=True) if together else 1.0 - share.shape[1] * floor
+        found["bandwidth"] = floor + (1.0 - share.shape[1] * floor) * above / whole
+        return with_values(self._plan[rows], found)
 
 
 def slide(
@@ -131,40 +137,41 @@ def slide(
     prices = pricing.of(plan, rows)
     value = pricing.whole(prices, rows, temperature)
     worth = pricing.worth[rows] * pricing.delay[rows]
-    used, x, every = numbers.used(plan), numbers.read(plan), np.arange(len(rows))
+    x, every = numbers.first, np.arange(len(rows))
     apart, live = np.full(len(rows), APART), np.ones(len(rows), dtype=bool)
-    hessian = _Inverse(x.shape)
+    hessian, better = _Inverse(x.shape), ~live
+    scales, plain_scales = np.array(SCALES)[:, None], np.array(PLAIN_SCALES)[:, None]
+    tried = len(SCALES) + len(PLAIN_SCALES)
+    again = np.repeat(every, tried)
     for _ in range(steps):
         slope, curvature = _probed(
             pricing, numbers, Improved(plan, prices, value), x, apart, rows, temperature
         )
-        slope = np.where(used, slope, 0.0)
+        slope[~numbers.used] = 0.0
         at_end = ((x <= low + 1e-9) & (slope > 0.0)) | ((x >= high - 1e-9) & (slope < 0.0))
-        slope = np.where(at_end, 0.0, slope)
+        slope[at_end] = 0.0
         least = np.maximum(np.abs(slope) / LONGEST, 1e-12 * worth[:, None] + 1e-30)
         plain = -slope / np.maximum(curvature, least)
-        ways = np.stack((hessian.step(x, slope, plain), plain), axis=1)[:, :, None]
-        trials = np.clip(x[:, None, None] + np.array(SCALES)[:, None] * ways, low, high)
-        trials = trials.reshape(len(rows), -1, x.shape[1])
-        tried = trials.shape[1]
-        again = np.repeat(every, tried)
-        other = numbers.write(plan[again], trials.reshape(-1, x.shape[1]))
+        ways = scales * hessian.step(x, slope, plain, ~better)[:, None], plain_scales * plain[:, None]
+        trials = np.clip(x[:, None] + np.concatenate(ways, axis=1), low, high)
+        other = numbers.write(trials.reshape(-1, x.shape[1]), again)
         found = pricing.of(other, rows[again])
         values = pricing.whole(found, rows[again], temperature[again]).reshape(-1, tried)
         best = values.argmin(axis=1)
         fall = value - values[every, best]
         better = live & (fall > 0.1 * SETTLED * worth)
         place = every * tried + best
-        plan = either(plan, other[place], better)
         prices = prices.taken(place, found, better)
         value = np.where(better, values[every, best], value)
-        x = np.where(better[:, None], numbers.read(plan), x)
-        hessian.forget(~better)
+        new = trials[every, best]
+        new[:, numbers.shares] = np.log(other.bandwidth[place])
+        x = np.where(better[:, None], new, x)
         apart = np.where(live & (fall < 2e-4 * worth), np.maximum(0.4 * apart, CLOSE), apart)
         live &= (fall >= SETTLED * worth) | (apart > 5.0 * CLOSE)
         if not live.any():
             break
-    return Improved(plan, prices, value)
+    changed = (x != numbers.first).any(axis=-1)
+    return Improved(either(plan, numbers.write(x, every), changed), prices, value)
 
 
 def _probed(
@@ -179,27 +186,24 @@ def _probed(
     """Slopes and curvatures of the price in all numbers (R, D), 0 where a neighbour cannot be played.
 
     Args:
-        at: The plans, with their prices.
-        x: Their numbers (R, D).
+        at: The plans, with the prices of their numbers ``x``.
+        x: These numbers (R, D).
         apart: Distance of the probes (R,).
     """
-    R, N, _ = at.plan.blocks.shape
+    (R, N), felt = at.prices.once.shape, at.prices.interference
     groups = numbers.group.max() + 1
-    moved = (numbers.group == np.arange(groups + 1)[:, None]).astype(np.float64)  # the last moves nothing
-    moved = np.concatenate((moved, -moved))
+    moved = (numbers.group == np.arange(groups)[:, None]).astype(np.float64)
+    moved = np.concatenate((moved, -moved, 0.0 * moved[:1]))
     probes = len(moved)
     again = np.repeat(np.arange(R), probes)
     trials = np.clip(x[:, None] + apart[:, None, None] * moved, numbers.low, numbers.high)
-    felt = np.repeat(at.prices.interference[:, None], probes, axis=1)
-    felt[:, groups] *= 1.0 + apart[:, None]
-    felt[:, -1] *= 1.0 - apart[:, None]
-    plans = numbers.write(at.plan[again], trials.reshape(-1, x.shape[1]))
+    felt = np.repeat(felt[:, None], probes, axis=1)
+    felt[:, -1] *= 1.0 + apart[:, None]
+    plans = numbers.write(trials.reshape(-1, x.shape[1]), again, together=False)
     found = pricing.of(plans, rows[again], felt.reshape(-1, N))
-    alone = pricing.alone(at.prices, found, rows, temperature)
-    whole = pricing.whole(found, rows[again], temperature[again]).reshape(R, probes, 1)
-    values, place = np.concatenate((alone, whole), axis=-1), groups + 1
+    values = pricing.alone(at.prices, found, rows, temperature)
     here, d = at.value[:, None], apart[:, None]
-    up, down = values[:, numbers.group, numbers.cluster], values[:, place + numbers.group, numbers.cluster]
+    up, down = values[:, numbers.group, numbers.cluster], values[:, groups + numbers.group, numbers.cluster]
     known = np.isfinite(up) & np.isfinite(down)
     up, down = np.where(known, up, here), np.where(known, down, here)
     slope = (up - down) / (2.0 * d)
@@ -207,56 +211,58 @@ def _probed(
     slope = np.where(x <= numbers.low + 1e-9, (up - here) / d, slope)
     slope = np.where(x >= numbers.high - 1e-9, (here - down) / d, slope)
     curvature = (up + down - 2.0 * here) / (d * d)
+    # What one cluster gains in share, all others lose.
+    share = np.exp(x[:, numbers.shares])
+    slope[:, numbers.shares] -= share * slope[:, numbers.shares].sum(axis=-1, keepdims=True)
     # What a watt of each cluster's mean power costs the others.
-    of_watt = (alone[:, groups] - alone[:, -1]) / (2.0 * d * np.maximum(at.prices.interference, 1e-300))
+    of_watt = (values[:, -1] - here) / (d * np.maximum(at.prices.interference, 1e-300))
     of_watt = np.where(np.isfinite(of_watt), of_watt, 0.0)
     cross = np.asarray(pricing.states(rows).cross_gain)
     price = (cross * of_watt[:, None, :]).sum(axis=-1) / (1.0 + (at.plan.blocks > 0).sum(axis=-1))
-    watts = np.concatenate((at.plan.cu_power, at.plan.device_power.reshape(R, -1)), axis=1)
-    owner = numbers.cluster[: numbers.powers]
+    watts, owner = np.exp(x[:, : numbers.powers]), numbers.cluster[: numbers.powers]
     slope[:, : numbers.powers] += np.where(known[:, : numbers.powers], watts * price[:, owner], 0.0)
     return slope, curvature
 
 
 class _Inverse:
-    """BFGS's estimate of the inverse Hessian of each row (R, D, D)."""
+    """BFGS's estimate of each row's inverse Hessian, kept as its changes of numbers and slopes."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self._known = shape[1] <= MOST_NUMBERS
-        self._inverse = np.zeros((*shape, shape[1] if self._known else 0))
-        self._anew = np.ones(shape[0], dtype=bool)
+        self._changes: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+        self._first = np.zeros(shape)
         self._before: tuple[FloatArray, FloatArray] | None = None
 
-    def forget(self, rows: BoolArray) -> None:
-        """Begin anew in some rows (R,), bool."""
-        self._anew = rows
-
-    def step(self, x: FloatArray, slope: FloatArray, plain: FloatArray) -> FloatArray:
+    def step(self, x: FloatArray, slope: FloatArray, plain: FloatArray, anew: BoolArray) -> FloatArray:
         """The next step (R, D), none longer than 1.
 
         Args:
             x: Numbers (R, D).
             slope: Slopes there (R, D).
             plain: Step of each number by its own curvature (R, D), with which rows begin.
+            anew: Rows that begin anew (R,), all of them at first.
         """
-        if not self._known:
-            return plain
+        fresh = anew[:, None]
         if self._before is not None:
             s, y = x - self._before[0], slope - self._before[1]
-            along = (s * y).sum(axis=-1)
-            usable = (along > 1e-12) & ~self._anew
-            rho = np.where(usable, 1.0 / np.where(usable, along, 1.0), 0.0)[:, None, None]
-            by_y = (self._inverse * y[:, None, :]).sum(axis=-1)
-            twice = rho[:, :, 0] * (y * by_y).sum(axis=-1, keepdims=True)
-            mixed = by_y[:, :, None] * s[:, None, :]
-            change = (1.0 + twice)[:, :, None] * rho * s[:, :, None] * s[:, None, :]
-            self._inverse += np.where(
-                usable[:, None, None], change - rho * (mixed + mixed.transpose(0, 2, 1)), 0.0
-            )
-        first = np.where(slope != 0.0, -plain / np.where(slope != 0.0, slope, 1.0), LONGEST)
-        self._inverse[self._anew] = np.eye(x.shape[1]) * first[self._anew][:, None, :]
-        self._before = x, slope
-        found = -(self._inverse * slope[:, None, :]).sum(axis=-1)
-        found = np.where(((found * slope).sum(axis=-1) < 0.0)[:, None], found, plain)
+            along = _dot(s, y)
+            usable = along > 1e-12
+            self._changes.append((s, y, np.where(usable, 1.0 / np.where(usable, along, 1.0), 0.0)))
+        if fresh.any():
+            first = np.where(slope != 0.0, -plain / np.where(slope != 0.0, slope, 1.0), LONGEST)
+            self._first = np.where(fresh, first, self._first)
+            self._changes = [(s, y, np.where(fresh, 0.0, rho)) for s, y, rho in self._changes]
+        self._changes = self._changes[-MEMORY:]
+        self._before, found, parts = (x, slope), -slope, []
+        for s, y, rho in reversed(self._changes):
+            parts.append(rho * _dot(s, found))
+            found = found - parts[-1] * y
+        found = self._first * found
+        for s, y, rho in self._changes:
+            found = found + s * (parts.pop() - rho * _dot(y, found))
+        found = np.where(_dot(found, slope) < 0.0, found, plain)
         longest = np.abs(found).max(axis=-1, keepdims=True)
         return np.asarray(found / np.maximum(longest, 1.0))
+
+
+def _dot(first: FloatArray, second: FloatArray) -> FloatArray:
+    return np.asarray((first * second).sum(axis=-1, keepdims=True))

@@ -66,7 +66,7 @@ class DSSRA(StateScheduler):
         exploring_sweeps: Largest number of exploring sweeps in each turn, >= 0.
         turns: Largest number of turns of exploring and refining per decision, >= 1; only one in systems with
             more than 1,000 moves of a block between two devices of a cluster. With 1, a joint search of open
-            decisions has a single start, as in these systems, which takes about a third of the time.
+            decisions has a single start, as in these systems, which takes about half of the time.
         tolerance: Relative improvement of the objective below which the search stops after the turn.
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers
             away from lossy links: the part of the convergence bound that the decisions change, to first

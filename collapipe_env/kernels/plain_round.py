@@ -72,7 +72,7 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
         for n in range(N):
             weakest = min(weakest, row.uplink_gain[n])
             mean_power[n] = 0.0
-            if not _plays(plan, e, n):
+            if not takes_part(plan, e, n):
                 continue
             anybody = True
             power, active = plan.cu_power[e, n], 1.0
@@ -89,7 +89,7 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
             else:
                 for m in range(N):
                     interference += row.cross_gain[m, n] * mean_power[m]
-            if _plays(plan, e, n):
+            if takes_part(plan, e, n):
                 clusters[CLUSTER.interference, e, n] = interference
                 _cluster(c, row, plan, e, n, clusters, nodes, devices, power_of, chain)
             else:
@@ -97,7 +97,7 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
                 clusters[CLUSTER.interference, e, n] = interference
             slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
         if c.barrier:
-            slowest = _pace(c, plan, e, clusters)
+            slowest = pace(c, plan, e, clusters)
         rate = full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
         broadcast = message_time(c.broadcast_bits, rate)
         rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
@@ -105,13 +105,13 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
 
 
 @inlined
-def _plays(plan: PlainPlan, e: int, n: int) -> bool:
+def takes_part(plan: PlainPlan, e: int, n: int) -> bool:
     """Whether a cluster takes part."""
     return bool(plan.opened.shape[0] == 0 or plan.opened[OPENED.counted, e, n] < 0.0)
 
 
 @inlined
-def _steps(c: Numbers, plan: PlainPlan, e: int, n: int) -> float:
+def steps_of(c: Numbers, plan: PlainPlan, e: int, n: int) -> float:
     """Return the local steps ``H_n`` of a cluster that takes part."""
     opened = plan.opened.shape[0] > 0
     steps: float = plan.opened[OPENED.local_steps, e, n] if opened else c.local_steps
@@ -136,29 +136,29 @@ def _sits_out(
 
 
 @inlined
-def _pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
+def pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
     """Let local steps wait for all clusters that still take one, and return the longest ``T_n`` [s]."""
     N = clusters.shape[2]
     most = slowest = 0.0
     for n in range(N):
         clusters[CLUSTER.barrier, e, n] = 0.0
-        if _plays(plan, e, n):
-            most = max(most, _steps(c, plan, e, n))
+        if takes_part(plan, e, n):
+            most = max(most, steps_of(c, plan, e, n))
     if most > 1.0:
         for h in range(int(most)):
             longest = 0.0
             for n in range(N):
-                if _plays(plan, e, n) and _steps(c, plan, e, n) > h:
+                if takes_part(plan, e, n) and steps_of(c, plan, e, n) > h:
                     longest = max(longest, clusters[CLUSTER.local_step, e, n])
             for n in range(N):
-                if _plays(plan, e, n) and _steps(c, plan, e, n) > h:
+                if takes_part(plan, e, n) and steps_of(c, plan, e, n) > h:
                     wait = longest - clusters[CLUSTER.local_step, e, n]
-                    clusters[CLUSTER.barrier, e, n] += wait / _steps(c, plan, e, n)
+                    clusters[CLUSTER.barrier, e, n] += wait / steps_of(c, plan, e, n)
     for n in range(N):
-        if _plays(plan, e, n):
+        if takes_part(plan, e, n):
             paced = clusters[CLUSTER.local_step, e, n] + clusters[CLUSTER.barrier, e, n]
             collect, upload = clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
-            delay = cluster_delay(_steps(c, plan, e, n), paced, collect, upload)
+            delay = cluster_delay(steps_of(c, plan, e, n), paced, collect, upload)
             clusters[CLUSTER.cluster_delay, e, n] = clusters[CLUSTER.relay, e, n] + delay
         slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
     return slowest
@@ -184,7 +184,7 @@ def _cluster(
         setting = 1
     activation_bytes = c.other_activation_bytes if setting else c.activation_bytes
     working_bytes = c.other_working_bytes if setting else c.working_bytes
-    M, H = float(plan.micro_batches[e, n]), _steps(c, plan, e, n)
+    M, H = float(plan.micro_batches[e, n]), steps_of(c, plan, e, n)
     power[0] = plan.cu_power[e, n]
     for k in range(K):
         power[k + 1] = plan.device_power[e, n, k]

@@ -7,7 +7,6 @@ allocations, which have extra leading axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import TypeAlias
@@ -21,11 +20,6 @@ from collapipe_env.kernels.cluster_chain import System
 from collapipe_env.kernels.plain_round import plain_round
 from collapipe_env.kernels.round_rows import OPENED, PlainPlan, places_of
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.delay import cluster_delay
-from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.overheads import cycles_time
-from collapipe_env.physics.recomputation import recomputation_terms
-from collapipe_env.physics.schedules.split import paced_steps, server_times
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
 from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_terms
@@ -62,6 +56,7 @@ class _LoopFields:
 
 _shape, _type, _writable = attrgetter("shape"), attrgetter("dtype"), attrgetter("flags.carray")
 _PLAN = _LoopFields(Allocation, PlainPlan._fields)
+_ORDERS = _LoopFields(Allocation, ("schedule", "caps"))
 _SYSTEM = _LoopFields(SystemState, System._fields)
 _ALWAYS_READ = ("energy_ratio", "survival")
 _CLOSED: FloatArray = np.empty((0, 0, 0))
@@ -136,7 +131,8 @@ def _looped(
         return None
     E, N, K = blocks.shape
     chosen, system = _PLAN.of(plan, E, N, K), _SYSTEM.of(state, E, N, K)
-    if chosen is None or system is None:
+    orders = None if plan.schedule is None else _ORDERS.of(plan, E, N, K)
+    if chosen is None or system is None or (orders is None and plan.schedule is not None):
         return None
     opened = _opened(parameters, state, plan)
     if opened.size and opened.shape[1:] != (E, N):
@@ -145,8 +141,16 @@ def _looped(
     places, length = places_of(E, N, K)
     block = np.empty(length)
     plain_round(parameters.record, block, *system, *chosen, opened, fixed)
-    rows = RowsOfLoop(block, places, parameters.overheads)
-    costs = made(
+    weights: dict[str, FloatArray] = {}
+    rows = RowsOfLoop(block, places, parameters.overheads, weights)
+    if orders is not None:
+        # Imported here: plans with GPipe need not load the compiled schedules.
+        from collapipe_env.kernels.scheduled_round import WeightRows, scheduled_round
+
+        some, of_stages = np.empty((len(WeightRows._fields), E, N)), np.empty((E, N, K))
+        scheduled_round(parameters.record, block, some, of_stages, *orders, *system, *chosen, opened)
+        weights.update(zip(WeightRows._fields, some, strict=True), compute_weight=of_stages)
+    return made(
         RoundCosts,
         _loop=rows,
         # Infos hand the delay out: as a view it would keep the whole block.
@@ -160,49 +164,6 @@ def _looped(
         ),
         plays=plan.plays,
         server_budget_j=parameters.server.budget_j,
-    )
-    return costs if plan.schedule is None else _scheduled(parameters, state, costs)
-
-
-def _scheduled(parameters: Parameters, state: SystemState, costs: RoundCosts) -> RoundCosts:
-    """The round under the plan's own schedules, from the one that a loop has priced as GPipe."""
-    # Imported here: plans with GPipe need not load the compiled schedules.
-    from collapipe_env.physics.schedules.chains import scheduled_steps
-    from collapipe_env.physics.schedules.storage import memory_terms
-
-    plan, price, extra = costs.allocation, parameters.costs, parameters.overheads
-    samples = price.batch_size / plan.micro_batches
-    launch = cycles_time(plan.blocks, extra.block_cycles, state.clock)
-    whole = costs.elements.compute_forward
-    server, server_weight = server_times(parameters, plan, samples, state.server_share)
-    weight = np.where(
-        whole > 0.0, price.block_weight_flops / price.block_forward_flops * (whole - launch) + launch, 0.0
-    )
-    elements = replace(
-        costs.elements,
-        compute_weight=weight,
-        server_weight=np.where(costs.plays, server_weight, 0.0),
-        wrap_forward=np.zeros_like(server),
-        wrap_backward=np.zeros_like(server),
-    )
-    gpipe = costs.local_step - costs.update
-    steps = plan.real_steps(price.local_steps)
-    local_step = scheduled_steps(parameters, plan, None, elements, gpipe) + costs.update
-    local_step = np.where(costs.plays, local_step, 0.0)
-    paced = paced_steps(plan, local_step, steps) if parameters.barrier else local_step
-    delay = costs.relay + cluster_delay(steps, paced, costs.collect, costs.upload)
-    delay = np.where(costs.plays, delay, costs.cluster_delay)
-    terms = recomputation_terms(parameters, plan)
-    in_flight, block_state, working = memory_terms(price, plan, terms)
-    memory = device_memory(plan.blocks, in_flight, block_state, terms.activation_bytes, working)
-    anybody = costs.plays.any(axis=-1)
-    return costs.changed(
-        local_step=local_step,
-        barrier=paced - local_step,
-        cluster_delay=delay,
-        delay=np.where(anybody, delay.max(axis=-1) + costs.broadcast, costs.delay),
-        memory=np.where(costs.plays[..., None], memory, 0.0),
-        elements=elements,
     )
 
 

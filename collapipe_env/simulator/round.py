@@ -59,6 +59,8 @@ class RowsOfLoop(NamedTuple):
     places: Mapping[str, tuple[slice, tuple[int, ...]]]
     """Place and shape of each row by name (:func:`~collapipe_env.kernels.round_rows.places_of`)."""
     overheads: Overheads
+    weights: Mapping[str, FloatArray]
+    """Rows of elements that only plans with schedules have, by name."""
 
     def read(self, name: str) -> Any:
         """A field of a round by its name.
@@ -67,7 +69,8 @@ class RowsOfLoop(NamedTuple):
             KeyError: If it is in no row.
         """
         if name == "elements":
-            rows = {row: self.read(row) for row in _ELEMENTS if row in self.places}
+            rows: dict[str, Any] = {row: self.read(row) for row in _ELEMENTS if row in self.places}
+            rows |= self.weights
             extra = self.overheads
             return PipelineElements(**rows, hop_latency=extra.latency_s, edge_latency=extra.edge_latency_s)
         place, shape = self.places[name]

@@ -1,5 +1,7 @@
 """The round as a whole: against scalar Python, over batches, and on every array library."""
 
+from dataclasses import replace
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from physics_support import PRICES, RELAYED, make_case, scalar_round
 from record_support import leaves
 
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import ASYNC, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
@@ -57,10 +60,26 @@ def test_equals_a_scalar_round(mode, prices, seed, steps, clusters, devices, mos
 @pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, clusters=st.integers(1, 4), devices=st.integers(1, 6), rows=st.integers(1, 4))
-def test_the_compiled_loop_equals_the_general_form(mode, prices, seed, clusters, devices, rows):
+@given(
+    seed=SEEDS,
+    clusters=st.integers(1, 4),
+    devices=st.integers(1, 6),
+    rows=st.integers(1, 4),
+    scheduled=st.booleans(),
+    half=st.booleans(),
+    head=st.sampled_from(["copies", "common"]),
+)
+def test_the_compiled_loop_equals_the_general_form(
+    mode, prices, seed, clusters, devices, rows, scheduled, half, head
+):
     sizes = {"clusters": clusters, "devices": devices, "steps": 2, "absent": 0.3}
     p, s, a = make_case(seed, lead=(rows,), **sizes, link_errors=mode, **prices)
+    if scheduled:
+        p = replace(p, half_duplex=half, head=head)
+        rng, M = np.random.default_rng(seed), a.micro_batches
+        kinds = rng.choice([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, ASYNC], M.shape)
+        caps = rng.integers(1, M[..., None] + 1, a.blocks.shape)
+        a = replace(a, schedule=kinds, caps=caps, chunks=np.ones_like(M))
     found, expected = dict(leaves(round_costs(p, s, a))), dict(leaves(general_round_costs(p, s, a)))
     assert found.keys() == expected.keys()
     for name, value in found.items():

@@ -62,7 +62,9 @@ def flat_chains(
     rows = int(np.prod(shape))
 
     def flat(values: Array, *last: int, kind: type = np.float64) -> npt.NDArray[Any]:
-        array = np.broadcast_to(on_host(values), (*shape, *last))
+        array, whole = on_host(values), (*shape, *last)
+        if array.shape != whole:
+            array = np.broadcast_to(array, whole)
         return loop_array(array.reshape(rows, *last), kind)
 
     def slots(values: Array) -> npt.NDArray[Any]:

@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.allocation import GPIPE, ZERO_BUBBLE
 from collapipe_env.physics.schedules.orders import effective_caps, warm_ups_and_lags
 from collapipe_env.physics.schedules.simulation import ChainTimes
 
+CERTAIN = 1.0 + 1e-12
+"""Factor by which a bound has to exceed a makespan, because it adds up in another order."""
+
 
 @compiled
 def ordered_makespan(
-    times: ChainTimes, warm_ups: IntArray, lags: IntArray, limits: IntArray, fill_gaps: bool, M: int
+    times: ChainTimes,
+    warm_ups: IntArray,
+    lags: IntArray,
+    limits: IntArray,
+    fill_gaps: bool,
+    M: int,
+    best: float,
+    arrived: FloatArray,
+    marks: FloatArray,
+    counts: IntArray,
 ) -> float:
     """Makespan of a chain with full-duplex links whose stages alternate backwards and forwards.
 
@@ -30,13 +42,24 @@ def ordered_makespan(
         limits: Stored micro-batches at which a weight gradient runs before the next forward (S+1,); read only
             with ``fill_gaps``.
         fill_gaps: Run weight gradients where a stage would wait.
+        best: Makespan above which none is wanted: then the answer may be infinite.
+        arrived: Workspace (2, S+1, M).
+        marks: Workspace (4, S+3).
+        counts: Workspace (2, S+1).
     """
     S = len(warm_ups) - 1
-    arrived_f, arrived_b = np.empty((S + 1, M)), np.empty((S + 1, M))
-    link_f, link_b = np.zeros(S + 3), np.zeros(S + 3)  # when each link is free again
-    free = np.zeros(S + 1)
-    forwards, weights = np.zeros(S + 1, dtype=np.int64), np.zeros(S + 1, dtype=np.int64)
-    end = 0.0
+    arrived_f, arrived_b = arrived[0], arrived[1]
+    link_f, link_b, free, tail = marks[0], marks[1], marks[2], marks[3]  # links: when each is free again
+    forwards, weights = counts[0], counts[1]
+    for p in range(S + 3):
+        link_f[p] = link_b[p] = 0.0
+    end = least = 0.0
+    for p in range(S + 1):
+        free[p], forwards[p], weights[p] = 0.0, 0, 0
+        # What follows a stage's last backward at least.
+        least += times.link_backward[p] + times.latency[p]
+        tail[p] = least
+        least += times.backward[p]
     for m in range(M):
         link_f[0] += times.link_forward[0]
         arrived_f[0, m] = link_f[0] + times.latency[0]
@@ -73,6 +96,10 @@ def ordered_makespan(
                 now += times.weight[p]
                 weights[p] += 1
             free[p] = now
+            left = (M - weights[p]) * times.weight[p] if fill_gaps or lags[p] >= 0 else 0.0
+            now += (M - forwards[p]) * times.forward[p] + (M - 1 - m) * times.backward[p]
+            if now + (max(left, tail[p]) if m < M - 1 else left) > best * CERTAIN:
+                return np.inf
             if p == S:
                 link_b[S + 2] = max(link_b[S + 2], sent) + times.link_backward[S + 2]
                 sent = link_b[S + 2] + times.latency[S + 2]
@@ -97,23 +124,30 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
         with_weights: Whether weight gradients that are split off take time.
     """
     S = len(caps)
-    warm_ups, lags = np.ones(S + 1, dtype=np.int64), np.full(S + 1, -1)
-    limits = np.full(S + 1, M)
-    if schedule == GPIPE:
-        warm_ups[:] = M
-        return ordered_makespan(times, warm_ups, lags, limits, False, M)
-    if schedule != ZERO_BUBBLE:
-        warm_ups[:S] = effective_caps(caps, M)
-        return ordered_makespan(times, warm_ups, lags, limits, False, M)
-    limits[:S] = np.minimum(caps, M)
+    arrived, marks = np.empty((2, S + 1, M)), np.empty((4, S + 3))
+    counts, lags, limits = np.empty((2, S + 1), dtype=np.int64), np.full(S + 1, -1), np.full(S + 1, M)
+    warm_ups = np.ones(S + 1, dtype=np.int64)
     step = np.inf
-    for longer in (False, True):
+    if schedule != ZERO_BUBBLE:
+        if schedule == GPIPE:
+            warm_ups[:] = M
+        else:
+            warm_ups[:S] = effective_caps(caps, M)
+        return ordered_makespan(times, warm_ups, lags, limits, False, M, step, arrived, marks, counts)
+    limits[:S] = np.minimum(caps, M)
+    # The longer one first: it is mostly the best, and the others are then soon given up.
+    for longer in (True, False):
         before = warm_ups.copy()
         warm_ups[:S], waiting = warm_ups_and_lags(caps, M, longer)
-        if longer and (before == warm_ups).all():
+        if not longer and (before == warm_ups).all():
             break
-        if with_weights:
-            lags[:S], lags[S] = waiting, S
-            step = min(step, ordered_makespan(times, warm_ups, lags, limits, True, M))
-        step = min(step, ordered_makespan(times, warm_ups, lags, limits, False, M))
+        for fill_gaps in (True, False):
+            if fill_gaps and not with_weights:
+                continue
+            if with_weights:
+                lags[:S], lags[S] = waiting, S
+            length = ordered_makespan(
+                times, warm_ups, lags, limits, fill_gaps, M, step, arrived, marks, counts
+            )
+            step = min(step, length)
     return step

@@ -7,6 +7,8 @@ cluster within a round, or one that steps once in each local step with the gradi
 
 from __future__ import annotations
 
+import numpy as np
+
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.allocation import COMMON, SEQUENTIAL, Allocation
 from collapipe_env.physics.elements import PipelineElements
@@ -119,7 +121,9 @@ def split_steps(
     Returns:
         ``local_step``, replaced where the server is sequential.
     """
-    xp = namespace(local_step)
+    xp, mode = namespace(local_step), allocation.server_mode
+    if type(mode) is np.ndarray and not np.any(mode == SEQUENTIAL):
+        return local_step  # the queue takes long to follow
     e = elements
     total = sequential_server_times(
         xp.sum(e.hop_forward, axis=-1) + xp.sum(e.compute_forward, axis=-1) + e.uplink + e.latency,
@@ -132,7 +136,7 @@ def split_steps(
         parameters.costs.local_steps,
         allocation.plays,
     )
-    sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)[..., None]
+    sequential = xp.asarray(mode == SEQUENTIAL)[..., None]
     return xp.where(sequential, total / parameters.costs.local_steps, local_step)
 
 
