@@ -29,22 +29,20 @@ if TYPE_CHECKING:
 
 SEARCHED_BEFORE = frozenset({"recompute", "server_blocks", "participation", "local_steps"})
 """Open decisions without a joint search: DSSRA's own knows two of them, its objective judges no other."""
-TEMPERATURES = (1e-2, 5e-4)
+TEMPERATURES = (6e-2, 1e-2, 5e-4)
 """Temperatures of the soft maxima, over the round's delay."""
-STARTS = 3
+STARTS = 5
 """Most starts of an environment that are improved beyond the first steps."""
-KEEP = 2
-"""Most plans of an environment that are improved at the second one."""
+KEEP = 3
+"""Most plans of an environment that are improved at each temperature but the first."""
 TURNS = 12
 """Most turns of jumps at each temperature."""
 STEPS, FOLLOWING, LAST = 4, 2, 20
 """Most steps of the numbers before the turns, after a jump, and at the end."""
 LARGE_TURNS, LARGE_LAST = 2, 12
 """The same of turns and of the end in systems that are too large for moves of single blocks."""
-AT_ONCE = 1e-3
-"""Fall of the price, relative to the worth of the round's delay, for which a jump is taken at once."""
 NEAR = 0.1
-"""Rise of the price, relative to the same, up to which numbers follow a jump before it is judged."""
+"""Rise of the price, over the worth of the round's delay, up to which a jump is tried with new numbers."""
 WORTHWHILE = 2e-4
 """Least fall of a turn."""
 
@@ -136,8 +134,7 @@ def _turn(
     found = pricing.of(plans, rows[again])
     value = pricing.whole(found, rows[again], temperature[again])
     worth = pricing.worth[rows] * pricing.delay[rows]
-    at_once = value.reshape(-1, tried).min(axis=1) < now.value - AT_ONCE * worth
-    near = np.flatnonzero((value < (now.value + NEAR * worth)[again]) & ~at_once[again])
+    near = np.flatnonzero(value < (now.value + NEAR * worth)[again])
     if len(near):
         after = slide(pricing, plans[near], rows[again[near]], temperature[again[near]], FOLLOWING)
         plans, found, value = Improved(plans, found, value).replaced(near, after)
