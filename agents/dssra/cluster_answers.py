@@ -15,7 +15,10 @@ from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
 from .cluster_costs import delay_price, noise_of, reprice_cluster, summarise_cluster
-from .options import (
+from .power_search import cluster_cost, search_powers, starting_power
+from .round_input import (
+    ClusterTerms,
+    RoundInput,
     fits_option,
     is_open,
     other_setting,
@@ -23,12 +26,9 @@ from .options import (
     update_bits_of,
     with_server_blocks,
 )
-from .power_search import cluster_cost, search_powers, starting_power
-from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, interference_prices
 from .segment_dp import best_segments
-from .segment_plan import ONE, plan_cost
-from .segment_problem import segment_problem
+from .segment_problem import ONE, plan_cost, segment_problem
 
 FIRST_SHARES = 40  # steps in which the first shares' uploads come to end together
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan

@@ -29,8 +29,7 @@ from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
 
 from .moving import moving_costs
-from .options import micro_batches_of, server_blocks_of, setting_of
-from .round_input import RoundInput
+from .round_input import RoundInput, micro_batches_of, server_blocks_of, setting_of
 
 LEAST_PRICE = 0.02
 """Least price of a second, over ``V``: where waiting would pay, plans only stop hurrying."""

@@ -42,9 +42,8 @@ from .argument_checks import require_choice, require_number, require_weights, re
 from .joint_jumps import explicit, is_large
 from .joint_prices import Worth
 from .joint_search import SEARCHED_BEFORE, search_jointly
-from .open_rounds import Openings, allocation_of, open_plan, search_open_rounds
 from .option_table import option_table
-from .parallel_rounds import default_threads
+from .parallel_rounds import Openings, allocation_of, default_threads, open_plan, search_open_rounds
 from .pricing import round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget

@@ -2,7 +2,7 @@
 
 A node has one power for up to three links (activations to the next node, gradients to the previous one,
 its segment to the CU; the CU: first hop, last hop, uplink) and perhaps for moments that it sends, so the
-closed form for a single link (``closed_forms.optimal_power``) is only the start. Node by node, a power moves
+closed form for a single link (:func:`optimal_power`) is only the start. Node by node, a power moves
 by steps of its logarithm while the cost ``w T_n + C_n + interference price x mean active power`` falls: first
 by long steps, then, when a pass over all nodes brings little, by short ones.
 """
@@ -15,9 +15,49 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.parameters import Numbers
 
-from .closed_forms import optimal_power
 from .cluster_costs import delay_and_cost, exact_difference, mean_active_power, summarise_cluster
 from .round_input import ClusterTerms, RoundInput
+
+
+@compiled_leaf
+def optimal_power(
+    delay_weight: float,
+    energy_price: float,
+    gain: float,
+    noise_w: float,
+    power_min_w: float,
+    power_max_w: float,
+) -> float:
+    """Transmit power of one link that minimises ``(delay_weight + energy_price p) / rate(p)``.
+
+    ``p = (e^u - 1) noise / gain``, clipped to the limits, where ``(u - 1) e^u + 1`` is ``ratio = delay_weight
+    gain / (energy_price noise)``: ``u = 1 + W_0((ratio - 1) / e)``. The payload and the bandwidth cancel.
+
+    Args:
+        delay_weight: Weight of the link's airtime in the objective [1/s], >= 0 (``V`` times the share of
+            the airtime that delays the round).
+        energy_price: Price of the sender's energy ``Q`` [1/J], >= 0; 0 gives full power.
+        gain: Channel gain, > 0.
+        noise_w: Noise plus interference in the link's band [W], > 0.
+        power_min_w: Smallest power [W].
+        power_max_w: Largest power [W].
+
+    Returns:
+        The power [W].
+    """
+    if energy_price <= 0.0:
+        return power_max_w
+    ratio = delay_weight * gain / (energy_price * noise_w)
+    # Far beyond any real ratio, and short of overflow in the exponential below.
+    if ratio > 1e250:
+        return power_max_w
+    # Newton's steps from above: the function is convex, so they only fall until rounding ends them.
+    step = u = min(math.sqrt(2.0 * ratio), 1.0 + math.log1p(ratio))
+    while step > 1e-14 * u:
+        step = ((u - 1.0) * math.expm1(u) + u - ratio) / (u * math.exp(u))
+        u -= step
+    return min(max(math.expm1(u) * noise_w / gain, power_min_w), power_max_w)
+
 
 _STEPS = (0.3, 0.075)  # of a power's logarithm
 _WORTHLESS = 1e-4  # relative gain of a pass over the nodes that is the last one with its step

@@ -37,8 +37,7 @@ from .cluster_costs import (
     set_moving_noise,
     summarise_cluster,
 )
-from .options import server_blocks_of
-from .round_input import RoundInput
+from .round_input import RoundInput, server_blocks_of
 
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
 SETTLED_PRICE = 1e-3  # change of a CU's priced energy, relative to the objective, that ends the steps

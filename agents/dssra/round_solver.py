@@ -47,9 +47,15 @@ from collapipe_env.physics.parameters import Numbers
 
 from .cluster_answers import first_guess, propose
 from .cluster_costs import delay_price
-from .options import server_blocks_of, setting_of, with_server_blocks
 from .power_search import cluster_cost
-from .round_input import ClusterTerms, RoundInput, environment_row
+from .round_input import (
+    ClusterTerms,
+    RoundInput,
+    environment_row,
+    server_blocks_of,
+    setting_of,
+    with_server_blocks,
+)
 from .round_plan import RoundPlan, evaluate, interference_prices, reprice
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep

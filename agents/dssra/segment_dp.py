@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 
-from .segment_plan import (
+from .segment_problem import (
     ONE,
     ZERO,
     PartialPlan,

@@ -5,7 +5,7 @@ import pytest
 import scheduler_support as support
 from scipy.optimize import minimize
 
-from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, share_curves
+from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan
 from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.ground.compiled import called_from_python
@@ -15,7 +15,7 @@ from collapipe_env.simulator.build import system_parameters
 evaluate_shares = called_from_python(bandwidth.evaluate_shares)
 share_band = called_from_python(bandwidth.share_band)
 weigh_delays = called_from_python(bandwidth.weigh_delays)
-delay_and_slopes = called_from_python(share_curves.delay_and_slopes)
+delay_and_slopes = called_from_python(bandwidth.delay_and_slopes)
 delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
 summarise_cluster = called_from_python(cluster_costs.summarise_cluster)
 environment_of = called_from_python(environment_row)

@@ -7,7 +7,7 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.open_rounds import allocation_of, open_plan
+from collapipe_env.agents.dssra.parallel_rounds import allocation_of, open_plan
 from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.ground.compiled import called_from_python

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collapipe_env.agents.dssra import segment_dp, segment_plan
+from collapipe_env.agents.dssra import segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
-from collapipe_env.agents.dssra.segment_plan import SegmentProblem
+from collapipe_env.agents.dssra.segment_problem import SegmentProblem
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.kernels.cluster_times import ClusterTimes
 from collapipe_env.physics.allocation import Allocation
@@ -23,7 +23,7 @@ from collapipe_env.simulator.state import Parameters, SystemState
 
 environment_of = called_from_python(environment_row)
 best_segments = called_from_python(segment_dp.best_segments)
-plan_cost = called_from_python(segment_plan.plan_cost)
+plan_cost = called_from_python(pricing.plan_cost)
 segment_problem = called_from_python(pricing.segment_problem)
 
 

@@ -10,8 +10,7 @@ import numpy as np
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.moving import sends_moments
-from collapipe_env.agents.dssra.options import micro_batches_of
-from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
+from collapipe_env.agents.dssra.round_input import RoundInput, environment_row, micro_batches_of
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
