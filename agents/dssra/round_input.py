@@ -54,7 +54,7 @@ class CommonTerms(NamedTuple):
     server_ratio: float
 
 
-_COMMON = loop_record(CommonTerms(*(0.0,) * 11)._replace(most_server=0)).dtype
+_COMMON = loop_record(CommonTerms(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)).dtype
 
 
 class RoundInput(NamedTuple):

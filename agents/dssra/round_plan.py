@@ -223,7 +223,7 @@ def _beyond_prices(
     for n in range(share.shape[0]):
         total += exact_difference(n, share[n], summary[n], allowance, inputs, parameters)
     total += node_drift(common.server_backlog, kept * common.server_ratio, allowance)
-    return total - common.server_price * kept
+    return float(total - common.server_price * kept)
 
 
 @compiled_leaf

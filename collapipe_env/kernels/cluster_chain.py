@@ -38,7 +38,8 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 class System(NamedTuple):
     """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them.
 
-    Loops over one environment read :func:`row_of_system`, without the leading axis.
+    Loops over one environment read :func:`row_of_system`, without the leading axis; ``server_share`` is a number
+    there.
     """
 
     uplink_gain: FloatArray
@@ -48,7 +49,7 @@ class System(NamedTuple):
     clock: FloatArray
     compute_power: FloatArray
     budget: FloatArray
-    server_share: FloatArray
+    server_share: Any
 
 
 # Columns of a cluster's price.
@@ -138,8 +139,8 @@ def message_seconds(c: Numbers, bit: float, bits: float, M: float) -> float:
 @inlined
 def block_pass(c: Numbers, blocks: float, speed: float, clock: float, M: float) -> float:
     """Forward pass of a mini-batch through a device's blocks [s]."""
-    seconds: float = stage_time(c.batch_size, blocks, c.block_forward_flops, speed)
-    return seconds + M * cycles_time(blocks, c.overheads.block_cycles, clock)
+    seconds = stage_time(c.batch_size, blocks, c.block_forward_flops, speed)
+    return float(seconds + M * cycles_time(blocks, c.overheads.block_cycles, clock))
 
 
 @inlined
@@ -283,14 +284,14 @@ def edge_times(c: Numbers, share: float, chain: FloatArray) -> tuple[float, floa
 def passes_of(uplink: float, downlink: float, chain: FloatArray) -> float:
     """Passes of a local step [s] for given times of a mini-batch up and back, without latencies."""
     M = chain[MICRO_BATCHES]
-    step: float = gpipe_step(
+    step = gpipe_step(
         chain[FORWARD_SUM] + uplink,
         max(chain[FORWARD_MAX], uplink),
         chain[BACKWARD_SUM] + downlink,
         max(chain[BACKWARD_MAX], downlink),
         M,
     )
-    return step / M
+    return float(step / M)
 
 
 @inlined
