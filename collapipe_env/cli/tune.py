@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -28,11 +29,11 @@ from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.ground.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collapipe_env.evaluation.tuning import Trial, TuningPlan
+    from collapipe_env.evaluation.tuning_trial import Trial
 
 DESCRIPTION = """Tune the scalars of dssra-plus for a scenario.
 
-Plays all candidates on the same episodes: a third are drawn at random, the others come from CMA-ES. The best
+Plays all candidates on the same episodes: a third are drawn at random, Optuna proposes the others. The best
 candidate and the neutral one, with which dssra-plus equals dssra, then play fresh episodes. Prints the result
 as a section of a scenario file. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes
 there.
@@ -75,14 +76,13 @@ def _run(options: Options, call: Call) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     from collapipe_env.evaluation.tuning import TuningPlan, tune
     from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
-    from collapipe_env.evaluation.tuning_search import require_cma
     from collapipe_env.evaluation.tuning_space import tunable
+    from collapipe_env.evaluation.tuning_trial import scalars_text
     from collapipe_env.scenario.section_writing import require_replaceable, section_lines, write_scalars
 
     options.where.check()
     scenario = chosen_scenario(options.scenario)
     names = tunable(scenario)
-    require_cma()
     require_scheduler(options.scheduler)
     (scheduler,) = full_names([options.scheduler])
     load_scheduler(scheduler, scenario, None)
@@ -101,16 +101,13 @@ def _run(options: Options, call: Call) -> None:
         check_episodes=options.check_episodes,
         rounds=options.rounds or scenario.dynamics.rounds,
         seed=options.seed,
-        folder=run.candidates,
+        store=run.candidates,
     )
+    deciding = ("scheduler", "candidates", "episodes", "rounds", "seed")
     asked = {
         "kind": "tuning",
         "scenario": plan.scenario.to_dict(),
-        "scheduler": plan.scheduler,
-        "candidates": plan.candidates,
-        "episodes": plan.episodes,
-        "rounds": plan.rounds,
-        "seed": plan.seed,
+        **{name: getattr(plan, name) for name in deciding},
     }
     with opened(run, call, asked, plan.scenario, fresh=options.fresh):
         print(
@@ -118,8 +115,27 @@ def _run(options: Options, call: Call) -> None:
             f"{plan.episodes} episodes of {plan.rounds} rounds each"
         )
         executor = options.where.build(options.processes, usual=1)
-        with _Progress(plan) as progress:
-            tuned = tune(plan, progress.round, progress.trial, executor, progress.again)
+        # Without the rounds of the check: only the end shows whether there is one.
+        bar = progress_bar(plan.candidates * plan.rounds, "tuning", "rounds")
+
+        def on_round() -> None:
+            if bar.n == bar.total:
+                bar.total += 2 * plan.rounds  # of the check
+            bar.update(1)
+
+        def on_trial(place: str, trial: Trial, known: bool) -> None:
+            bar.update(plan.rounds if known else 0)
+            over = "  over its energy budget" if trial.gate.failed else ""
+            bar.write(
+                f"{place:>17}  priced {trial.score:8.3f} s  delay {mean(trial.delay):8.3f} s  "
+                f"{scalars_text(trial.scalars)}{over}{'  (kept)' if known else ''}"
+            )
+
+        def on_again(place: str, reason: str) -> None:
+            bar.write(f"{place:>17}  restarted: {reason}")
+
+        with bar:
+            tuned = tune(plan, on_round, on_trial, executor, on_again)
         page = tuning_page(plan, tuned)
         lines = section_lines(tuned.chosen, [str(call)])
         write_json(run.tuning, {**call.record(**tuning_record(tuned)), "section": lines})
@@ -131,43 +147,6 @@ def _run(options: Options, call: Call) -> None:
         if options.write is not None:
             print(f"written:   {options.write}")
         print(f"table:     {run.table}\ntuning:    {run.tuning}")
-
-
-class _Progress:
-    """The progress bar over the rounds of all candidates, and a line for each finished one."""
-
-    def __init__(self, plan: TuningPlan) -> None:
-        self._rounds = plan.rounds
-        # Without the rounds of the check: only the end shows whether there is one.
-        self._bar = progress_bar(plan.candidates * plan.rounds, "tuning", "rounds")
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def round(self) -> None:
-        """Count a round of a candidate's episodes."""
-        if self._bar.n == self._bar.total:
-            self._bar.total += 2 * self._rounds  # of the check
-        self._bar.update(1)
-
-    def again(self, place: str, reason: str) -> None:
-        """Report a restarted candidate."""
-        self._bar.write(f"{place:>17}  restarted: {reason}")
-
-    def trial(self, place: str, trial: Trial, known: bool) -> None:
-        """Report a finished candidate."""
-        from collapipe_env.evaluation.tuning_report import scalars_text
-
-        self._bar.update(0 if not known else self._rounds)
-        delay, priced = (sum(values) / len(values) for values in (trial.delay, trial.priced))
-        over = "  over its energy budget" if trial.gate.failed else ""
-        self._bar.write(
-            f"{place:>17}  priced {priced:8.3f} s  delay {delay:8.3f} s  {scalars_text(trial.scalars)}"
-            f"{over}{'  (kept)' if known else ''}"
-        )
 
 
 main = command(Options, _run, DESCRIPTION, "collapipe tune")

@@ -85,7 +85,7 @@ def versions() -> dict[str, str]:
     """Versions of the package, the surrogate's fits, Python and the libraries on which results may depend."""
     names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
     names += ["tokenizers", "sacrebleu", "nervaluate"]
-    names += [name for name in ("cma", "ortools") if find_spec(name) is not None]
+    names += [name for name in ("optuna", "ortools") if find_spec(name) is not None]
     return {
         "collapipe-env": __version__,
         "surrogate-fits-sha256": fits_digest(),

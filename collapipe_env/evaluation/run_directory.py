@@ -88,8 +88,8 @@ class RunDirectory:
     """Every episode."""
     table = _Entry("table.md")
     """The table."""
-    candidates = _Entry("candidates")
-    """Finished candidates of a tuning."""
+    candidates = _Entry("candidates.db")
+    """Finished candidates of a tuning, an Optuna study in SQLite."""
     tuning = _Entry("tuning.json")
     """Everything measured in a tuning."""
     execution = _Entry("execution.json")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.resampling import Estimate, estimate
 from collapipe_env.evaluation.table import Cell, Page, cell
-from collapipe_env.evaluation.tuning import Trial, Tuned, TuningPlan, ranked
+from collapipe_env.evaluation.tuning import Tuned, TuningPlan
+from collapipe_env.evaluation.tuning_trial import Trial, scalars_text
 
 SHOWN = 10
 """Number of candidates in the table: the best ones, in addition to the neutral one."""
@@ -26,13 +29,9 @@ UNITS = {"heat_price": "s/J", "failure_price": "s"}
 
 
 def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
-    """The table of the best candidates.
-
-    Args:
-        plan: The search.
-    """
+    """The table of the best candidates."""
     trials = tuned.trials
-    order = ranked(trials)
+    order = sorted(range(len(trials)), key=lambda index: trials[index].rank)
     shown = [index for place, index in enumerate(order) if place < SHOWN or index == 0]
     headers: list[Cell] = [
         ("candidate", ""),
@@ -55,24 +54,31 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
 
 
 def _line(name: str, trial: Trial, neutral: Trial) -> list[Cell]:
-    same = trial is neutral
+    def difference(of: str) -> Cell:
+        return cell(Estimate(0.0) if trial is neutral else against(trial, neutral, of), "+.2f", 100.0)
+
     return [
         (name, ""),
         *((f"{value:g}", "") for value in trial.scalars.values()),
-        cell(Estimate(estimate(trial.priced).mean), ".3f"),
-        cell(Estimate(0.0) if same else trial.against(neutral), "+.2f", 100.0),
+        cell(Estimate(trial.score), ".3f"),
+        difference("priced"),
         cell(Estimate(estimate(trial.delay).mean), ".3f"),
-        cell(Estimate(0.0) if same else trial.delay_against(neutral), "+.2f", 100.0),
+        difference("delay"),
         cell(Estimate(estimate(trial.energy_excess).mean), "+.1f", 100.0),
     ]
 
 
-def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
-    """The check of the best candidate in sentences.
+def against(trial: Trial, other: Trial, of: str = "priced") -> Estimate:
+    """Relative difference of the delay to another candidate's in the same episodes.
 
     Args:
-        plan: The search.
+        of: ``"priced"`` or ``"delay"``.
     """
+    return estimate(np.asarray(getattr(trial, of)) / np.asarray(getattr(other, of)) - 1.0)
+
+
+def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
+    """The check of the best candidate in sentences."""
     if tuned.check is None:
         return ["No candidate is better than the neutral scalars, with which dssra-plus equals dssra."]
     best, neutral = tuned.check
@@ -82,32 +88,21 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
     elif best.gate.failed and not neutral.gate.failed:
         verdict = "it is over its energy budget there: the neutral scalars stay"
     else:
-        verdict = {
-            True: "better beyond chance",
-            False: "no difference beyond chance",
-        }[best.against(neutral).high < 0.0]
+        better = against(best, neutral).high < 0.0
+        verdict = "better beyond chance" if better else "no difference beyond chance"
         if tuned.chosen != best.scalars:
             verdict += "; the neutral scalars stay"
     return [
         f"Check of {found} on {counted(plan.check_episodes, 'fresh episode')}: priced delay "
-        f"{_percent(best.against(neutral))}, mean delay {_percent(best.delay_against(neutral))}; {verdict}. "
-        f"In the episodes used for the choice: priced delay "
-        f"{_percent(tuned.trials[tuned.best].against(tuned.trials[0]))}."
+        f"{_percent(against(best, neutral))}, mean delay {_percent(against(best, neutral, 'delay'))}; "
+        f"{verdict}. In the episodes used for the choice: priced delay "
+        f"{_percent(against(tuned.trials[tuned.best], tuned.trials[0]))}."
     ]
 
 
 def _percent(value: Estimate) -> str:
     number, interval = cell(value, "+.2f", 100.0)
     return f"{number} % ({interval})" if interval else f"{number} %"
-
-
-def scalars_text(scalars: dict[str, float]) -> str:
-    """Scalars in a line.
-
-    Args:
-        scalars: Values by name.
-    """
-    return ", ".join(f"{name} = {value:g}" for name, value in scalars.items())
 
 
 def tuning_record(tuned: Tuned) -> dict[str, Any]:

@@ -38,8 +38,8 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 class System(NamedTuple):
     """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them.
 
-    Loops over one environment read :func:`row_of_system`, without the leading axis; ``server_share`` is a number
-    there.
+    Loops over one environment read :func:`row_of_system`, without the leading axis; its ``server_share`` is a
+    number.
     """
 
     uplink_gain: FloatArray

@@ -82,9 +82,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, tmp_pa
 
 def test_a_missing_package_is_named_with_the_remedy(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "cma", None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for name in ("tuning", "tuning_study"):
+        monkeypatch.delitem(sys.modules, f"collapipe_env.evaluation.{name}", raising=False)
     assert main(["tune", "boards"]) == 2
-    assert "needs the package cma, which is not installed: pip install 'collapipe-env[tune]'" in (
+    assert "needs the package optuna, which is not installed: pip install 'collapipe-env[tune]'" in (
         capsys.readouterr().err
     )
 

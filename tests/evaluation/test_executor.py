@@ -77,14 +77,24 @@ def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
 def test_candidates_that_travelled_are_those_played_here(tmp_path: Path) -> None:
     def tuned(folder: str, executor=None):
         wanted = TuningPlan(
-            load_scenario("boards"), "dssra-plus", ("heat_price",), 5, 2, 2, 3, 0, tmp_path / folder
+            load_scenario("boards"),
+            "dssra-plus",
+            ("heat_price",),
+            5,
+            2,
+            2,
+            3,
+            0,
+            tmp_path / folder / "kept.db",
         )
         return tune(wanted, executor=executor)
 
     executor = Pickling()
     assert tuned("away", executor) == tuned("here")
     assert len(executor.sent) >= 5
-    assert files_below(tmp_path / "away") == files_below(tmp_path / "here")
+    sent = len(executor.sent)
+    assert tuned("away", executor) == tuned("here")
+    assert len(executor.sent) == sent  # both are kept
 
 
 def test_files_stay_below_their_folder(tmp_path: Path) -> None:

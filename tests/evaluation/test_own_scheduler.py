@@ -19,7 +19,7 @@ from collapipe_env.evaluation.own_code import python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.evaluation.tuning import play_candidate
+from collapipe_env.evaluation.tuning_trial import Candidate, play_candidate
 from collapipe_env.execution.planned_rounds import PlannedRounds
 from collapipe_env.ground.errors import ScenarioError, SchedulerError
 from collapipe_env.scenario import load_scenario
@@ -234,7 +234,7 @@ def compared(folder) -> None:
 
 
 def tuned(folder) -> None:
-    play_candidate("watcher", SCENARIO, {}, SEED, 2, 3)
+    play_candidate(Candidate("watcher", SCENARIO, {}, SEED, 2, 3))
 
 
 def on_the_board(folder) -> None:

@@ -1,23 +1,23 @@
 """Tuning of DSSRA+: the search, what candidates cost, files, and what is chosen."""
 
-import itertools
-import json
+import os
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import episode as episodes_module
 from collapipe_env.evaluation import tuning
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
-from collapipe_env.evaluation.tuning import CHECK_SEED, TUNING_SEED, Trial, TuningPlan, play_candidate, tune
-from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
-from collapipe_env.evaluation.tuning_search import Search
-from collapipe_env.evaluation.tuning_space import RANGES, coordinates_of, neutral_scalars, scalars_at, tunable
+from collapipe_env.evaluation.tuning import CHECK_SEED, TUNING_SEED, TuningPlan, tune
+from collapipe_env.evaluation.tuning_report import against, tuning_page, tuning_record
+from collapipe_env.evaluation.tuning_space import RANGES, neutral_scalars, tunable
+from collapipe_env.evaluation.tuning_study import search
+from collapipe_env.evaluation.tuning_trial import Candidate, Trial, play_candidate
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
 
@@ -41,7 +41,7 @@ def plan_of(folder, **changes) -> TuningPlan:
         check_episodes=2,
         rounds=5,
         seed=0,
-        folder=folder,
+        store=folder / "candidates.db",
     )
     return replace(usual, **changes)
 
@@ -51,20 +51,6 @@ def trial(priced, weight=1.0, whole=True, excess=0.0, delay=None) -> Trial:
     delay = priced if delay is None else delay
     over = (excess,) * E
     return Trial({"migration_weight": weight}, tuple(delay), tuple(priced), over, over, whole)
-
-
-@given(st.sampled_from(sorted(RANGES)), st.floats(0.0, 1.0))
-def test_coordinates_and_values_go_together(name: str, at: float) -> None:
-    scalars = scalars_at([name], np.array([at]))
-    value = scalars[name]
-    assert RANGES[name].low <= value <= RANGES[name].high
-    assert value == float(f"{value:.4g}")
-    assert coordinates_of(scalars)[0] == pytest.approx(at, abs=1e-3)
-
-
-def test_half_way_is_the_middle_of_the_logarithms_or_log_odds() -> None:
-    middle = scalars_at(("migration_weight", "heat_start"), np.array([0.5, 0.5]))
-    assert middle == {"migration_weight": 0.5, "heat_start": 0.5}
 
 
 def test_only_scalars_that_mean_something_are_tuned() -> None:
@@ -81,14 +67,26 @@ def test_only_scalars_that_mean_something_are_tuned() -> None:
             names(processes)
 
 
-def searched(names, candidates, seed, cost):
-    """Candidates of a search, generation by generation, and the best one's cost."""
-    generations = []
-    for scalars, scores in Search(names, candidates, seed).generations():
-        scores += [cost(coordinates_of(one)) for one in scalars]
-        generations.append(scalars)
-    every = list(itertools.chain.from_iterable(generations))
-    return generations, min(cost(coordinates_of(one)) for one in every)
+def searched(names, candidates, seed, cost, failed=lambda _: False):
+    """Batches and costs of a search; both functions take coordinates from 0 to 1 within the ranges."""
+    batches = []
+
+    def play(asked):
+        batches.append(list(asked.values()))
+        found = []
+        for one in asked.values():
+            at = np.array([place(name, one[name]) for name in names])
+            value, over = (cost(at),), (float(failed(at)),)
+            found.append(Trial(one, value, value, over, over, True))
+        return found
+
+    return batches, search(names, candidates, seed, play)
+
+
+def place(name: str, value: float) -> float:
+    low, high, log = RANGES[name]
+    low, high, at = np.log([low, high, max(value, low)]) if log else (low, high, value)
+    return float((at - low) / (high - low))
 
 
 @pytest.mark.parametrize("names", [("migration_weight",), ("migration_weight", "heat_price", "heat_start")])
@@ -100,16 +98,30 @@ def test_the_search_gets_nearer_than_chance(names) -> None:
 
     found, drawn = [], []
     for seed in range(5):
-        generations, least = searched(names, 60, seed, cost)
-        first = generations[0]
-        assert first[0] == neutral_scalars(names)
-        assert len(first) == 20
-        assert sum(map(len, generations)) == 60
-        found.append(least)
-        drawn.append(min(cost(coordinates_of(one)) for one in first))
+        batches, trials = searched(names, 60, seed, cost)
+        assert batches[0][0] == neutral_scalars(names)
+        assert list(map(len, batches)) == [20, *[6] * 6, 4]
+        for one in trials[1:]:
+            for name, value in one.scalars.items():
+                assert RANGES[name].low <= value == float(f"{value:.4g}") <= RANGES[name].high
+        found.append(min(trial.score for trial in trials))
+        drawn.append(min(trial.score for trial in trials[:20]))
         uniform = np.random.default_rng(seed).random((60, len(names)))
         drawn.append(min(map(cost, uniform)))
     assert np.median(found) < 0.3 * np.median(drawn)
+
+
+def test_the_search_keeps_away_from_candidates_over_their_budgets() -> None:
+    """The least delay is where the energy budgets are overdrawn; the rest is best at the edge."""
+    found, within = [], 0
+    for seed in range(5):
+        _, trials = searched(("heat_start",), 30, seed, lambda at: at[0], failed=lambda at: at[0] < 0.4)
+        over, least = min(trial.rank for trial in trials)
+        assert not over
+        found.append(least)
+        within += sum(not trial.gate.failed for trial in trials[10:])
+    assert np.median(found) == pytest.approx(0.4, abs=0.02)
+    assert within > 50  # of 100
 
 
 def test_the_search_is_the_same_for_the_same_seed_whatever_else_draws() -> None:
@@ -128,8 +140,9 @@ def test_the_search_is_the_same_for_the_same_seed_whatever_else_draws() -> None:
 
 def test_a_candidate_costs_what_an_evaluation_finds(monkeypatch) -> None:
     """Episode by episode with the code of evaluations, and the price by DSSRA's own objectives."""
-    scenario = plan_of(None).with_scalars({"migration_weight": 0.3})
-    found = play_candidate("dssra-plus", scenario, {"migration_weight": 0.3}, TUNING_SEED, 3, 10)
+    plan = plan_of(Path(), rounds=10)
+    task = plan.candidate("candidate 1", {"migration_weight": 0.3}, TUNING_SEED, 3)
+    found, scenario = play_candidate(task), task.scenario
     monkeypatch.setattr(episodes_module, "HELD_OUT_SEED", TUNING_SEED)
     for index in range(3):
         alone = play_episode("dssra-plus", DSSRAPlus(scenario), scenario, index, 10, "surrogate").result
@@ -192,15 +205,65 @@ def test_candidates_of_something_else_are_measured_again(tmp_path) -> None:
     assert longer.trials[0].delay != first.trials[0].delay
 
 
-@pytest.mark.parametrize("change", [{"delay": [1.0]}, {"scalars": None}, {"priced": ["much"] * 3}], ids=str)
-def test_a_damaged_candidate_is_named(tmp_path, change) -> None:
+def change(file: Path, name: str, value: str) -> None:
+    with sqlite3.connect(file) as data:
+        done = data.execute("UPDATE trial_user_attributes SET value_json = ? WHERE key = ?", (value, name))
+        assert done.rowcount
+    data.close()
+
+
+def other_tables(file: Path) -> None:
+    file.unlink()
+    data = sqlite3.connect(file)
+    data.execute("CREATE TABLE birds (name)")
+    data.close()
+
+
+def of_pages(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[:4096] + b"?" * (len(content) - 4096))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: change(file, "delay", "[1.0]"),
+        lambda file: change(file, "priced", '["much", 1.0, 1.0]'),
+        lambda file: change(file, "priced", "[null, 1.0, 1.0]"),
+        lambda file: change(file, "energy_excess", "{"),
+        lambda file: change(file, "key", "[]"),
+        lambda file: file.write_text("no database\n" * 100),
+        of_pages,
+        other_tables,
+        lambda file: (file.unlink(), os.mkfifo(file)),
+    ],
+    ids=["lengths", "text", "no number", "no JSON", "key", "no database", "pages", "other tables", "pipe"],
+)
+def test_a_damaged_file_is_named_with_the_remedy(tmp_path, damage) -> None:
     plan = plan_of(tmp_path, candidates=1)
-    tune(plan)
-    file = tmp_path / "candidate-0.json"
-    damaged = {**json.loads(file.read_text()), **change}
-    file.write_text(json.dumps({name: value for name, value in damaged.items() if value is not None}))
-    with pytest.raises(DataError, match=r"candidate-0\.json is damaged .*delete it"):
+    first = tune(plan)
+    damage(plan.store)
+    with pytest.raises(DataError, match=r"^cannot use .*candidates\.db .*: delete it, and .*--out$") as told:
         tune(plan)
+    assert "\n" not in str(told.value)
+    plan.store.unlink()
+    Path(f"{plan.store}-journal").write_bytes(b"of another database" * 100)
+    assert tune(plan) == first
+
+
+def test_what_is_kept_can_be_looked_at_with_optuna(tmp_path) -> None:
+    import optuna
+
+    tuned = tune(plan_of(tmp_path, names=("migration_weight", "heat_price"), candidates=2))
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/candidates.db")
+    trials = {
+        t.user_attrs["candidate"]: t for t in optuna.load_study(study_name=None, storage=storage).trials
+    }
+    storage.remove_session(), storage.engine.dispose()
+    neutral, other = trials["candidate 0"], trials["candidate 1"]
+    assert neutral.params == {"migration_weight": 1.0, "heat_price": 0.001}  # the nearest in the range
+    assert other.params == tuned.trials[1].scalars
+    assert other.value == pytest.approx(np.mean(tuned.trials[1].priced))
 
 
 def test_who_fails_the_energy_gate_comes_last() -> None:
@@ -208,21 +271,22 @@ def test_who_fails_the_energy_gate_comes_last() -> None:
     dear = trial([9.0, 9.0], 0.2, excess=0.01)
     assert cheap.gate.failed
     assert not dear.gate.failed
-    assert cheap.score > dear.score
-    assert trial([5.0, 5.0], whole=False, excess=0.05).score == 5.0
+    assert cheap.rank > dear.rank
+    assert trial([5.0, 5.0], whole=False, excess=0.05).rank == (False, 5.0)
 
 
 def test_differences_are_of_the_same_episodes() -> None:
     first, second = trial([10.0, 20.0], delay=[5.0, 5.0]), trial([8.0, 24.0], delay=[4.0, 6.0])
-    assert first.against(second).mean == pytest.approx((10 / 8 + 20 / 24) / 2 - 1)
-    assert first.delay_against(second).mean == pytest.approx((5 / 4 + 5 / 6) / 2 - 1)
+    assert against(first, second).mean == pytest.approx((10 / 8 + 20 / 24) / 2 - 1)
+    assert against(first, second, "delay").mean == pytest.approx((5 / 4 + 5 / 6) / 2 - 1)
 
 
 def played_by(scores, monkeypatch):
     """Let candidates cost what a function of their weight and the first seed says."""
 
-    def play(scheduler, scenario, scalars, seed, episodes, rounds, on_round):
-        return trial([scores(scalars["migration_weight"], seed)] * episodes, scalars["migration_weight"])
+    def play(task: Candidate, on_round) -> Trial:
+        weight = task.scalars["migration_weight"]
+        return trial([scores(weight, task.seed)] * task.episodes, weight)
 
     monkeypatch.setattr(tuning, "play_candidate", play)
 
