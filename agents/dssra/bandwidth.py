@@ -323,7 +323,8 @@ def later_shares(
             fill_band(other, least, most)
             _meet_deadline(summary, parameters, other, least, most)
             # The price at which these clusters' weights would sum to V: the higher this one, the lower that.
-            above = math.log(weigh_delays(summary, parameters, other, least, weight)[0]) - x
+            wanted = weigh_delays(summary, parameters, other, least, weight)[0]
+            above = math.log(max(wanted, 1e-300)) - x
         if above > 0.0:
             low = x
         else:

@@ -228,7 +228,8 @@ def first_guess(inputs: RoundInput, parameters: Numbers) -> tuple[IntArray, Floa
         together = 0.0
         for n in range(clusters):
             snr = power[n, 0] * inputs.system.uplink_gain[n] / parameters.uplink_noise_w / share[n]
-            share[n] = update_bits_of(option[n], inputs, parameters) / math.log1p(snr)
+            # A dead uplink gets most of the band.
+            share[n] = update_bits_of(option[n], inputs, parameters) / max(math.log1p(snr), 1e-200)
             together += share[n]
         for n in range(clusters):
             share[n] /= together

@@ -181,7 +181,7 @@ def search_open_rounds(
     """
     changed = ("price", "common", "moving_noise")  # by a search
     searches = [(inputs, start)]
-    if openings.server_blocks:
+    if openings.server_blocks and len(inputs.choices):
         # Once blocks are on the server, the search does not always find its way back.
         own = np.ascontiguousarray(inputs.choices[:, openings.options[inputs.choices[0], SETTING] == 0])
         closed = inputs._replace(common=inputs.common.copy(), choices=own)

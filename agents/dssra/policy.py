@@ -166,8 +166,13 @@ class DSSRA(StateScheduler):
 
         Raises:
             AllocationError: If the devices present in some cluster cannot hold the encoder, and all clusters
-                have to take part.
+                have to take part, or the system has no batch axis.
         """
+        if state.present.ndim != 3:
+            shape = state.present.shape
+            raise AllocationError(
+                f"DSSRA.allocate: expected a batch axis, devices (E, N, K), got {shape}"
+            )
         plan = self._planned(state, start)
         if not (self._joint and len(plan.blocks)):
             return plan
@@ -239,9 +244,10 @@ class DSSRA(StateScheduler):
         )
         require_room(inputs.cap[:, 0], self.parameters.costs.blocks)
         given = None if start is None else open_plan(start, self._openings)
-        plans = [*search_open_rounds(inputs, self._numbers, self.budget, self.threads, self._openings, given)]
+        # First, as over dead links no plan has a finite objective, and the search places no blocks.
+        plans = [open_plan(even_split(self.parameters, state), self._openings)]
+        plans += search_open_rounds(inputs, self._numbers, self.budget, self.threads, self._openings, given)
         plans += [] if given is None else [given]
-        plans.append(open_plan(even_split(self.parameters, state), self._openings))
         found = self._best(state, [allocation_of(plan, self._openings) for plan in plans])
         used = found.device_blocks > 0
         if inputs.held.shape[-2]:

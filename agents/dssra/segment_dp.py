@@ -1,7 +1,7 @@
 """Exact segments of one cluster for given powers, bandwidth and micro-batches (`algorithms.md` 1.5a, [R]).
 
-Plans (``segment_plan``) are built device by device. Partial plans that have placed the same blocks and end
-with the same device compete: one that is no better than another in any of its numbers is dropped. Partial
+Plans (:mod:`.segment_problem`) are built device by device. Partial plans that have placed the same blocks and
+end with the same device compete: one that is no better than another in any of its numbers is dropped. Partial
 plans are extended in the order of a lower bound on their completion (best first), so the first complete plan
 reached is optimal.
 """

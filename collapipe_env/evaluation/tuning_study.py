@@ -122,7 +122,9 @@ class Store:
             }
             if any(len(values) != task.episodes for values in lists.values()):
                 raise ValueError(f"other than {task.episodes} episodes of {task.place}")
-            trial = Trial(task.scalars, whole=bool(kept["whole"]), **lists)
+            trial = Trial(task.scalars, whole=kept["whole"], **lists)
+            if not isinstance(trial.whole, bool):
+                raise ValueError(f"{task.place} is whole or not, got {trial.whole!r}")
             if not all(map(math.isfinite, (trial.score, *_constraints(trial).values()))):
                 raise ValueError(f"{task.place} has costs that are not finite")
             return trial
@@ -175,6 +177,9 @@ class Store:
             {"creator": lambda: sqlite3.connect(path, timeout=60.0)},
             skip_table_creation=new is None,  # none in a database of something else
         )
+        names = optuna.get_all_study_names(self._storage)
+        if new is None and names != ["candidates"]:
+            raise ValueError(f"expected the study candidates, got {names}")
         self._study = optuna.create_study(storage=self._storage, study_name="candidates", load_if_exists=True)
         return self._study
 

@@ -124,6 +124,15 @@ def link_of(c: Numbers, snr: float, rate: float) -> tuple[float, float]:
 
 
 @inlined
+def message_overhead(c: Numbers, bit: float) -> float:
+    """Time of one message on a hop beyond its bits [s], for the airtime of a bit [s]."""
+    extra = c.overheads
+    # Over a dead link a bit lasts for ever, but no header takes no time.
+    header: float = extra.header_bits * bit if extra.header_bits > 0.0 else 0.0
+    return extra.message_s + header
+
+
+@inlined
 def message_seconds(c: Numbers, bit: float, bits: float, M: float) -> float:
     """Airtime of a mini-batch's messages of one direction on a hop [s].
 
@@ -132,8 +141,7 @@ def message_seconds(c: Numbers, bit: float, bits: float, M: float) -> float:
         bits: Activations or gradients of a sample [bit].
         M: Number of messages.
     """
-    seconds: float = hop_time(bit * c.batch_size, bits)
-    return seconds + M * (c.overheads.message_s + c.overheads.header_bits * bit)
+    return float(hop_time(bit * c.batch_size, bits) + M * message_overhead(c, bit))
 
 
 @inlined

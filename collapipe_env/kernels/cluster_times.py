@@ -23,6 +23,7 @@ from collapipe_env.kernels.cluster_chain import (
     block_pass,
     edge_times,
     link_of,
+    message_overhead,
     message_seconds,
     price_edge,
     server_pass,
@@ -121,7 +122,7 @@ def cluster_times(
             rate = d2d_rate(c, snr)
             bit, _ = link_of(c, snr, rate)
             link_bit[i, j] = 1.0 / rate
-            over_forward[i, j] = over_backward[j, i] = message_seconds(c, bit, 0.0, 1.0)
+            over_forward[i, j] = over_backward[j, i] = message_overhead(c, bit)
             hop_forward[i, j] = message_seconds(c, bit, c.activation_bits, M)
             hop_backward[j, i] = message_seconds(c, bit, c.gradient_bits, M)
             if j == 0:

@@ -147,7 +147,7 @@ def test_each_environment_is_decided_as_if_alone(scenario):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("scenario", [CLOCKS, SCHEDULES], ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", [support.SMALL, CLOCKS, SCHEDULES], ids=lambda s: s.name)
 def test_a_device_without_links_gets_no_blocks_and_an_empty_batch_no_plans(scenario):
     scheduler, state = DSSRA(scenario, threads=1), support.loaded_state(scenario, 2, 1)
     assert len(scheduler.allocate(state.map(lambda a: a[:0])).blocks) == 0
@@ -156,6 +156,17 @@ def test_a_device_without_links_gets_no_blocks_and_an_empty_batch_no_plans(scena
     plan = scheduler.allocate(replace(state, d2d_gain=gain))
     assert plan.blocks[0, 0, 0] == 0
     support.assert_same(plan[1:], scheduler.allocate(state)[1:])
+    # Without any link no round ends, but the plan can be played.
+    for dead in ({"uplink_gain": 0.0 * state.uplink_gain}, {"d2d_gain": 0.0 * state.d2d_gain}):
+        lost = replace(state, **dead)
+        check_allocation(scheduler.parameters, lost, scheduler.allocate(lost))
+
+
+def test_a_system_needs_a_batch_axis_of_any_length():
+    state, scheduler = support.loaded_state(ALL, 1, 1), DSSRA(ALL, threads=1)
+    assert len(scheduler.allocate(state.map(lambda a: a[:0])).blocks) == 0
+    with pytest.raises(AllocationError, match="a batch axis"):
+        scheduler.allocate(state.map(lambda a: a[0]))
 
 
 @pytest.mark.parametrize("scenario", [CLOCKS, SCHEDULES, BOTH], ids=lambda s: s.name)

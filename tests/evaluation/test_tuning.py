@@ -224,6 +224,15 @@ def of_pages(file: Path) -> None:
     file.write_bytes(content[:4096] + b"?" * (len(content) - 4096))
 
 
+def other_study(file: Path) -> None:
+    import optuna
+
+    file.unlink()
+    storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+    optuna.create_study(storage=storage, study_name="other")
+    storage.remove_session(), storage.engine.dispose()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -232,12 +241,26 @@ def of_pages(file: Path) -> None:
         lambda file: change(file, "priced", "[null, 1.0, 1.0]"),
         lambda file: change(file, "energy_excess", "{"),
         lambda file: change(file, "key", "[]"),
+        lambda file: change(file, "whole", '"x"'),
+        other_study,
         lambda file: file.write_text("no database\n" * 100),
         of_pages,
         other_tables,
         lambda file: (file.unlink(), os.mkfifo(file)),
     ],
-    ids=["lengths", "text", "no number", "no JSON", "key", "no database", "pages", "other tables", "pipe"],
+    ids=[
+        "lengths",
+        "text",
+        "no number",
+        "no JSON",
+        "key",
+        "whole",
+        "study",
+        "no database",
+        "pages",
+        "other tables",
+        "pipe",
+    ],
 )
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path, damage) -> None:
     plan = plan_of(tmp_path, candidates=1)

@@ -131,6 +131,17 @@ def test_runs_on_other_array_libraries(library, groups, mode, prices):
         np.testing.assert_allclose(np.asarray(value), expected[name], rtol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("gain", ["d2d_gain", "uplink_gain"])
+def test_a_round_over_dead_links_never_ends(gain):
+    p, s, a = make_case(1, lead=(1,), clusters=2, devices=2)
+    s = replace(s, **{gain: 0.0 * getattr(s, gain)})
+    with np.errstate(all="ignore"):
+        looped, general = round_costs(p, s, a), general_round_costs(p, s, a)
+    assert np.isinf(looped.cluster_delay).all()
+    assert np.isinf(looped.delay).all()
+    assert np.isinf(general.delay).all()
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, groups=st.booleans(), mode=st.sampled_from(MODES), steps=st.integers(1, 3))
 def test_timeline_ends_with_the_round(seed, groups, mode, steps):
