@@ -170,9 +170,7 @@ class DSSRA(StateScheduler):
         """
         if state.present.ndim != 3:
             shape = state.present.shape
-            raise AllocationError(
-                f"DSSRA.allocate: expected a batch axis, devices (E, N, K), got {shape}"
-            )
+            raise AllocationError(f"DSSRA.allocate: expected a batch axis, devices (E, N, K), got {shape}")
         plan = self._planned(state, start)
         if not (self._joint and len(plan.blocks)):
             return plan
