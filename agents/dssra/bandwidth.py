@@ -25,7 +25,7 @@ import math
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD_MAX,
     DELAY_PRICE,
@@ -111,6 +111,13 @@ def share_for_deadline(
     return share, slope
 
 
+@inlined
+def _secant(x: float, above: float, steepness: float, low: float, high: float) -> float:
+    """Next place in search of the root of a falling function ``above``, between ``low`` and ``high``."""
+    step = x - above / steepness if steepness < 0.0 else low
+    return step if low < step < high else 0.5 * (low + high)
+
+
 @compiled_leaf
 def share_for_price(
     price: float, start: float, most: float, summary: FloatArray, parameters: Numbers
@@ -131,7 +138,7 @@ def share_for_price(
     low, high = math.log(floor), math.log(most)
     x = min(max(math.log(start), low), high)
     before_x, before, steepness = x, 0.0, -2.0
-    for iteration in range(40):
+    for _ in range(40):
         saving = -delay_and_slopes(math.exp(x), summary, parameters)[2]
         above = math.log(max(saving, 1e-300) / price)
         if above > 0.0:
@@ -140,11 +147,10 @@ def share_for_price(
             high = x
         if abs(above) <= 1e-7 or high - low <= 1e-7:
             break
-        if iteration > 0 and x != before_x:
+        if x != before_x:
             steepness = (above - before) / (x - before_x)
         before_x, before = x, above
-        step = x - above / steepness if steepness < 0.0 else low
-        x = step if low < step < high else 0.5 * (low + high)
+        x = _secant(x, above, steepness, low, high)
     return math.exp(x)
 
 
@@ -312,7 +318,7 @@ def later_shares(
     low, high = math.log(max(low, 1e-12)), math.log(max(high, 1e-9))
     x = min(max(math.log(max(price, 1e-12)), low), high)
     before_x, before, steepness = x, 0.0, -2.0
-    for iteration in range(40):
+    for _ in range(40):
         rest, above = 1.0, np.inf
         for n in range(clusters):
             least[n] = share_for_price(math.exp(x), least[n], most[n], summary[n], parameters)
@@ -331,11 +337,10 @@ def later_shares(
             high = x
         if abs(above) <= 1e-5 or high - low <= 1e-7:
             break
-        if iteration > 0 and x != before_x:
+        if x != before_x:
             steepness = (above - before) / (x - before_x)
         before_x, before = x, above
-        step = x - above / steepness if steepness < 0.0 else low
-        x = step if low < step < high else 0.5 * (low + high)
+        x = _secant(x, above, steepness, low, high)
     together = 0.0
     for n in range(clusters):
         weight[n] = max(weight[n], 0.0)

@@ -18,6 +18,9 @@ from collapipe_env.physics.parameters import Numbers
 from .cluster_costs import delay_and_cost, exact_difference, mean_active_power, summarise_cluster
 from .round_input import ClusterTerms, RoundInput
 
+_STEPS = (0.3, 0.075)  # of a power's logarithm
+_WORTHLESS = 1e-4  # relative gain of a pass over the nodes that is the last one with its step
+
 
 @compiled_leaf
 def optimal_power(
@@ -57,10 +60,6 @@ def optimal_power(
         step = ((u - 1.0) * math.expm1(u) + u - ratio) / (u * math.exp(u))
         u -= step
     return min(max(math.expm1(u) * noise_w / gain, power_min_w), power_max_w)
-
-
-_STEPS = (0.3, 0.075)  # of a power's logarithm
-_WORTHLESS = 1e-4  # relative gain of a pass over the nodes that is the last one with its step
 
 
 @compiled_leaf

@@ -195,9 +195,8 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     for part in range(PARTS):
         labels[1, part] = plan[part]
     labels[1, PLACED], labels[1, NODE], labels[1, ALIVE], labels[0, HEAP] = 0.0, 0.0, 1.0, 1.0
-    head = np.zeros(
-        (total_blocks + 1, nodes), dtype=np.int64
-    )  # a label of each place, from which others follow
+    # A label of each place, from which the others follow.
+    head = np.zeros((total_blocks + 1, nodes), dtype=np.int64)
     while waiting > 0:
         label = _pop(labels, waiting)
         waiting -= 1

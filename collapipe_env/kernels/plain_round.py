@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled, inlined
+from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD,
     COLLECT,
@@ -55,15 +55,7 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
     c: Numbers = numbers[0]
     system, plan, fixed = System(*arrays[:8]), PlainPlan(*arrays[8:14]), arrays[14]
     E, N, K = plan.blocks.shape
-    clusters_at = len(ROUND) * E
-    nodes_at = clusters_at + len(CLUSTER) * E * N
-    devices_at = nodes_at + len(NODE) * E * N * (K + 1)
-    spare_at = devices_at + len(DEVICE) * E * N * K
-    rounds = block[:clusters_at].reshape(len(ROUND), E)
-    clusters = block[clusters_at:nodes_at].reshape(len(CLUSTER), E, N)
-    nodes = block[nodes_at:devices_at].reshape(len(NODE), E, N, K + 1)
-    devices = block[devices_at:spare_at].reshape(len(DEVICE), E, N, K)
-    spare = block[spare_at:]
+    rounds, clusters, nodes, devices, spare = rows_of(block, E, N, K)
     mean_power, power_of, chain = spare[:N], spare[N : N + K + 1], spare[N + K + 1 :]
     for e in range(E):
         row = row_of_system(system, e)
@@ -102,6 +94,36 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
         broadcast = message_time(c.broadcast_bits, rate)
         rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
         rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
+
+
+@compiled_inner
+def rows_of(
+    block: FloatArray, E: int, N: int, K: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Rows of rounds, clusters, nodes and devices in a block of :func:`plain_round`, and the rest of it."""
+    clusters_at = len(ROUND) * E
+    nodes_at = clusters_at + len(CLUSTER) * E * N
+    devices_at = nodes_at + len(NODE) * E * N * (K + 1)
+    spare_at = devices_at + len(DEVICE) * E * N * K
+    rounds = block[:clusters_at].reshape(len(ROUND), E)
+    clusters = block[clusters_at:nodes_at].reshape(len(CLUSTER), E, N)
+    nodes = block[nodes_at:devices_at].reshape(len(NODE), E, N, K + 1)
+    devices = block[devices_at:spare_at].reshape(len(DEVICE), E, N, K)
+    return rounds, clusters, nodes, devices, block[spare_at:]
+
+
+@inlined
+def setting_of(plan: PlainPlan, e: int, n: int) -> int:
+    """Setting of recomputation of a cluster, as for :func:`~.cluster_chain.backward_ratio`."""
+    return 1 if plan.opened.shape[0] > 0 and plan.opened[OPENED.other_setting, e, n] > 0.0 else 0
+
+
+@inlined
+def bytes_of(c: Numbers, setting: int) -> tuple[float, float]:
+    """Activations kept of a sample and block, and the working set, under a setting [byte]."""
+    if setting:
+        return c.other_activation_bytes, c.other_working_bytes
+    return c.activation_bytes, c.working_bytes
 
 
 @inlined
@@ -178,12 +200,8 @@ def _cluster(
     chain: FloatArray,
 ) -> None:
     """Write the costs of one cluster, whose interference is known; the last two arrays are workspace."""
-    K = plan.blocks.shape[2]
-    setting = 0
-    if plan.opened.shape[0] > 0 and plan.opened[OPENED.other_setting, e, n] > 0.0:
-        setting = 1
-    activation_bytes = c.other_activation_bytes if setting else c.activation_bytes
-    working_bytes = c.other_working_bytes if setting else c.working_bytes
+    K, setting = plan.blocks.shape[2], setting_of(plan, e, n)
+    activation_bytes, working_bytes = bytes_of(c, setting)
     M, H = float(plan.micro_batches[e, n]), steps_of(c, plan, e, n)
     power[0] = plan.cu_power[e, n]
     for k in range(K):

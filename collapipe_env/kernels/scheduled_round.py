@@ -13,8 +13,8 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.kernels.cluster_chain import System
-from collapipe_env.kernels.plain_round import pace, steps_of, takes_part
-from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan
+from collapipe_env.kernels.plain_round import bytes_of, pace, rows_of, setting_of, steps_of, takes_part
+from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, ROUND, PlainPlan
 from collapipe_env.physics.allocation import ASYNC, GPIPE, ZERO_BUBBLE
 from collapipe_env.physics.delay import cluster_delay
 from collapipe_env.physics.memory import device_memory
@@ -60,13 +60,7 @@ def scheduled_round(
     c: Numbers = numbers[0]
     system, plan = System(*arrays[:8]), PlainPlan(*arrays[8:14])
     E, N, K = plan.blocks.shape
-    clusters_at = len(ROUND) * E
-    nodes_at = clusters_at + len(CLUSTER) * E * N
-    devices_at = nodes_at + len(NODE) * E * N * (K + 1)
-    rounds = block[:clusters_at].reshape(len(ROUND), E)
-    clusters = block[clusters_at:nodes_at].reshape(len(CLUSTER), E, N)
-    nodes = block[nodes_at:devices_at].reshape(len(NODE), E, N, K + 1)
-    devices = block[devices_at : devices_at + len(DEVICE) * E * N * K].reshape(len(DEVICE), E, N, K)
+    rounds, clusters, nodes, devices, _ = rows_of(block, E, N, K)
     forward, backward, weight = np.zeros(K + 1), np.zeros(K + 1), np.zeros(K + 1)
     ahead, back = np.zeros(K + 3), np.zeros(K + 3)
     slot_caps, nothing, latency = np.zeros(K, dtype=np.int64), np.zeros((0, 6)), np.zeros(K + 3)
@@ -83,9 +77,7 @@ def scheduled_round(
                 slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
                 continue
             steps, samples = steps_of(c, plan, e, n), c.batch_size / M
-            other = plan.opened.shape[0] > 0 and plan.opened[OPENED.other_setting, e, n] > 0.0
-            activation_bytes = c.other_activation_bytes if other else c.activation_bytes
-            working_bytes = c.other_working_bytes if other else c.working_bytes
+            activation_bytes, working_bytes = bytes_of(c, setting_of(plan, e, n))
             state_bytes = c.block_state_bytes + (c.block_copy_bytes if kind == ASYNC else 0.0)
             on_server = samples * c.server_weight_seconds / system.server_share[e] + extra.server_s
             weights[WEIGHTS.server_weight, e, n] = on_server

@@ -142,17 +142,16 @@ def _looped(
     block = np.empty(length)
     plain_round(parameters.record, block, *system, *chosen, opened, fixed)
     weights: dict[str, FloatArray] = {}
-    rows = RowsOfLoop(block, places, parameters.overheads, weights)
     if orders is not None:
         # Imported here: plans with GPipe need not load the compiled schedules.
         from collapipe_env.kernels.scheduled_round import WeightRows, scheduled_round
 
         some, of_stages = np.empty((len(WeightRows._fields), E, N)), np.empty((E, N, K))
         scheduled_round(parameters.record, block, some, of_stages, *orders, *system, *chosen, opened)
-        weights.update(zip(WeightRows._fields, some, strict=True), compute_weight=of_stages)
+        weights = {**dict(zip(WeightRows._fields, some, strict=True)), "compute_weight": of_stages}
     return made(
         RoundCosts,
-        _loop=rows,
+        _loop=RowsOfLoop(block, places, parameters.overheads, weights),
         # Infos hand the delay out: as a view it would keep the whole block.
         delay=block[places["delay"][0]].copy(),
         **{name: block[places[name][0]].reshape(places[name][1]) for name in _ALWAYS_READ},

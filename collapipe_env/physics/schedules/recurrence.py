@@ -141,11 +141,11 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
         warm_ups[:S], waiting = warm_ups_and_lags(caps, M, longer)
         if not longer and (before == warm_ups).all():
             break
+        if with_weights:
+            lags[:S], lags[S] = waiting, S
         for fill_gaps in (True, False):
             if fill_gaps and not with_weights:
                 continue
-            if with_weights:
-                lags[:S], lags[S] = waiting, S
             length = ordered_makespan(
                 times, warm_ups, lags, limits, fill_gaps, M, step, arrived, marks, counts
             )
