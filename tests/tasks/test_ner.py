@@ -21,7 +21,7 @@ from collapipe_env.tasks.heads import TokenLinear
 from collapipe_env.tasks.ner import encode_words, entity_scores, load_entities
 from collapipe_env.tasks.preparation import EMBEDDED
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "embedded"))
 import make_embedded_entities
 
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")

@@ -9,8 +9,8 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
-from miniatures.grid import Model, successors
-from miniatures.system import Coordinates, Rounds
+from research.miniatures.grid import Model, successors
+from research.miniatures.system import Coordinates, Rounds
 
 
 class TriesAll(StateScheduler):

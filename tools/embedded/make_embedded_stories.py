@@ -2,7 +2,7 @@
 
 Usage::
 
-    python tools/make_embedded_stories.py collapipe_env/data/stories
+    python tools/embedded/make_embedded_stories.py collapipe_env/data/stories
 
 A story has an opening, a plot in five steps and an ending. Its people, things and places are drawn once and
 recur in every sentence, so later words depend on what was said long before: a language model can learn that,
@@ -16,7 +16,10 @@ import json
 import random
 from pathlib import Path
 
-from story_templates import BOYS, ENDINGS, FEW, GIRLS, OPENINGS, PLOTS, SETTINGS, TIMES
+from ruamel.yaml import YAML
+
+WORDS = YAML(typ="safe").load(Path(__file__).with_name("stories.yaml"))
+"""People, settings and sentences."""
 
 PARTS = {"train": 700, "dev": 80, "test": 100}
 """Stories of each part."""
@@ -25,19 +28,22 @@ PRONOUNS = {"girl": ("she", "her", "her"), "boy": ("he", "his", "him")}
 
 def story(rng: random.Random) -> tuple[str, str]:
     """Draw a story; returns its setting and its text."""
-    setting = rng.choice(sorted(SETTINGS))
-    words = {name: rng.choice(choices) for name, choices in SETTINGS[setting].items()}
+    setting = rng.choice(sorted(WORDS["settings"]))
+    words = {name: rng.choice(choices) for name, choices in WORDS["settings"][setting].items()}
     child = rng.choice(sorted(PRONOUNS))
     he, his, him = PRONOUNS[child]
-    hero = rng.choice(GIRLS if child == "girl" else BOYS)
-    friend = rng.choice([name for name in GIRLS + BOYS if name != hero])
+    hero = rng.choice(WORDS["girls"] if child == "girl" else WORDS["boys"])
+    friend = rng.choice([name for name in WORDS["girls"] + WORDS["boys"] if name != hero])
     words |= {"child": child, "he": he, "his": his, "him": him, "a": hero, "b": friend}
     words |= {"He": he.capitalize(), "Helper": words["helper"].capitalize()}
-    plot = PLOTS[rng.choice(sorted(PLOTS))]
+    plot = WORDS["plots"][rng.choice(sorted(WORDS["plots"]))]
     sentences = []
-    for variants in (OPENINGS, *plot, ENDINGS):
-        time = rng.choice(TIMES)
-        drawn = {"few": rng.choice(FEW), "time_": time.capitalize() + ("," if rng.random() < 0.5 else "")}
+    for variants in (WORDS["openings"], *plot, WORDS["endings"]):
+        time = rng.choice(WORDS["times"])
+        drawn = {
+            "few": rng.choice(WORDS["few"]),
+            "time_": time.capitalize() + ("," if rng.random() < 0.5 else ""),
+        }
         sentences.append(rng.choice(variants).format(**words, **drawn))
     return setting, " ".join(sentences)
 

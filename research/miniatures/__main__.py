@@ -1,10 +1,9 @@
 """Solve the miniatures, play schedulers in them, and write the tables of ``docs/miniatures.md``.
 
-Run ``python tools/make_miniatures.py``; it takes five to ten minutes. Each miniature's results are kept in
+Run ``python -m research.miniatures``; it takes a quarter of an hour. Each miniature's results are kept in
 ``runs/miniatures``, so an interrupted run resumes; ``--fresh`` begins anew. ``--only heat`` takes the
-miniatures whose name contains the word, or whose tier it is, and prints their tables.
-``--also NAME`` adds a registered scheduler to the tables. ``--quick`` tries everything in half a minute,
-prints the tables and writes nothing.
+miniatures whose name contains the word, or whose tier it is, and prints their tables. ``--quick`` tries
+everything in half a minute, prints the tables and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,39 +13,37 @@ import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from generated_parts import markdown_table, write_parts
-from miniatures.cases import Miniature, miniatures
-from miniatures.results import QUICK, Effort, result
 from tqdm import tqdm
 
 from collapipe_env.ground.files import write_text
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.schedulers import SCHEDULERS
+from research.miniatures import failing_table
+from research.miniatures.cases import Miniature, failing_miniatures, miniatures
+from research.miniatures.results import QUICK, Effort, result
+from tools.generated_parts import markdown_table, write_parts
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "miniatures.md"
 RUNS = ROOT / "runs" / "miniatures"
-PLAYED = ("dssra", "pipeline", "random")
-"""Registered schedulers of the tables; the first one is what the optimum is compared with."""
-TITLES = {"dssra": "DSSRA", "pipeline": "even split", "random": "random"}
-TIERS = {"migration": "load comes and goes, and changes of plan have a price", "heat": "devices warm up"}
+PLAYED = {"dssra": "DSSRA", "pipeline": "even split", "random": "random"}
+"""Registered schedulers of the tables and their titles; the optimum is compared with the first."""
+TIERS = ("migration", "heat", "churn")
 
 
-def kept_result(mini: Miniature, effort: Effort, names: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """Result of a miniature: the kept one if scenario, effort and schedulers are the same, else a new one.
+def kept_result(mini: Miniature, effort: Effort, folder: Path) -> dict[str, Any]:
+    """Result of a miniature: the kept one if scenario and effort are the same, else a new one.
 
     Args:
         effort: Length of the play.
-        names: Registered schedulers.
         folder: Where results are kept.
     """
     path = folder / f"{mini.name}.json"
     if path.is_file():
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         of = {"digest": scenario_digest(mini.scenario), "effort": vars(effort), "intervals": mini.intervals}
-        if of.items() <= kept.items() and set(names) <= set(kept["schedulers"]):
+        if of.items() <= kept.items():
             return kept
-    found = result(mini, effort, names)
+    found = result(mini, effort, tuple(PLAYED))
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(found, indent=1))
     return found
@@ -56,14 +53,13 @@ Found: TypeAlias = list[tuple[Miniature, dict[str, Any]]]
 """Miniatures and their results."""
 
 
-def table(found: Found, names: tuple[str, ...]) -> str:
+def table(found: Found) -> str:
     """Table of all schedulers' mean delays, and of the room that the optimum shows.
 
     Args:
         found: Miniatures of a tier.
-        names: Registered schedulers, in the order of the columns; the optimum is compared with the first.
     """
-    first, *others = (TITLES.get(name, f"`{name}`") for name in names)
+    first, *others = PLAYED.values()
     heads = [
         "miniature",
         "a block's move",
@@ -79,7 +75,7 @@ def table(found: Found, names: tuple[str, ...]) -> str:
     rows = []
     for mini, r in found:
         one, scalars, plus, fixed = (r[name] for name in ("one_step", "scalars", "plus", "fixed"))
-        played, *rest = (r["schedulers"][name] for name in names)
+        played, *rest = (r["schedulers"][name] for name in PLAYED)
         cells = [
             mini.title,
             f"{r['move_s']:.1f} s" if r["move_s"] else "free",
@@ -119,25 +115,18 @@ def checks(found: Found) -> str:
     return markdown_table(heads, rows)
 
 
-def summary(found: Found, first: str) -> str:
+def summary(found: Found) -> str:
     """Table of the least and the greatest room of every kind of miniature.
 
     Args:
         found: All miniatures.
-        first: The registered scheduler that the optimum is compared with.
     """
+    first, *_ = PLAYED
     kinds: dict[str, Found] = {}
     for mini, r in found:
         kinds.setdefault(mini.kind, []).append((mini, r))
-    title = TITLES.get(first, f"`{first}`")
-    heads = [
-        "what",
-        "miniatures",
-        f"room over {title}",
-        "left by scalars",
-        "left by DSSRA+",
-        "left by a fixed plan",
-    ]
+    heads = ["what", "miniatures", f"room over {PLAYED[first]}", "left by scalars", "left by DSSRA+"]
+    heads += ["left by a fixed plan"]
     rows = []
     for kind, members in kinds.items():
         parts = [(r["schedulers"][first], r["scalars"], r["plus"], r["fixed"]) for _, r in members]
@@ -167,52 +156,52 @@ def _plan(of: dict[str, Any]) -> str:
     return blocks if of["micro_batches"] is None else f"{blocks}, M = {of['micro_batches']}"
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    """Solve, play, and write the tables.
+
+    Args:
+        arguments: Command line; that of this process by default.
+    """
+    parser = argparse.ArgumentParser(prog="python -m research.miniatures", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="try everything shortly, and write nothing")
     parser.add_argument("--fresh", action="store_true", help="leave kept results aside")
-    parser.add_argument(
-        "--only", default="", metavar="WORD", help="miniatures with this in their name, or of this tier"
-    )
-    parser.add_argument("--also", nargs="*", default=[], metavar="SCHEDULER", help="registered schedulers")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Solve, play, and write the tables."""
-    given = options(arguments)
-    names = (*PLAYED, *given.also)
-    for name in names:
-        SCHEDULERS.require(name)
-    effort = QUICK if given.quick else Effort()
-    chosen = [mini for mini in miniatures() if given.only in mini.name or given.only == mini.tier]
+    parser.add_argument("--only", default="", metavar="WORD", help="miniatures of this name or tier")
+    given = parser.parse_args(arguments)
+    every = (*miniatures(), *failing_miniatures())
+    chosen = [mini for mini in every if given.only in mini.name or given.only == mini.tier]
     if not chosen:
-        raise SystemExit(f"--only {given.only}: no miniature's name has this; tiers are {', '.join(TIERS)}")
-    found = []
+        parser.error(f"--only {given.only}: no miniature's name has this; tiers are {', '.join(TIERS)}")
+    effort = QUICK if given.quick else Effort()
+    found: Found = []
+    failing: list[list[str]] = []
     for mini in (bar := tqdm(chosen, disable=None)):
         bar.set_description(mini.name)
-        if given.fresh and not given.quick:
-            (RUNS / f"{mini.name}.json").unlink(missing_ok=True)
-        r = result(mini, effort, names) if given.quick else kept_result(mini, effort, names, RUNS)
-        found.append((mini, r))
-    parts = {}
-    for tier in TIERS:
-        of_tier = [pair for pair in found if pair[0].tier == tier]
-        if of_tier:
-            parts[tier] = table(of_tier, names)
-    parts |= {"summary": summary(found, names[0]), "checks": checks(found)}
-    if given.quick or given.only:
-        print("\n\n".join(parts.values()))
-        return
-    command = " ".join(("python tools/make_miniatures.py", *(("--also", *given.also) if given.also else ())))
+        if mini.tier == "churn":
+            failing.append(failing_table.row(mini, *((2, 6) if given.quick else failing_table.LENGTHS)))
+        elif given.quick:
+            found.append((mini, result(mini, effort, tuple(PLAYED))))
+        else:
+            if given.fresh:
+                (RUNS / f"{mini.name}.json").unlink(missing_ok=True)
+            found.append((mini, kept_result(mini, effort, RUNS)))
     long = f"{effort.episodes} episodes x {effort.rounds} rounds"
     short = f"{effort.few_episodes} episodes x {effort.few_rounds} rounds"
-    lengths = {"migration": long, "heat": short, "summary": "from the tables below"}
-    lengths["checks"] = "standard errors over episodes"
-    for name, part in parts.items():
-        parts[name] = f"{part}\n\n`{command}` ({lengths[name]})"
-    write_parts(PAGE, parts)
+    parts = {
+        tier: (table(members), length)
+        for tier, length in (("migration", long), ("heat", short))
+        if (members := [pair for pair in found if pair[0].tier == tier])
+    }
+    if found:
+        parts["summary"] = summary(found), "from the tables below"
+        parts["checks"] = checks(found), "standard errors over episodes"
+    if failing:
+        length = "{} episodes x {} rounds".format(*failing_table.LENGTHS)
+        parts["churn"] = markdown_table(failing_table.HEADS, failing), length
+    if given.quick or given.only:
+        print("\n\n".join(part for part, _ in parts.values()))
+        return
+    command = "`python -m research.miniatures`"
+    write_parts(PAGE, {name: f"{part}\n\n{command} ({length})" for name, (part, length) in parts.items()})
     print(f"wrote {PAGE}")
 
 

@@ -1,29 +1,20 @@
-"""Solve small systems whose devices fail, play them, and write their table in ``docs/miniatures.md``.
-
-Run ``python tools/make_failing_miniatures.py``; it takes about six minutes. ``--only WORD`` prints the rows
-of miniatures with this in their name, and ``--quick`` plays briefly; neither writes anything.
-"""
+"""Table of the miniatures whose devices fail: the best schedules beside DSSRA, DSSRA+ and others."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
-from generated_parts import markdown_table, write_parts
-from miniatures.cases import Miniature, failing_miniatures
-from miniatures.failing import FailingSystem, LeastExpected
-from miniatures.playing import mean_delays
-from tqdm import tqdm
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.schedulers import SCHEDULERS, Scheduler
+from research.miniatures.cases import Miniature
+from research.miniatures.failing import FailingSystem, LeastExpected
+from research.miniatures.playing import mean_delays
 
-PAGE = Path(__file__).parents[1] / "docs" / "miniatures.md"
-EPISODES, ROUNDS = 24, 400
+LENGTHS = (24, 400)
+"""Episodes, and rounds of each."""
 PRICES = (0.0, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 100.0)
 """Prices of a failure that are tried [s]."""
 TUNING_SEED, TUNING_EPISODES = 1000, 8
@@ -94,26 +85,3 @@ def _room(delays: FloatArray, best: FloatArray) -> str:
     share = 100.0 * (delays - best) / delays
     mean, error = float(share.mean()), float(share.std(ddof=1) / np.sqrt(len(share)))
     return f"{abs(mean) if abs(mean) < 0.05 else mean:.1f} ± {error:.1f} %"
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Solve, play, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="play shortly, and write nothing")
-    parser.add_argument("--only", default="", metavar="WORD", help="miniatures with this in their name")
-    given = parser.parse_args(arguments)
-    chosen = [mini for mini in failing_miniatures() if given.only in mini.name]
-    if not chosen:
-        raise SystemExit(f"--only {given.only}: no name has this; give a part of failing-5-unlike")
-    episodes, rounds = (2, 6) if given.quick else (EPISODES, ROUNDS)
-    table = markdown_table(HEADS, [row(mini, episodes, rounds) for mini in tqdm(chosen, disable=None)])
-    if given.quick or given.only:
-        print(table)
-        return
-    stamp = f"`python tools/make_failing_miniatures.py` ({EPISODES} episodes x {ROUNDS} rounds)"
-    write_parts(PAGE, {"churn": f"{table}\n\n{stamp}"})
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()

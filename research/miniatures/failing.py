@@ -23,7 +23,7 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.state import SystemState
-from miniatures.system import splits
+from research.miniatures.system import splits
 
 CELLS = 24
 """Parts of ``T_ref``; a failure counts as in the middle of its part."""

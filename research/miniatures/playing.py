@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import numpy as np
-import playing
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
@@ -36,6 +34,14 @@ def mean_delays(
     rows = variants * episodes
     env = CollaPipeVectorEnv(rows, scenario, IdleLearner(rows), autoreset_mode="Disabled")
     seeds = list(range(first_seed, first_seed + episodes)) * variants
-    played = islice(playing.rounds(env, scheduler, skipped + rounds, seeds), skipped, None)
-    total = np.sum([record.costs.delay for record in played], axis=0)
+    observation, _ = env.reset(seed=seeds)
+    scheduler.reset()
+    total = np.zeros(rows)
+    for played in range(skipped + rounds):
+        decision = scheduler.act(observation, env.state)
+        step = env.step_allocation if isinstance(decision, Allocation) else env.step
+        observation = step(decision)[0]  # type: ignore[arg-type]
+        if played >= skipped:
+            assert env.last_round is not None
+            total += env.last_round.costs.delay
     return (total / rounds).reshape(variants, episodes)

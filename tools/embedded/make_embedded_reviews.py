@@ -5,7 +5,7 @@ Usage::
     pip download --no-deps --no-binary :all: vaderSentiment==0.5
     python -m zipfile -e vaderSentiment-0.5.zip .
     tar xzf vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz
-    python tools/make_embedded_reviews.py \
+    python tools/embedded/make_embedded_reviews.py \
         hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt collapipe_env/data/reviews
 
 Each source line is ``review_sentence TAB mean rating in [-4, 4] TAB text``. Sentences rated within

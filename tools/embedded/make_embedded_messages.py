@@ -4,7 +4,7 @@ Usage::
 
     pip download --no-deps --ignore-requires-python --only-binary :all: homeassistant==2026.11.0
     python -m zipfile -e homeassistant-2026.11.0-py3-none-any.whl homeassistant-2026.11.0
-    python tools/make_embedded_messages.py homeassistant-2026.11.0 collapipe_env/data/messages
+    python tools/embedded/make_embedded_messages.py homeassistant-2026.11.0 collapipe_env/data/messages
 
 Every integration of the wheel has a catalogue of messages per language, ``translations/en.json`` and
 ``translations/de.json``, with the same nested keys. The messages kept are short, free of markup and made of

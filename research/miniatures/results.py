@@ -15,12 +15,12 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS
-from miniatures.average_cost import Solution
-from miniatures.cases import Miniature
-from miniatures.deciding import Best, Fixed, Scalars
-from miniatures.grid import Grid, Model, model_of, solve_model
-from miniatures.playing import mean_delays
-from miniatures.system import SmallSystem
+from research.miniatures.average_cost import Solution
+from research.miniatures.cases import Miniature
+from research.miniatures.deciding import Best, Fixed, Scalars
+from research.miniatures.grid import Grid, Model, model_of, solve_model
+from research.miniatures.playing import mean_delays
+from research.miniatures.system import SmallSystem
 
 WEIGHTS = (0.0, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.85, 1.0, 1.5)
 """Weights of the price of moving."""

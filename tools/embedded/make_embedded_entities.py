@@ -2,7 +2,7 @@
 
 Usage::
 
-    python tools/make_embedded_entities.py collapipe_env/data/entities
+    python tools/embedded/make_embedded_entities.py collapipe_env/data/entities
 
 All text is the project's own. Five types: person, location, organisation, product, date. What makes the task
 more than a look-up of words:
@@ -21,7 +21,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from entity_templates import CHATTY, COMMON, FORMAL, LINKS, words_of
+from ruamel.yaml import YAML
 
 SIZES = {"train": 1800, "dev": 350, "test": 350}
 """Sentences of each part."""
@@ -32,61 +32,8 @@ FAMILIAR = 0.35
 OWN_PATTERNS = 5
 """One pattern of every five is kept for the held-out parts."""
 
-ONSETS = words_of("b br c d dr f fl g gr h j k kl l m n p pr r s sk st t tr v w y z")
-MIDDLES = words_of("al an ar e el em en er i il im in is o ol on or os u ul un ur")
-CLOSES = words_of("b d dr g k l ld m n nd r s st t v z")
-ENDS = words_of("a an ar ara eck el ell en eth ia ick il in ira is ith o ock on or ost ow um und us")
-
-GIVEN = words_of("""
-    Adela Amara Anton Aziz Bela Bianca Boris Carmen Cato Celia Dario Delia Dmitri Edda Elif Emil Esra Farid
-    Fiona Goran Greta Hanna Hugo Ilse Imran Ines Jonas Juno Kaito Karim Kira Lena Leon Lucia Magda Malik Mara
-    Mina Nadia Nils Noor Olga Omar Otto Petra Priya Rafael Rania Sami Selma Sofia Tariq Tessa Tomas Ulla Vera
-    Viktor Wanda Yara Yusuf Zeno Zoe Rose Will Grace Hope Mark Bill May June Jack Drew Pat Rob Dawn Miles
-""")
-PRODUCT_WORDS = words_of("""
-    Lantern Comet Canvas Anchor Ripple Orbit Ember Nimbus Falcon Pebble Quartz Willow Prism Beacon Mosaic Tide
-    Cedar Glider Harvest Kite Meadow Pixel Raven Saddle Thistle Vortex Whistle Zephyr Marble Compass Ladder
-    Bramble Cobalt Drift
-""")
-DAYS = words_of("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-MONTHS = words_of("January February March April May June July August September October November December")
-ORDINALS = words_of("first second third fifth tenth twelfth 15th 21st 28th 30th")
-
-
-def shapes_of(text: str) -> list[str]:
-    """Return the name shapes in a text, which are separated by commas."""
-    return [" ".join(shape.split()) for shape in text.split(",")]
-
-
-SURNAME = shapes_of("{stem}son, {stem}ek, {stem}ova, {stem}man, {stem}ini, {stem}, {stem}")
-PERSON = shapes_of("""
-    {given} {surname}, {given} {surname}, {given} {surname}, {given}, {surname}, {given} {initial} {surname},
-    {given} {stem}, {stem}
-""")
-LOCATION = shapes_of("""
-    {stem}, {stem}, {stem}ford, {stem}haven, {stem}stead, Port {stem}, {stem} Valley, North {stem},
-    Lake {stem}, {stem} Bay, Mount {stem}, {stem} Street, {stem}ia, New {stem}
-""")
-ORGANISATION = shapes_of("""
-    {stem}, {stem}, {stem} Labs, {stem} & {stem}, University of {stem}, Bank of {stem}, {stem} United,
-    {acronym}, {stem} Group, {stem} City Council, {stem} Institute of Technology, {stem}corp
-""")
-PRODUCT = shapes_of("""
-    {word}, {word}, {word} {number}, {stem} {word}, {stem}, {stem} {number}, {word} Pro, {word} OS,
-    {stem}phone, {stem} {word} {number}
-""")
-DATE = shapes_of("""
-    {day}, {day}, {day} morning, next {day}, {number} {month}, the {ordinal} of {month}, {month} {number}
-""")
-PERIOD = shapes_of("{month}, {month} {year}, late {month}, {year}, {year}, summer {year}, early {month}")
-SHAPES = {
-    "person": PERSON,
-    "location": LOCATION,
-    "organisation": ORGANISATION,
-    "product": PRODUCT,
-    "date": DATE,
-    "period": PERIOD,
-}
+WORDS = YAML(typ="safe").load(Path(__file__).with_name("entities.yaml"))
+"""Patterns, common words and parts of names."""
 
 Tagged = list[tuple[str, str]]
 
@@ -106,7 +53,7 @@ class Names:
 
     def entity(self, kind: str, rng: random.Random) -> list[str]:
         """Return the words of a new name of that type."""
-        text = rng.choice(SHAPES[kind]).replace("{surname}", rng.choice(SURNAME))
+        text = rng.choice(WORDS["shapes"][kind]).replace("{surname}", rng.choice(WORDS["surname"]))
         parts: dict[str, Callable[[], str]] = {
             "stem": lambda: rng.choice(self.stems),
             "given": lambda: rng.choice(self.given),
@@ -115,9 +62,9 @@ class Names:
             "initial": lambda: rng.choice("ABCDEFGHJKLMNPRSTW") + ".",
             "number": lambda: str(rng.randint(2, 28)),
             "year": lambda: str(rng.randint(1962, 2031)),
-            "day": lambda: rng.choice(DAYS),
-            "month": lambda: rng.choice(MONTHS),
-            "ordinal": lambda: rng.choice(ORDINALS),
+            "day": lambda: rng.choice(WORDS["days"]),
+            "month": lambda: rng.choice(WORDS["months"]),
+            "ordinal": lambda: rng.choice(WORDS["ordinals"]),
         }
         for slot, draw in parts.items():
             while (mark := "{" + slot + "}") in text:
@@ -127,8 +74,8 @@ class Names:
 
 def stem(rng: random.Random) -> str:
     """Return an invented word, with a capital."""
-    middle = rng.choice(MIDDLES) + rng.choice(CLOSES)
-    return (rng.choice(ONSETS) + middle + rng.choice(ENDS)).title()
+    middle = rng.choice(WORDS["middles"]) + rng.choice(WORDS["closes"])
+    return (rng.choice(WORDS["onsets"]) + middle + rng.choice(WORDS["ends"])).title()
 
 
 def deal(items: list[str], rng: random.Random) -> dict[str, list[str]]:
@@ -143,13 +90,13 @@ def fill(pattern: str, own: Names, familiar: Names, share: float, rng: random.Ra
     sentence: Tagged = []
     for token in pattern.split():
         slot = token.strip("{}") if token.startswith("{") else ""
-        if slot in SHAPES:
+        if slot in WORDS["shapes"]:
             names = familiar if rng.random() < share else own
             words = names.entity(slot, rng)
             kind = "date" if slot == "period" else slot
             sentence += [(word, f"{'I' if i else 'B'}-{kind}") for i, word in enumerate(words)]
         else:
-            words = (rng.choice(COMMON[slot]) if slot else token).split()
+            words = (rng.choice(WORDS["common"][slot]) if slot else token).split()
             if sentence and sentence[-1][0] == "a" and words[0][0] in "aeiou":
                 sentence[-1] = ("an", "O")
             sentence += [(word, "O") for word in words]
@@ -168,7 +115,7 @@ def sentence_of(
         other = fill(rng.choice(patterns["formal"]), own, familiar, share, rng)
         if other[0][1] == "O":
             other[0] = (other[0][0].lower(), "O")
-        sentence = [*sentence[:-1], *((word, "O") for word in rng.choice(LINKS).split()), *other]
+        sentence = [*sentence[:-1], *((word, "O") for word in rng.choice(WORDS["links"]).split()), *other]
     style = rng.random()
     if style < 0.06:
         return [(word.upper(), tag) for word, tag in sentence]
@@ -186,13 +133,13 @@ def main() -> None:
     rng = random.Random(SEED)  # noqa: S311 - a seed, to draw the same data again
     stems = deal(sorted({stem(rng) for _ in range(2500)}), rng)
     acronyms = deal(sorted({"".join(rng.choices("ABCDEFGKLMNPRSTVW", k=3)) for _ in range(80)}), rng)
-    given, words = deal(GIVEN, rng), deal(PRODUCT_WORDS, rng)
+    given, words = deal(WORDS["given"], rng), deal(WORDS["product_words"], rng)
     names = {part: Names(stems[part], given[part], words[part], acronyms[part]) for part in SIZES}
+    every = {kind: WORDS[kind] for kind in ("formal", "chatty")}
     known = {
         kind: [pattern for i, pattern in enumerate(patterns) if i % OWN_PATTERNS]
-        for kind, patterns in (("formal", FORMAL), ("chatty", CHATTY))
+        for kind, patterns in every.items()
     }
-    every = {"formal": list(FORMAL), "chatty": list(CHATTY)}
 
     target.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()

@@ -8,12 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from miniatures.average_cost import Decisions, action_values, solve
-from miniatures.cases import Miniature, miniatures
-from miniatures.deciding import Best, Fixed, Scalars
-from miniatures.grid import Grid, model_of, solve_model
-from miniatures.playing import mean_delays
-from miniatures.system import SmallSystem, splits
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
@@ -21,6 +15,12 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.simulator.costs import round_costs
+from research.miniatures.average_cost import Decisions, action_values, solve
+from research.miniatures.cases import Miniature, miniatures
+from research.miniatures.deciding import Best, Fixed, Scalars
+from research.miniatures.grid import Grid, model_of, solve_model
+from research.miniatures.playing import mean_delays
+from research.miniatures.system import SmallSystem, splits
 
 CASES = {mini.name: mini for mini in miniatures()}
 

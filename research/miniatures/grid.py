@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from miniatures.average_cost import Decisions, Solution, solve
-from miniatures.system import Coordinates, Rounds, SmallSystem
+from research.miniatures.average_cost import Decisions, Solution, solve
+from research.miniatures.system import Coordinates, Rounds, SmallSystem
 
 _ROWS = 200_000
 """States and actions that are worked out at a time."""
@@ -167,7 +167,7 @@ def model_of(grid: Grid) -> Model:
 
 
 def solve_model(model: Model, tolerance: float = 1e-3) -> Solution:
-    """Best schedule among the states in reach, as :func:`~miniatures.average_cost.solve` finds it.
+    """Best schedule among the states in reach, as :func:`~research.miniatures.average_cost.solve` finds it.
 
     In long rounds a governor moves over several levels at once, so the levels in between are never held.
     Such states are left out; they get the greatest value of the others.

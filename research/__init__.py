@@ -1,0 +1,1 @@
+"""Studies that the documentation quotes, and that are no part of the package."""
