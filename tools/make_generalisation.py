@@ -156,7 +156,7 @@ def _run(options: Options, call: Call) -> None:
     with started(run, str(call), asked, fresh=False):
         require_no_more(run.path / "matrix.csv", rows, scenarios, options.episodes)
         for name, scenario in scenarios.items():
-            write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
+            write_text(run / "scenarios" / f"{folder_name(name)}.yaml", scenario.to_yaml())
         found = cells(options, run, rows, scenarios)
         write_text(run.path / "matrix.csv", matrix_csv(found, options.episodes))
         table = matrix_table(
@@ -279,7 +279,7 @@ def cells(
             episodes=options.episodes,
             rounds=options.rounds,
             learner="surrogate",
-            folder=run.episodes / folder_name(name) / folder_name(row.label),
+            folder=run / "evaluation" / folder_name(name) / folder_name(row.label),
         )
         for name, scenario in scenarios.items()
         for row in every

@@ -69,7 +69,7 @@ def _run(options: Options, call: Call) -> None:
         slow_down = options.slow_down
     else:
         before = read_json(
-            RunDirectory(options.from_).options, "name the folder of a calibration with --from"
+            RunDirectory(options.from_) / "run.json", "name the folder of a calibration with --from"
         )
         if before.get("kind") != "calibration":
             raise ScenarioError(f"--from {options.from_} holds no calibration: name the folder of one")
@@ -94,7 +94,7 @@ def _run(options: Options, call: Call) -> None:
         if options.from_ is None:
             rounds = _measure(options, run, setting, plans)
         else:
-            rounds = _kept(RunDirectory(options.from_).measured)
+            rounds = _kept(RunDirectory(options.from_) / "measured")
         _report(run, base, named, setting, rounds, call.record())
 
 
@@ -106,7 +106,7 @@ def _measure(
 
     # All plans take turns, so that a change of the machine's load affects all of them.
     places = [
-        (run.measured / f"{number:02d}-{place:02d}.json", plan)
+        (run / "measured" / f"{number:02d}-{place:02d}.json", plan)
         for number in range(1, options.rounds + 1)
         for place, plan in enumerate(plans, 1)
     ]
@@ -168,11 +168,11 @@ def _report(
         "plans": [asdict(one) for one in checked],
         "load": [low, high],
     }
-    write_text(run.profile, f"# Written by {head['command']}\n{plain_yaml(written)}")
-    write_json(run.calibration, {**head, **numbers})
-    write_text(run.table, page.markdown())
+    write_text(run / "profile.yaml", f"# Written by {head['command']}\n{plain_yaml(written)}")
+    write_json(run / "calibration.json", {**head, **numbers})
+    write_text(run / "table.md", page.markdown())
     print_pages(page)
-    say_files(table=run.table, numbers=run.calibration, scenario=run.profile)
+    say_files(table=run / "table.md", numbers=run / "calibration.json", scenario=run / "profile.yaml")
 
 
 main = command(Options, _run, DESCRIPTION, "collapipe calibrate")

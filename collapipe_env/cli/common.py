@@ -211,7 +211,7 @@ def opened(
             else f"writing to {run.path}"
         )
         if scenario is not None:
-            write_text(run.scenario, scenario.to_yaml())
+            write_text(run / "scenario.yaml", scenario.to_yaml())
         yield
 
 

@@ -147,13 +147,13 @@ def _run(options: Options, call: Call) -> None:
     plans = []
     for name, scenario in scenarios.items():
         playing = (*([LEARNED] if name in agents else []), *options.names_for(scenario))
-        folder = run.episodes / folder_name(name)
+        folder = run / "evaluation" / folder_name(name)
         plans.append(
             play.plan(scenario, playing, agents.get(name, ()), learner, lambda *_, f=folder: f, play.threads)
         )
     with opened(run, call, asked, fresh=play.fresh):
         for name, scenario in scenarios.items():
-            write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
+            write_text(run / "scenarios" / f"{folder_name(name)}.yaml", scenario.to_yaml())
             playing = options.names_for(scenario)
             if options.schedulers is None and (left := [n for n in options.names if n not in playing]):
                 print(f"{name}: {', '.join(playing)} play; --schedulers {ALL} adds {len(left)} more")

@@ -200,7 +200,7 @@ def _run(options: Options, call: Call) -> None:
                 f"{more if done else 'plans are computed again first'}"
             )
         if not done:
-            run.weights.unlink(missing_ok=True)  # those of fewer rounds
+            (run / "weights.npz").unlink(missing_ok=True)  # those of fewer rounds
         with Inline() if done else options.start_engine(scenario) as engine:
             # Imported late, so that --help and typing errors are answered at once.
             from collapipe_env.execution.uncompiled import leave_compiler_out

@@ -86,7 +86,7 @@ class ExecutedRounds:
                 self._draw()
             content = io.BytesIO()
             np.savez(content, **self.execution.weights())  # type: ignore[arg-type] # no options of savez
-            write_bytes(self.run.weights, content.getvalue())
+            write_bytes(self.run / "weights.npz", content.getvalue())
         except ExecutionError as error:
             kept = len(self.played)
             raise ExecutionError(
@@ -124,7 +124,7 @@ class ExecutedRounds:
         """Draw the last round, unless an earlier run has drawn it."""
         from collapipe_env.execution.pictures import write_picture
 
-        path = self.run.figures / f"round-{len(self.played)}.png"
+        path = self.run / "figures" / f"round-{len(self.played)}.png"
         if not path.exists():
             write_picture(path, *self.played[-1], self.title)
 
@@ -140,10 +140,16 @@ class ExecutedRounds:
         below = [f"clock {self.clock}{scale}{load}"]
         page = comparison_page(f"Priced and measured: {self.title}", self.compared, self.clock, below)
         phases = phase_page(self.compared)
-        write_json(run.execution, {**self.record(), "rounds": [asdict(one) for one in self.compared]})
-        write_text(run.table, page.markdown() + "\n" + phases.markdown())
-        write_json(run.trace, chrome_trace(self.played))
+        write_json(
+            run / "execution.json", {**self.record(), "rounds": [asdict(one) for one in self.compared]}
+        )
+        write_text(run / "table.md", page.markdown() + "\n" + phases.markdown())
+        write_json(run / "trace.json", chrome_trace(self.played))
         print_pages(page, phases)
         say_files(
-            table=run.table, numbers=run.execution, pictures=run.figures, trace=run.trace, weights=run.weights
+            table=run / "table.md",
+            numbers=run / "execution.json",
+            pictures=run / "figures",
+            trace=run / "trace.json",
+            weights=run / "weights.npz",
         )

@@ -132,7 +132,7 @@ class Verify:
         if rerun.player.digest:
             asked["submission_sha256"] = rerun.player.digest
         with opened(run, call, asked, fresh=self.where.fresh):
-            faults = rerun.faults(run.episodes, self.where.engine())
+            faults = rerun.faults(run / "evaluation", self.where.engine())
         for note in rerun.notes:
             print(f"note: {note}")
         for fault in faults[:20]:
@@ -221,7 +221,7 @@ class Freeze:
             executor = self.where.engine()
             for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
                 before = read_anchors(file, season)
-                plan = BoardPlan(season, named_player(HUNDRED), (cell,), run.episodes)
+                plan = BoardPlan(season, named_player(HUNDRED), (cell,), run / "evaluation")
                 new = play_cells(plan, executor)[cell.name].anchors
                 assert new is not None  # no frozen ones were given
                 write_anchors(file, season, with_frozen(before, cell.name, new))
@@ -257,7 +257,7 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
         season=season,
         player=player,
         cells=cells,
-        folder=run.episodes,
+        folder=run / "evaluation",
         anchors=read_anchors(anchors_path(season), season),
         episodes=options.episodes,
         rounds=options.rounds,
@@ -286,7 +286,7 @@ def _play(plan: BoardPlan, run: RunDirectory, how: Playing, call: Call) -> None:
         page = run_page(results, plan.season, plan.anchors)
         write_run(run, added(run, results), plan)
     page.print(Console(highlight=False))
-    print(f"\nresults: {run.board}")
+    print(f"\nresults: {run / 'leaderboard.json'}")
 
 
 Options = Run | Verify | Table | Freeze

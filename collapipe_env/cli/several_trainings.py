@@ -16,7 +16,7 @@ from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of, steps_kept
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.labels import counted
-from collapipe_env.evaluation.run_lock import LOCK_NAME
+from collapipe_env.evaluation.run_directory import HOLDER, LOCK
 from collapipe_env.evaluation.travelling import Files, files_below, write_below
 from collapipe_env.schedulers import LEARNED
 
@@ -73,7 +73,7 @@ def train_one(task: Training, _: Callable[[], None]) -> Files | None:
 
 def _unlocked(folder: Path) -> Files:
     """The files of a training's folder but for its lock."""
-    return {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
+    return {name: content for name, content in files_below(folder).items() if name not in (LOCK, HOLDER)}
 
 
 def _train_in_worker(task: Training) -> None:

@@ -233,7 +233,7 @@ class Job:
         training = self._options.training
         if self._one:
             return [self._run.path]
-        return [self._run.trainings / f"seed{training.seed + number}" for number in range(training.runs)]
+        return [self._run / "trainings" / f"seed{training.seed + number}" for number in range(training.runs)]
 
     def _agent_files(self) -> tuple[Path, ...]:
         if self._agent is not None:
@@ -243,7 +243,7 @@ class Job:
     def train_only(self) -> None:
         """Train in the folder, without a comparison: one of several trainings."""
         with started(self._run, str(self._call), self._asked(), fresh=False, growing="steps"):
-            write_text(self._run.scenario, self._scenario.to_yaml())
+            write_text(self._run / "scenario.yaml", self._scenario.to_yaml())
             self._train()
 
     def _train(self) -> None:
@@ -289,7 +289,7 @@ class Job:
             lambda: self._call.record(
                 scenario=self._scenario.to_dict(),
                 options=asdict(options),
-                made_for=read_json(self._run.options, "choose another place with --out"),
+                made_for=read_json(self._run / "run.json", "choose another place with --out"),
                 training=history,
             ),
             executor=options.where.build(asked.processes, threads=options.training.threads),

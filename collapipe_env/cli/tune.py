@@ -101,7 +101,7 @@ def _run(options: Options, call: Call) -> None:
         check_episodes=options.check_episodes,
         rounds=options.rounds or scenario.dynamics.rounds,
         seed=options.seed,
-        store=run.candidates,
+        store=run / "candidates.db",
     )
     deciding = ("scheduler", "candidates", "episodes", "rounds", "seed")
     asked = {
@@ -138,15 +138,15 @@ def _run(options: Options, call: Call) -> None:
             tuned = tune(plan, on_round, on_trial, executor, on_again)
         page = tuning_page(plan, tuned)
         lines = section_lines(tuned.chosen, [str(call)])
-        write_json(run.tuning, {**call.record(**tuning_record(tuned)), "section": lines})
-        write_text(run.table, page.markdown() + "\n```yaml\n" + "\n".join(lines) + "\n```\n")
+        write_json(run / "tuning.json", {**call.record(**tuning_record(tuned)), "section": lines})
+        write_text(run / "table.md", page.markdown() + "\n```yaml\n" + "\n".join(lines) + "\n```\n")
         if options.write is not None:
             write_scalars(options.write, scenario, tuned.chosen, [str(call)])
         print_pages(page)
         print("\n".join(lines), end="\n\n")
         if options.write is not None:
             print(f"written:   {options.write}")
-        print(f"table:     {run.table}\ntuning:    {run.tuning}")
+        print(f"table:     {run / 'table.md'}\ntuning:    {run / 'tuning.json'}")
 
 
 main = command(Options, _run, DESCRIPTION, "collapipe tune")

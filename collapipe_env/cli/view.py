@@ -95,7 +95,7 @@ def _run(options: Options, *_: object) -> None:
     print(f"replaying episode {options.episode} of {names} on {stored.scenario.name}")
     with progress_bar(len(results) * stored.rounds, "replaying", "rounds") as bar:
         text = page_of(run, choice, partial(_one_more, bar))
-    out = options.out or RunDirectory(run.path).view
+    out = options.out or RunDirectory(run.path) / "view.html"
     write_text(out, text)
     print(f"page, {out.stat().st_size / 1e6:.2f} MB, to open in any browser: {out}")
 

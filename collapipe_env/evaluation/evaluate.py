@@ -228,7 +228,7 @@ def evaluate(
             run = RunDirectory(Path(out), out_option="out", fresh_option="fresh=True")
             asked = {"kind": "evaluation in Python", "scenario": chosen.to_dict()}
             cleanup.enter_context(started(run, "collapipe_env.evaluate", asked, fresh=fresh))
-            write_text(run.scenario, played.to_yaml())
+            write_text(run / "scenario.yaml", played.to_yaml())
             folder = run.episodes_of(learner, length)
         plan = EvaluationPlan(
             scenario=played,

@@ -52,33 +52,30 @@ def _note_versions(run: RunDirectory) -> None:
     Episodes of another version or of other fits are measured again, since their digests differ; a trained
     agent is kept, so a warning says what changed.
 
-    Args:
-        run: The folder, open already.
-
     Raises:
         DataError: If the record of the versions is damaged or cannot be written.
     """
-    remedy = f"delete it, or start over with {run.fresh_option}"
-    now = versions()
-    known = read_json(run.versions, remedy).get("sessions") if run.versions.exists() else []
-    if not isinstance(known, list) or not all(isinstance(entry, dict) for entry in known):
-        raise DataError(f"{run.versions} holds no list of sessions: {remedy}")
-    before = known[-1].get("versions") if known else None
-    if before == now:
+    file, now = run / "versions.json", versions()
+    known: Any = []
+    if file.exists():
+        remedy = f"delete it, or start over with {run.fresh_option}"
+        known = read_json(file, remedy).get("sessions")
+        if not isinstance(known, list) or not all(isinstance(entry, dict) for entry in known):
+            raise DataError(f"{file} holds no list of sessions: {remedy}")
+    before = known[-1].get("versions") if known else now
+    if known and before == now:
         return
-    if isinstance(before, Mapping):
-        changed = [name for name in _DECISIVE if before.get(name) != now[name]]
-        if changed:
-            listed = ", ".join(
-                f"{name} was {_start(before.get(name))}, now {_start(now[name])}" for name in changed
-            )
-            warnings.warn(
-                f"{run.path} was written with other versions ({listed}): episodes are measured again where "
-                "they depend on it; an agent trained there is kept",
-                stacklevel=2,
-            )
+    changed = [name for name in _DECISIVE if isinstance(before, Mapping) and before.get(name) != now[name]]
+    if changed:
+        # The beginning of a version or digest is enough to tell two apart.
+        listed = ", ".join(f"{name} was {before.get(name)!s:.12}, now {now[name]:.12}" for name in changed)
+        warnings.warn(
+            f"{run.path} was written with other versions ({listed}): episodes are measured again where "
+            "they depend on it; an agent trained there is kept",
+            stacklevel=2,
+        )
     session = {"since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": now}
-    write_json(run.versions, {"sessions": [*known, session]})
+    write_json(file, {"sessions": [*known, session]})
 
 
 def versions() -> dict[str, str]:
@@ -94,8 +91,3 @@ def versions() -> dict[str, str]:
         "cpus": str(os.cpu_count()),
         **{name: version(name) for name in names},
     }
-
-
-def _start(found: object) -> str:
-    """The beginning of a version or digest, which is enough to tell two apart."""
-    return str(found)[:12]

@@ -75,7 +75,7 @@ def write_report(
     if samples:
         console.print()
         console.print(samples, markup=False, emoji=False, soft_wrap=True)
-        console.print(f"samples:   {run.samples}", markup=False, soft_wrap=True)
+        console.print(f"samples:   {run / 'samples.md'}", markup=False, soft_wrap=True)
     for model in kept_models(comparisons):
         console.print(f"model:     {model}/", markup=False, soft_wrap=True)
     if figures and not drawing_possible():
@@ -84,11 +84,10 @@ def write_report(
         )
     elif figures:
         _draw(comparisons, gantt, history, run)
-        console.print(f"pictures:  {run.figures}/", markup=False, soft_wrap=True)
-    for name, file in (
-        ("table", run.table), ("rounds", run.rounds), ("episodes", run.episode_table), (data.stem, data)
-    ):  # fmt: skip
-        console.print(f"{name + ':':10} {file}", markup=False, soft_wrap=True)
+        console.print(f"pictures:  {run / 'figures'}/", markup=False, soft_wrap=True)
+    tables = {"table": "table.md", "rounds": "results.csv", "episodes": "episodes.csv", data.stem: data.name}
+    for name, file in tables.items():
+        console.print(f"{name + ':':10} {run / file}", markup=False, soft_wrap=True)
     console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
 
 
@@ -122,15 +121,15 @@ def write_files(
     Returns:
         The JSON file.
     """
-    write_text(run.rounds, rounds_csv(comparisons))
-    write_text(run.episode_table, episodes_csv(comparisons))
-    write_text(run.table, markdown_report(comparisons, every))
+    write_text(run / "results.csv", rounds_csv(comparisons))
+    write_text(run / "episodes.csv", episodes_csv(comparisons))
+    write_text(run / "table.md", markdown_report(comparisons, every))
     samples = samples_report(comparisons)
     if samples:
-        write_text(run.samples, samples)
+        write_text(run / "samples.md", samples)
     else:
-        run.samples.unlink(missing_ok=True)  # may be left from an earlier run in the folder
-    data = run.results if whole else run.summary
+        (run / "samples.md").unlink(missing_ok=True)  # may be left from an earlier run in the folder
+    data = run / "results.json" if whole else run / "summary.json"
     content = comparisons[0].to_dict() if whole else _summary(comparisons, every)
     write_json(data, {**record, **content})
     return data
@@ -253,9 +252,9 @@ def _draw(
 
     played = [comparison for comparison in comparisons if comparison.results]
     pictures = comparison_pictures(played, gantt, history)
-    for outdated in run.figures.glob("*.png"):
+    for outdated in (run / "figures").glob("*.png"):
         outdated.unlink()
     with progress_bar(len(pictures), "drawing", "pictures") as bar:
         for name, draw in pictures.items():
-            draw(run.figures / f"{name}.png")
+            draw(run / "figures" / f"{name}.png")
             bar.update(1)

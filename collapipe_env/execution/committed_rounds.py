@@ -47,7 +47,7 @@ def report_path(run: RunDirectory, number: int) -> Path:
     Args:
         number: Number of the round, from 1.
     """
-    return run.played / f"round-{number}.json"
+    return run / "played" / f"round-{number}.json"
 
 
 def commit(run: RunDirectory, origin: str, report: Mapping[str, Any], state: Committed) -> None:
@@ -65,7 +65,7 @@ def commit(run: RunDirectory, origin: str, report: Mapping[str, Any], state: Com
     kept = {"digest": _digest(plain, origin, state.rounds), "report": plain}
     write_json(report_path(run, state.rounds), kept)
     write_tree(
-        run.state,
+        run / "state.safetensors",
         {
             "format": FORMAT,
             "version": VERSION,
@@ -84,9 +84,10 @@ def committed(run: RunDirectory, origin: str) -> Committed | None:
     Raises:
         StateError: If the file is damaged, of another version, or another run's.
     """
-    if not run.state.exists():
+    file = run / "state.safetensors"
+    if not file.exists():
         return None
-    tree, place = read_tree(run.state, REMEDY), str(run.state)
+    tree, place = read_tree(file, REMEDY), str(file)
     for name, here in (("format", FORMAT), ("version", VERSION), ("origin", origin)):
         if tree.get(name) != here:
             raise StateError(f"{place} is the state of something else (its {name} differs): {REMEDY}")

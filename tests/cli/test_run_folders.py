@@ -145,14 +145,14 @@ def test_what_may_grow_may_not_shrink(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     made = {"scenario": {}, "algo": "ppo", "steps": 5, "seed": 1}
     run.open(made, fresh=False)
-    run.checkpoints.mkdir()
+    (run / "checkpoints").mkdir()
     for asked in ({"steps": 4}, {"steps": 6, "seed": 2}, {"steps": None}):
         with pytest.raises(DataError, match="was made with other options"):
             run.open({**made, **asked}, fresh=False, growing="steps")
     with pytest.raises(DataError, match="steps was 5, now 6"):
         run.open({**made, "steps": 6}, fresh=False)
     assert run.open({**made, "steps": 6}, fresh=False, growing="steps") is True
-    assert json.loads(run.options.read_text()) == {**made, "steps": 6}
+    assert json.loads((run / "run.json").read_text()) == {**made, "steps": 6}
 
 
 @pytest.mark.parametrize("name", mostly_slow(["train", "evaluate", "python"], [2]))

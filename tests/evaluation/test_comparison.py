@@ -121,14 +121,15 @@ def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
     run = RunDirectory(tmp_path / "run")
     write_report([one, two], {}, run, whole=False, figures=False, console=Console(file=out, width=200))
     note = "† also trains encoder blocks on the edge server"
-    for text in (" ".join(out.getvalue().split()), run.table.read_text()):
+    for text in (" ".join(out.getvalue().split()), (run / "table.md").read_text()):
         first, second, last = re.split(r"two: 6 held-out|All scenarios, against", text)
         assert ["RANDOM †" in part for part in (first, second, last)] == [True, False, True]
         assert [note in part for part in (first, second, last)] == [True, False, True]
-    found = json.loads(run.summary.read_text())
+    found = json.loads((run / "summary.json").read_text())
     blocks = [line["server_blocks"] for line in found["scenarios"]["one"]["summary"]]
     assert sorted(blocks) == [0, 0, 3]
-    assert "†" not in run.rounds.read_text() + run.episode_table.read_text() + run.summary.read_text()
+    for name in ("results.csv", "episodes.csv", "summary.json"):
+        assert "†" not in (run / name).read_text()
 
 
 def test_notes_say_where_the_agent_comes_from(tmp_path) -> None:
@@ -154,15 +155,15 @@ def test_reports_are_written_even_if_they_cannot_be_printed(tmp_path) -> None:
     run = RunDirectory(tmp_path / "compared")
     with pytest.raises(OSError, match="cannot write"):
         write_report([done], {}, run, whole=False, figures=False, console=Console(file=Closed(), width=200))
-    assert "PIPELINE" in run.table.read_text()
+    assert "PIPELINE" in (run / "table.md").read_text()
     assert {path.name for path in run.path.iterdir()} == {
         "table.md", "summary.json", "results.csv", "episodes.csv"
     }  # fmt: skip
     run = RunDirectory(tmp_path / "evaluated")
     with pytest.raises(OSError, match="cannot write"):
         write_report([done], {}, run, whole=True, figures=False, console=Console(file=Closed()))
-    assert "PIPELINE" in run.table.read_text()
-    assert set(json.loads(run.results.read_text())["episodes"]) == set(DELAYS)
+    assert "PIPELINE" in (run / "table.md").read_text()
+    assert set(json.loads((run / "results.json").read_text())["episodes"]) == set(DELAYS)
 
 
 def plan(learner="real", task="classification", **changes):

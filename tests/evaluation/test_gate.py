@@ -110,7 +110,7 @@ def test_tables_have_a_line(tmp_path, width: int) -> None:
     out = io.StringIO()
     run = RunDirectory(tmp_path / "run")
     write_report([one, two], {}, run, whole=False, figures=False, console=Console(file=out, width=width))
-    rows = [line for line in run.table.read_text().splitlines() if line.startswith("|")]
+    rows = [line for line in (run / "table.md").read_text().splitlines() if line.startswith("|")]
     names = [row.split("|")[1].strip() for row in rows]
     assert names[2:7] == ["FILLED", "DSSRA", "SLOW", f"*{LINE}*", "GREEDY"]
     assert len({row.count("|") for row in rows[:7]}) == 1
@@ -120,7 +120,7 @@ def test_tables_have_a_line(tmp_path, width: int) -> None:
     assert max(map(len, tables.splitlines())) <= width
     printed = " ".join(out.getvalue().split())
     assert printed.index("SLOW") < printed.index("below the line:") < printed.index("GREEDY")
-    found = json.loads(run.summary.read_text())
+    found = json.loads((run / "summary.json").read_text())
     (greedy,) = (s for s in found["scenarios"]["one"]["summary"] if s["scheduler"] == "greedy")
     assert greedy["gate"]["verdict"] == "failed"
     assert greedy["gate"]["energy_excess"] == pytest.approx(0.05)

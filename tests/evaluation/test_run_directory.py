@@ -1,10 +1,12 @@
 """A run's folder: made, continued, refused, cleared."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from collapipe_env.evaluation.run_directory import RunDirectory
+import collapipe_env
+from collapipe_env.evaluation.run_directory import CONTENT, RunDirectory
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_bytes, write_json
 
@@ -17,7 +19,7 @@ def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
     assert run.open(ASKED, fresh=False) is False
     assert run.open({**ASKED, "seed": 1}, fresh=False) is False  # nothing has been made of the first yet
     assert run.open(ASKED, fresh=False) is False
-    run.checkpoints.mkdir()
+    (run / "checkpoints").mkdir()
     assert run.open(ASKED, fresh=False) is True
     with pytest.raises(DataError, match=r"ppo\.hidden was \[2, 3\], now \[9\].*--out.*--fresh"):
         run.open({**ASKED, "ppo": {**ASKED["ppo"], "hidden": [9]}}, fresh=False)
@@ -38,6 +40,14 @@ def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     assert run.open({**ASKED, "steps": 6}, fresh=True) is False
     assert {path.name for path in tmp_path.iterdir()} == {"run.json", "notes.txt", "mine"}
     assert (tmp_path / "mine" / "figures" / "a.png").exists()
+
+
+def test_starting_over_knows_every_name_that_commands_write() -> None:
+    package = Path(collapipe_env.__file__).parent
+    text = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    names = set(re.findall(r"""\brun / ["']([^"'/]+)["']""", text))
+    assert len(names) > 20
+    assert names <= set(CONTENT)
 
 
 def test_writing_replaces_whole_files_and_leaves_no_scraps(tmp_path: Path) -> None:
@@ -90,10 +100,10 @@ def test_every_kind_of_run_is_known_again(tmp_path: Path, asked: dict[str, objec
 def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.open(ASKED, fresh=False)
-    run.checkpoints.mkdir()
-    before = run.options.read_text()
+    (run / "checkpoints").mkdir()
+    before = (run / "run.json").read_text()
     assert run.open({"scenario": SCENARIO, "steps": 99}, fresh=False, deciding=("scenario",)) is True
-    assert run.options.read_text() == before
+    assert (run / "run.json").read_text() == before
     with pytest.raises(DataError, match=r"scenario\.name was 'mine', now 'other'\): choose .* --out$"):
         run.open({"scenario": {"name": "other"}}, fresh=False, deciding=("scenario",))
 
@@ -101,6 +111,6 @@ def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
 def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert RunDirectory(Path("~/x")).results == tmp_path / "x" / "results.json"
+    assert RunDirectory(Path("~/x")) / "results.json" == tmp_path / "x" / "results.json"
     with pytest.raises(DataError, match="--out '~nobody-has-this-name/x'"):
         RunDirectory(Path("~nobody-has-this-name/x"))

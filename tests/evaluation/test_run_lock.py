@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.evaluation.run_lock import LOCK_NAME
+from collapipe_env.evaluation.run_directory import HOLDER, LOCK, RunDirectory
 from collapipe_env.ground.errors import DataError
 
-HOLDER = """
+AT_WORK = """
 import sys
 from pathlib import Path
 from collapipe_env.evaluation.run_directory import RunDirectory
@@ -29,7 +28,7 @@ with RunDirectory(Path(sys.argv[1])).locked("collapipe train\\n--seed 7"):
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that works in the folder ``run``."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "run")],
+        [sys.executable, "-c", AT_WORK, str(tmp_path / "run")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -51,14 +50,14 @@ def test_the_process_at_work_is_named_in_one_line(holder, tmp_path: Path) -> Non
     assert "\n" not in text
     holder.communicate("\n")
     with run.locked("collapipe evaluate"):
-        assert json.loads((run.path / LOCK_NAME).read_text())["pid"] == os.getpid()
+        assert json.loads((run / HOLDER).read_text())["pid"] == os.getpid()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
 def test_a_killed_process_locks_nobody_out(holder, tmp_path: Path) -> None:
     holder.send_signal(signal.SIGKILL)
     assert holder.wait() == -signal.SIGKILL
-    assert json.loads((tmp_path / "run" / LOCK_NAME).read_text())["pid"] == holder.pid
+    assert json.loads((tmp_path / "run" / HOLDER).read_text())["pid"] == holder.pid
     with RunDirectory(tmp_path / "run").locked("collapipe train"):
         pass
 
@@ -67,7 +66,7 @@ def test_a_killed_process_locks_nobody_out(holder, tmp_path: Path) -> None:
 def test_a_lock_that_names_nobody_holds_all_the_same(tmp_path: Path, content: bytes) -> None:
     run = RunDirectory(tmp_path / "run")
     with run.locked("one"):
-        (run.path / LOCK_NAME).write_bytes(content)
+        (run / HOLDER).write_bytes(content)
         with pytest.raises(DataError, match="in use by another process"), run.locked("two"):
             pass
 
@@ -79,10 +78,10 @@ def test_a_lock_file_alone_is_no_run(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks_warns_and_goes_on(tmp_path: Path, monkeypatch) -> None:
-    def no_locks(descriptor: int) -> bool:
+    def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("collapipe_env.evaluation.run_lock._try_lock", no_locks)
+    monkeypatch.setattr("filelock.FileLock.acquire", no_locks)
     with (
         pytest.warns(UserWarning, match="has no locks"),
         RunDirectory(tmp_path / "run").locked("one"),
@@ -90,17 +89,15 @@ def test_a_file_system_without_locks_warns_and_goes_on(tmp_path: Path, monkeypat
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and named pipes")
-@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder"])
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="needs links that are not followed")
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder"])
 def test_a_lock_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
     thesis = tmp_path / "thesis.tex"
     thesis.write_text("years of work")
     folder = tmp_path / "run"
     folder.mkdir()
-    lock = folder / LOCK_NAME
-    if kind == "pipe":
-        os.mkfifo(lock)
-    elif kind == "folder":
+    lock = folder / LOCK
+    if kind == "folder":
         lock.mkdir()
     else:
         lock.symlink_to(thesis if kind == "link" else tmp_path / "absent")

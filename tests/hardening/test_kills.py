@@ -46,7 +46,7 @@ def dead_pid() -> int:
 @needs_kill
 def test_leftovers_of_dead_processes_go_and_others_stay(tmp_path: Path) -> None:
     run_folder = RunDirectory(tmp_path / "run")
-    write_bytes(run_folder.options, b'{"kind": "comparison"}')
+    write_bytes(run_folder / "run.json", b'{"kind": "comparison"}')
     below = run_folder.path / "evaluation" / "small"
     below.mkdir(parents=True)
     dead, parent = dead_pid(), os.getppid()

@@ -17,7 +17,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import write_text
 
-IGNORED = "# Episodes, for going on: what is submitted is leaderboard.json.\nevaluation/\n.lock\n"
+IGNORED = "# Episodes, for going on: what is submitted is leaderboard.json.\nevaluation/\n.lock*\n"
 """Content of the folder's ``.gitignore``."""
 
 
@@ -53,12 +53,13 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
     Raises:
         DataError: If the existing results cannot be read.
     """
-    if not run.board.exists():
+    file = run / "leaderboard.json"
+    if not file.exists():
         return results
-    before, intact = read_board(run.board)
+    before, intact = read_board(file)
     same = ("season", "name", "scheduler", "submission_sha256")
     if not intact or any(getattr(before, name) != getattr(results, name) for name in same):
-        print(f"note: {run.board} belongs to another submission, or was edited: its other cells are left out")
+        print(f"note: {file} belongs to another submission, or was edited: its other cells are left out")
         return results
     cells = {**before.cells, **results.cells}
     scored = results.scored and (before.scored or set(before.cells) <= set(results.cells))
@@ -74,8 +75,8 @@ def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None
     Raises:
         DataError: If a file cannot be written.
     """
-    results.write(run.board)
-    write_text(run.table, run_page(results, plan.season, plan.anchors).markdown())
+    results.write(run / "leaderboard.json")
+    write_text(run / "table.md", run_page(results, plan.season, plan.anchors).markdown())
     write_text(run.path / ".gitignore", IGNORED)
 
 

@@ -58,6 +58,6 @@ def write_page(
     if not isinstance(episode, int) or isinstance(episode, bool) or episode < 0:
         raise ScenarioError(f"episode = {shown(episode)}: use a whole number from 0")
     stored = read_run(Path(run))
-    page = RunDirectory(stored.path).view if out is None else Path(out)
+    page = RunDirectory(stored.path) / "view.html" if out is None else Path(out)
     write_text(page, page_of(stored, Choice(scenario, names, episode)), "out")
     return page

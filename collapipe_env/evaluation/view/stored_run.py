@@ -139,29 +139,30 @@ def read_run(path: Path) -> StoredRun:
     about = _request(run)
     kind = about.get("kind")
     if kind is not None and not isinstance(kind, str):
-        raise DataError(f"{run.options}: kind = {shown(kind, 80)} is not text: {AGAIN}")
+        raise DataError(f"{run / 'run.json'}: kind = {shown(kind, 80)} is not text: {AGAIN}")
     if kind in _OTHER_REPORTS:
         raise DataError(
             f"{run.path} is a run of {kind}, of which collapipe view makes no page: {_OTHER_REPORTS[kind]}"
         )
     several = kind == "comparison"
-    report = run.summary if several else run.results
-    missing = [file.name for file in (report, run.episode_table) if not os.path.isfile(file)]
+    report = run / "summary.json" if several else run / "results.json"
+    listed = run / "episodes.csv"
+    missing = [file.name for file in (report, listed) if not os.path.isfile(file)]
     if missing:
         raise DataError(f"the run in {run.path} is not finished ({missing[0]} is missing): {AGAIN}")
     content = read_json(report, AGAIN, EPISODE_BYTES)
     learner = _learner(about, content)
-    table = _episode_lines(run.episode_table)
+    table = _episode_lines(listed)
     reported = _reported(content, several, report, next(iter(table)))
     for name in dict.fromkeys([*reported, *table]):
-        _require_same_episodes(run.episode_table, table.get(name, []), report, reported.get(name, []), name)
+        _require_same_episodes(listed, table.get(name, []), report, reported.get(name, []), name)
     scenarios = {}
     for name, lines in table.items():
         rounds = lines[0][3]
-        file = run.scenarios / f"{folder_name(name)}.yaml" if several else run.scenario
+        file = run / "scenarios" / f"{folder_name(name)}.yaml" if several else run / "scenario.yaml"
         if not os.path.isfile(file):
             raise DataError(f"{file} is missing: {AGAIN}")
-        folder = run.episodes / folder_name(name) if several else _folder(run, learner, rounds)
+        folder = run / "evaluation" / folder_name(name) if several else _folder(run, learner, rounds)
         results: dict[str, list[EpisodeResult]] = {}
         titles = _titles(content, name if several else None)
         for scheduler, number, episode, length in lines:
@@ -169,7 +170,7 @@ def read_run(path: Path) -> StoredRun:
             read = files.read()
             if len(read.delay) != length or length != rounds:
                 raise DataError(
-                    f"{files.figures} has {len(read.delay)} rounds, but {run.episode_table} {length}: {AGAIN}"
+                    f"{files.figures} has {len(read.delay)} rounds, but {listed} {length}: {AGAIN}"
                 )
             results.setdefault(scheduler, []).append(replace(read, title=titles.get(scheduler, read.title)))
         scenario = lasting(load_scenario(str(file)), rounds)
@@ -192,12 +193,12 @@ def _request(run: RunDirectory) -> dict[str, Any]:
             f"there is no folder {place}: give the folder of a run, which collapipe train, evaluate and "
             "compare print at their end"
         )
-    if not os.path.isfile(run.options):
+    if not os.path.isfile(run / "run.json"):
         raise DataError(
             f"{place} is not a run's folder (it has no run.json): give the one that collapipe train, "
             "evaluate or compare printed"
         )
-    return read_json(run.options, AGAIN)
+    return read_json(run / "run.json", AGAIN)
 
 
 def _learner(about: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
@@ -214,10 +215,10 @@ def _folder(run: RunDirectory, learner: str | None, rounds: int) -> Path:
     """Folder of the episodes of a single scenario."""
     if learner is not None and os.path.isdir(folder := run.episodes_of(learner, rounds)):
         return folder
-    found = sorted(run.episodes.glob(f"*-{rounds}")) if os.path.isdir(run.episodes) else []
+    found = sorted((run / "evaluation").glob(f"*-{rounds}"))
     if len(found) != 1:
         what = "is missing" if not found else "is there for several learners"
-        raise DataError(f"{run.episodes}/*-{rounds}, the folder of the episodes, {what}: {AGAIN}")
+        raise DataError(f"{run / 'evaluation'}/*-{rounds}, the folder of the episodes, {what}: {AGAIN}")
     return found[0]
 
 
