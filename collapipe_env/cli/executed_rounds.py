@@ -130,8 +130,9 @@ class ExecutedRounds:
 
     def _report(self) -> None:
         """Write table, numbers and trace, and print the table."""
-        from collapipe_env.execution.chrome_trace import chrome_trace
         from collapipe_env.execution.comparison_page import comparison_page, phase_page
+        from collapipe_env.execution.measured_timeline import both_timelines
+        from collapipe_env.rendering.chrome_trace import chrome_trace
 
         run, scales = self.run, {"wall": ", time scale", "none": ", slow-down"}
         scale = f"{scales[self.clock]} {self.execution.scale:.3g}" if self.clock in scales else ""
@@ -144,7 +145,7 @@ class ExecutedRounds:
             run / "execution.json", {**self.record(), "rounds": [asdict(one) for one in self.compared]}
         )
         write_text(run / "table.md", page.markdown() + "\n" + phases.markdown())
-        write_json(run / "trace.json", chrome_trace(self.played))
+        write_json(run / "trace.json", chrome_trace(both_timelines(self.played)))
         print_pages(page, phases)
         say_files(
             table=run / "table.md",

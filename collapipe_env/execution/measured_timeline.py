@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,22 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     delay_s = float(result["delay_s"])
     ends += [("wait", delay_s - measured_broadcast(planned, result)), ("broadcast", delay_s)]
     return RoundTimeline(elements, _events(done), _phases(ends))
+
+
+def both_timelines(
+    rounds: Iterable[tuple[PlannedRound, Mapping[str, Any]]],
+) -> Iterator[tuple[str, float, RoundTimeline]]:
+    """Yield name, begin [s] and timeline of each cluster that plays, priced and measured, round after round.
+
+    Args:
+        rounds: The planned round and its report, of each round.
+    """
+    begin_s = 0.0
+    for planned, result in rounds:
+        for n in [script.cluster for script in planned.script.clusters if script.plays]:
+            yield f"c{n} priced", begin_s, predicted_events(planned.record, 0, n)
+            yield f"c{n} measured", begin_s, measured_timeline(planned, result, n)
+        begin_s += max(float(result["delay_s"]), planned.script.delay_s)
 
 
 def _recovered(recoveries: Iterable[Mapping[str, Any]]) -> list[tuple[str, float]]:

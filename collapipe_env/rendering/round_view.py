@@ -92,7 +92,7 @@ class RoundView:
         return tuple(
             Chart(
                 name=f"c{n}",
-                timeline=played_timeline(self.record, self.row, n, n in detailed),
+                timeline=played_timeline(self.record, self.row, n, int(n in detailed)),
                 delay_s=float(costs.cluster_delay[n]),
                 micro_batches=int(plan.micro_batches[n]),
                 schedule=SCHEDULES[int(plan.schedules.schedule[n])] if plan.is_scheduled else "",
@@ -181,15 +181,15 @@ def cluster_round_timeline(
     )
 
 
-def played_timeline(record: RoundRecord, row: int, cluster: int, detailed: bool) -> RoundTimeline:
+def played_timeline(record: RoundRecord, row: int, cluster: int, drawn_steps: int | None) -> RoundTimeline:
     """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
-        detailed: Whether the events of a local step are listed.
+        drawn_steps: As for :func:`cluster_round_timeline`.
     """
     plays = bool(record.costs.plays[row, cluster])
     failed = record.failed is not None and bool(record.failed.device[row, cluster] >= 0)
-    drawn_steps = 1 if detailed and plays else 0
+    drawn_steps = drawn_steps if plays else 0
     planned = cluster_round_timeline(record, row, cluster, drawn_steps=drawn_steps, failed=failed)
     if not plays:
         return replace(planned, elements=planned.elements[-1:])

@@ -65,7 +65,7 @@ def test_rounds_take_the_priced_times(tmp_path, capsys):
     assert second["clusters"][0]["lost"] == []
     trace = json.loads((out / "trace.json").read_text())["traceEvents"]
     drawn = [event for event in trace if event["ph"] == "X"]
-    assert {event["pid"] for event in drawn} == {0, 1, 2, 3}
+    assert len({event["pid"] for event in drawn}) == 4  # two clusters, priced and measured
     begins = [event["ts"] for event in drawn]
     assert begins == sorted(begins)
     assert all(event["dur"] >= 0.0 for event in drawn)

@@ -7,14 +7,14 @@ from executed_support import Changed, failing, quick
 from numpy.testing import assert_allclose
 from rich.console import Console
 
-from collapipe_env.execution.chrome_trace import chrome_trace
 from collapipe_env.execution.comparison_page import comparison_page, phase_page
 from collapipe_env.execution.driver import Execution, Failures
-from collapipe_env.execution.measured_timeline import measured_timeline
+from collapipe_env.execution.measured_timeline import both_timelines, measured_timeline
 from collapipe_env.execution.pictures import executed_charts
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.round_reports import remaining_script
+from collapipe_env.rendering.chrome_trace import chrome_trace
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +115,11 @@ def test_a_cluster_that_has_lost_nobody_waits_for_one_that_has(rounds):
 
 
 def test_what_is_written_has_both_timelines(rounds):
-    events = chrome_trace(rounds)["traceEvents"]
+    events = chrome_trace(both_timelines(rounds))["traceEvents"]
     groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert groups == {"c0 priced", "c0 measured", "c1 priced", "c1 measured"}
+    last_us = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
+    assert last_us == pytest.approx(1e6 * sum(result["delay_s"] for _, result in rounds))
     names = [chart.name for chart in executed_charts(*rounds[0])]
     assert names == ["c0 planned", "c0 measured", "c1 priced", "c1 measured"]
 
