@@ -7,7 +7,6 @@ PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
 DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 3 --rounds 40
-BENCH_ARGS ?=
 SEARCHES := dssra zoo:graph
 PLANNERS := adaptis asteroid flexpipe greedy_dpp pipar splitfed_v2 xpipe
 RESULTS_ARGS ?=
@@ -83,7 +82,8 @@ format: $(STAMP) ## Format the sources and fix what can be fixed
 	@$(RUN) -m ruff format .
 
 bench: $(STAMP) ## Run the benchmarks and hold them against their goals
-	$(RUN) benchmarks/suite.py $(BENCH_ARGS)
+	$(RUN) benchmarks/step_rate.py
+	$(RUN) benchmarks/first_decision.py
 
 scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (five minutes)
 	$(RUN) benchmarks/peers.py

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 
 import numpy as np
-from measuring import BenchmarkOptions, Between, Figure, command, publish
+from measuring import BenchmarkOptions, Figure, command, publish
+from pydantic import Field
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -31,17 +30,16 @@ GOALS_MS = {("medium", 1): 5.0, ("medium", 64): 0.5, ("xlarge", 1): 500.0}
 """Most milliseconds of a decision of one environment, by scenario and size of the batch."""
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """Time of DSSRA's decisions."""
 
-    rounds: Annotated[int, Between(1, 100_000)] = 60
-    """Rounds of every run, 1 to 100,000; a tenth of them, at least 2, for a batch and for ``xlarge``."""
-    batch: Annotated[int, Between(1, 10_000)] = 64
-    """Environments of the batch, 1 to 10,000."""
-    threads: Annotated[int | None, Between(1, 1024)] = None
+    rounds: Annotated[int, Field(ge=1)] = 60
+    """Rounds of every run, at least 1; a tenth of them, at least 2, for a batch and for ``xlarge``."""
+    batch: Annotated[int, Field(ge=1)] = 64
+    """Environments of the batch, at least 1."""
+    threads: Annotated[int, Field(ge=1)] | None = None
     """Threads for a batch, at least 1; by default DSSRA's own choice."""
-    seed: Annotated[int, Between(0, 2**32)] = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the channels, at least 0."""
 
 
@@ -88,11 +86,11 @@ def _run(options: Options) -> None:
     runs.append(("medium", options.batch, few))
     found = [measure(*run, options.threads, options.seed) for run in tqdm(runs, unit="run", disable=None)]
     threads = DSSRA(load_scenario("medium"), threads=options.threads).threads
-    publish(replace(options, threads=threads), WHAT, found)
+    publish(options.model_copy(update={"threads": threads}), WHAT, found)
     print(f"a batch uses {threads} threads")
 
 
-main = partial(command, Options, _run, __doc__)
+main = command(Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,12 +17,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from measuring import BenchmarkOptions, Between, command, store
+from measuring import BenchmarkOptions, command, store
+from pydantic import Field
 
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.table import markdown_table
@@ -51,7 +50,6 @@ PAGE = Path(__file__).parents[1] / "docs" / "execution.md"
 Name = Literal["gpipe", "1f1b", "interleaved", "zb-h1"]
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """Executed rounds by the wall clock against their prices."""
 
@@ -63,8 +61,8 @@ class Options(BenchmarkOptions):
     """Schedules."""
     micro_batches: tuple[int, ...] = (1, 4, 16)
     """Micro-batches."""
-    rounds: Annotated[int, Between(1, 100)] = 2
-    """Rounds of each cell, 1 to 100."""
+    rounds: Annotated[int, Field(ge=1)] = 2
+    """Rounds of each cell, at least 1."""
     time_scale: float | None = None
     """Wall time of a priced second; by default the shortest operation lasts 20 ms."""
     write: bool = False
@@ -167,7 +165,7 @@ def compare(options: Options) -> None:
         print(f"written into {PAGE}")
 
 
-main = partial(command, Options, compare, __doc__)
+main = command(Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

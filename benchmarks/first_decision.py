@@ -16,12 +16,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from measuring import BenchmarkOptions, Between, Figure, command, publish
+from measuring import BenchmarkOptions, Figure, command, publish
+from pydantic import Field
 
 WHAT = "processor seconds of fresh processes up to DSSRA's first decision, Python's start included"
 COLD_GOAL_S = 10.0
@@ -44,12 +43,11 @@ print(json.dumps({"first step": step, "first decision": time.process_time()}))
 """
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """Processor time up to DSSRA's first decision, cold and warm."""
 
-    processes: Annotated[int, Between(1, 100)] = 3
-    """Processes of each kind, 1 to 100."""
+    processes: Annotated[int, Field(ge=1)] = 3
+    """Processes of each kind, at least 1."""
 
 
 def figures(options: Options) -> list[Figure]:
@@ -86,7 +84,7 @@ def _first_decision(folder: Path) -> dict[str, float]:
     return found
 
 
-main = partial(command, Options, lambda options: publish(options, WHAT, figures(options)), __doc__)
+main = command(Options, lambda options: publish(options, WHAT, figures(options)), __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,16 +18,15 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
-from measuring import Between, Figure, command, publish
+from measuring import Figure, command, publish
 from peer_worker import ACTIONS_IN_STORE
-from side_by_side import Contestant, VectorOptions, ratio_figure, take_turns, vector
+from pydantic import Field
+from side_by_side import Contestant, SliceOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_step import Losses, Weights, learn_and_play
@@ -50,8 +49,7 @@ SPARE = 4.0
 """Memory wanted for a batch, over what NumPy holds for its rows at the peak: tensors take more."""
 
 
-@dataclass(frozen=True)
-class Options(VectorOptions):
+class Options(SliceOptions):
     """PyTorch on a GPU: environments as tensors beside NumPy's, and a training of the graph net."""
 
     device: Literal["cuda", "cpu"] = "cuda"
@@ -60,24 +58,14 @@ class Options(VectorOptions):
     """Slices of each contestant, 1 to 1000."""
     scenarios: tuple[str, ...] = ("medium", "large")
     """Shipped scenarios or YAML files; the net trains on the first."""
-    num_envs: tuple[int, ...] = ()
+    num_envs: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes of the batch, at least 1 each; by default 256, 4096 and 65536 on a GPU, 64 and 256 on the CPU."""
     dtypes: tuple[Literal["float64", "float32"], ...] = ("float64", "float32")
     """Real types."""
     compiled: bool = False
     """Also measure torch.compile; compiles first."""
-    threads: Annotated[int | None, Between(1, 1024)] = None
-    """Threads of PyTorch on the CPU, 1 to 1024; PyTorch's own choice by default."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        super().check()
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ScenarioError(
-                f"PyTorch {torch.__version__} can use no GPU here: --device cpu shows the rest"
-            )
-        for scenario in self.scenarios:
-            load_scenario(scenario)
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """Threads of PyTorch on the CPU, at least 1; PyTorch's own choice by default."""
 
 
 def figures(options: Options) -> list[Figure]:
@@ -240,13 +228,16 @@ def _wait_for(device: str) -> None:
 
 
 def _run(options: Options) -> None:
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise ScenarioError(f"PyTorch {torch.__version__} can use no GPU here: --device cpu shows the rest")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
-    publish(replace(options, threads=torch.get_num_threads()), WHAT, figures(options), gpu=gpu)
+    used = options.model_copy(update={"threads": torch.get_num_threads()})
+    publish(used, WHAT, figures(options), gpu=gpu)
 
 
-main = partial(command, Options, _run, __doc__)
+main = command(Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

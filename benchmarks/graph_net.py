@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import numpy as np
-from measuring import BenchmarkOptions, Between, command, store, within
+from measuring import BenchmarkOptions, command, store
+from pydantic import Field
 from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
@@ -40,30 +40,21 @@ TEST_SEED = 1_300_000_000
 TIMED_STATES = 30
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """The graph net beside DSSRA."""
 
-    agent: tuple[str, ...] = ("zoo:graph",)
+    agent: Annotated[tuple[str, ...], Field(min_length=1)] = ("zoo:graph",)
     """Graph nets: files, or one of the zoo; several are training runs."""
-    scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
+    scenarios: Annotated[tuple[str, ...], Field(min_length=1)] = ("small", "medium", "large", "xlarge")
     """Scenarios to play."""
     reference: str = "dssra"
     """Scheduler to which the nets are compared."""
-    rounds: Annotated[int, Between(1, 100_000)] = 500
-    """Rounds of an episode, 1 to 100,000."""
-    episodes: Annotated[int, Between(2, 1000)] = 10
-    """Episodes, 2 to 1000; two fifths of them on sizes xlarge, at least 2."""
-    batch: Annotated[int, Between(1, 1024)] = 64
-    """Systems of a batch that is timed, 1 to 1024; an eighth of them on sizes xlarge."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        super().check()
-        within(
-            ("number of --agent", len(self.agent), 1, 100),
-            ("number of --scenarios", len(self.scenarios), 1, 100),
-        )
+    rounds: Annotated[int, Field(ge=1)] = 500
+    """Rounds of an episode, at least 1."""
+    episodes: Annotated[int, Field(ge=2)] = 10
+    """Episodes, at least 2; two fifths of them on sizes xlarge, at least 2."""
+    batch: Annotated[int, Field(ge=1)] = 64
+    """Systems of a batch that is timed, at least 1; an eighth of them on sizes xlarge."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +224,7 @@ def _faster(own: float, reference: float) -> str:
     return f"{own:.3f} ({reference / own:.1f}x less)"
 
 
-main = partial(command, Options, compare, __doc__)
+main = command(Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

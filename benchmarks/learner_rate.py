@@ -19,13 +19,13 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import BenchmarkOptions, Between, Figure, command, publish
+from measuring import BenchmarkOptions, Figure, command, publish
+from pydantic import Field
 
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
@@ -42,7 +42,6 @@ NEVER = 1_000_000
 SAME = "learner, same micro-batches"
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """Time of a round of the real learner beside a plain PyTorch loop."""
 
@@ -50,14 +49,14 @@ class Options(BenchmarkOptions):
     """Preset, or path of a scenario."""
     task: tuple[str, ...] = ("classification",)
     """Tasks, one after the other."""
-    micro_batches: Annotated[tuple[int, ...], Between(1, 100_000)] = (4, 64)
+    micro_batches: tuple[Annotated[int, Field(ge=1)], ...] = (4, 64)
     """Numbers of micro-batches at which to compare with the plain loop; the other groups use the first."""
-    stages: Annotated[int, Between(1, 1000)] = 5
-    """Stages of every cluster's pipeline, 1 to 1000."""
-    rounds: Annotated[int, Between(1, 100_000)] = 15
-    """Timed turns of each contestant, 1 to 100,000."""
-    threads: Annotated[int, Between(1, 1024)] = 1
-    """PyTorch threads, 1 to 1024."""
+    stages: Annotated[int, Field(ge=1)] = 5
+    """Stages of every cluster's pipeline, at least 1."""
+    rounds: Annotated[int, Field(ge=1)] = 15
+    """Timed turns of each contestant, at least 1."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    """PyTorch threads, at least 1."""
 
 
 class PlainLoop:
@@ -257,7 +256,7 @@ def _run(options: Options) -> None:
     publish(options, WHAT, found, gpu=gpu)
 
 
-main = partial(command, Options, _run, __doc__)
+main = command(Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,34 +1,46 @@
-"""Shared parts of the benchmarks: figures beside their goals, commands, episodes played again."""
+"""Shared parts of the benchmarks: options, figures beside their goals, results in files."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, TypeVar
 
+import gymnasium as gym
 import tyro
+from pydantic import BaseModel, ConfigDict
 
-from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.evaluation.episode import HELD_OUT_SEED
-from collapipe_env.evaluation.plan import EvaluationPlan
-from collapipe_env.evaluation.runner import decisions_of
-from collapipe_env.ground import files
-from collapipe_env.ground.errors import CollaPipeError, ScenarioError
-from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 """Folder of the benchmarks' results."""
-
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells."""
 PACKAGES = ("collapipe-env", "gymnasium", "numpy", "numba", "stable-baselines3", "torch")
+
+
+class BenchmarkOptions(BaseModel):
+    """Options of a benchmark; their types say their ranges."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: Path | None = None
+    """JSON file to write; by default benchmarks/results/NAME.json with the script's name."""
+
+    @property
+    def file(self) -> Path:
+        """The JSON file to write."""
+        return self.output or RESULTS / Path(inspect.getfile(type(self))).with_suffix(".json").name
+
+
+Given = TypeVar("Given", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -65,31 +77,6 @@ class Figure:
         return f"missed by {self.value / self.goal:.2f} x" if self.goal else "missed"
 
 
-def followed(plan: EvaluationPlan, scheduler: str, episode: int) -> Iterator[tuple[RoundRecord, float]]:
-    """Play the decisions of a finished episode again under the surrogate: each round, and its smoothed loss.
-
-    The learner does not affect the system, so delays and arrivals are those of the episode.
-
-    Args:
-        plan: The evaluation that was played.
-        scheduler: Name of the scheduler that decided.
-        episode: Number of the episode.
-    """
-    env = CollaPipeVectorEnv(
-        num_envs=1,
-        scenario=plan.scenario.with_overrides({"dynamics.target_loss": None}),
-        learner="surrogate",
-        reward="delay",
-        autoreset_mode="Disabled",
-        max_episode_steps=plan.rounds,
-    )
-    env.reset(seed=HELD_OUT_SEED + episode)
-    for allocation in decisions_of(plan, scheduler, episode):
-        env.step_allocation(allocation.map(lambda array: array[None]))
-        assert env.last_round is not None
-        yield env.last_round, float(env.state.loss[0])
-
-
 def figure_table(figures: Sequence[Figure]) -> str:
     """Figures beside their goals, as text."""
     width = max((len(f.name) for f in figures), default=0)
@@ -106,30 +93,20 @@ def figure_table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def machine() -> dict[str, Any]:
-    """Versions and the machine, as timings depend on them."""
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        versions[name] = metadata.version(name)
-    return {"versions": versions, "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()}}
-
-
 def store(options: BenchmarkOptions, what: str, **content: Any) -> None:
-    """Store results with their options and the machine, through a temporary file; print the path.
+    """Store results with their options and the machine, on which timings depend; print the path.
 
     Args:
         what: What was measured.
         **content: The results.
     """
-    used = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
-    del used["output"]
-    files.write_json(options.file, {"what": what, "options": used, **machine(), **content})
+    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+    machine = {"architecture": platform.machine(), "cpus": os.cpu_count()}
+    used = options.model_dump(mode="json", exclude={"output"})
+    write_json(
+        options.file, {"what": what, "options": used, "versions": versions, "machine": machine, **content}
+    )
     print(f"written to {options.file}")
-
-
-def listed(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """Figures with their verdicts as plain data."""
-    return [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
 
 
 def publish(options: BenchmarkOptions, what: str, figures: Sequence[Figure], **content: Any) -> None:
@@ -140,90 +117,37 @@ def publish(options: BenchmarkOptions, what: str, figures: Sequence[Figure], **c
         **content: More to store.
     """
     print(figure_table(figures))
-    store(options, what, **content, figures=listed(figures))
-
-
-def within(*limits: tuple[str, float | None, float, float]) -> None:
-    """Refuse numbers out of range.
-
-    Args:
-        limits: Option, its value (``None`` passes), least and largest, for each number.
-
-    Raises:
-        ScenarioError: Names the option, its value and the range.
-    """
-    for name, value, low, high in limits:
-        if value is not None and not low <= value <= high:
-            raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
-
-
-class Between(NamedTuple):
-    """Least and largest value of an option, in the annotation of its field; of each value of a tuple."""
-
-    low: float
-    high: float
-
-
-class Checked:
-    """Options whose annotations say their ranges."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        # A subclass that sets another default keeps the range.
-        hints = [get_type_hints(kind, include_extras=True).items() for kind in type(self).__mro__]
-        for name, hint in itertools.chain.from_iterable(hints):
-            for bounds in getattr(hint, "__metadata__", ()):
-                if isinstance(bounds, Between):
-                    value = getattr(self, name)
-                    each = value if isinstance(value, tuple) else (value,)
-                    within(*((f"--{name.replace('_', '-')}", one, *bounds) for one in each))
-
-
-@dataclass(frozen=True)
-class BenchmarkOptions(Checked):
-    """Options of a script that stores its results."""
-
-    output: Path | None = None
-    """JSON file to write; by default benchmarks/results/NAME.json with the script's name."""
-
-    @property
-    def file(self) -> Path:
-        """The JSON file to write."""
-        return self.output or RESULTS / Path(inspect.getfile(type(self))).with_suffix(".json").name
+    goals = [figure for figure in figures if figure.goal is not None]
+    if goals:
+        print(f"{sum(figure.verdict == 'met' for figure in goals)} of {len(goals)} goals met")
+    store(options, what, **content, figures=[{**asdict(f), "verdict": f.verdict} for f in figures])
 
 
 def command(
-    kind: type[Any],
-    run: Callable[[Any], None],
-    about: str | None,
-    arguments: Sequence[str] | None = None,
-) -> int:
-    """Read a command line and run it.
+    kind: type[Given], run: Callable[[Given], None], about: str | None
+) -> Callable[[Sequence[str] | None], int]:
+    """Make the command line of a script.
 
     Args:
-        kind: Dataclass of the options, with ``check``, and ``output`` for a file.
-        run: Function to run with the options.
+        kind: Its options.
+        run: Function to run with them.
         about: The script's docstring.
-        arguments: Command line without the program's name; that of this process by default.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        A function of the arguments, those of this process by default, that returns the exit status: 0, 2 for
+        bad input, 130 after Ctrl-C.
     """
-    options = tyro.cli(kind, description=about, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
-    try:
-        output = getattr(options, "output", None)
-        if output is not None and output.is_dir():
-            raise ScenarioError(f"--output: {output} is a folder; name a file")
-        options.check()
-        run(options)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: what was stored before is kept", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        options = tyro.cli(kind, description=about, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+        try:
+            run(options)
+        except (CollaPipeError, gym.error.Error) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("interrupted: what was stored before is kept", file=sys.stderr)
+            return INTERRUPTED
+        return 0
+
+    return main

@@ -14,13 +14,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import BenchmarkOptions, Between, command, store
+from measuring import BenchmarkOptions, command, store
+from pydantic import Field
 from torch import Tensor
 
 from collapipe_env.ground.arrays import FloatArray
@@ -34,16 +33,15 @@ from collapipe_env.tasks.base import trained_architecture
 WHAT = "the law of pass costs against the real learner's passes on this machine"
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """Time of a pass as overhead plus time per sample."""
 
     scenario: str = "medium"
     """Scenario whose blocks run."""
-    blocks: Annotated[int, Between(1, 12)] = 3
+    blocks: Annotated[int, Field(ge=1, le=12)] = 3
     """Blocks of the segment, 1 to 12."""
-    slices: Annotated[int, Between(3, 1000)] = 15
-    """Measurements of each size, 3 to 1000."""
+    slices: Annotated[int, Field(ge=3)] = 15
+    """Measurements of each size, at least 3."""
 
 
 class Segment:
@@ -138,7 +136,7 @@ def compare(options: Options) -> None:
     store(options, WHAT, law=rows, mini_batch=comparison)
 
 
-main = partial(command, Options, compare, __doc__)
+main = command(Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,14 +16,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from measuring import Figure, command, publish
 from side_by_side import SliceOptions, Timing, ratio_figure
 
-from collapipe_env.ground.errors import CollaPipeError, ScenarioError
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.files import write_text
 
 HERE = Path(__file__).parent
@@ -157,7 +156,6 @@ def figures_of(replies: Mapping[bool, Mapping[str, Any]], missing: str) -> list[
     return found
 
 
-@dataclass(frozen=True)
 class Options(SliceOptions):
     """Step time of other environments beside this project's."""
 
@@ -165,12 +163,6 @@ class Options(SliceOptions):
     """The peers' virtual environment."""
     no_install: bool = False
     """Measure what is installed already."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        super().check()
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ScenarioError(f"--folder: {self.folder} is a file; name a folder")
 
 
 def _run(options: Options) -> None:
@@ -196,7 +188,7 @@ def _run(options: Options) -> None:
     )
 
 
-main = partial(command, Options, _run, __doc__)
+main = command(Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import gymnasium as gym
-from measuring import BenchmarkOptions, Between, Figure
+from measuring import BenchmarkOptions, Figure
 from peer_worker import calls_in_a_slice, stepper, timed
+from pydantic import Field
 from tqdm import tqdm
 
 
@@ -116,19 +117,10 @@ def ratio_figure(
     return Figure(name, value, f"x {yardstick.name}", low, high, goal, note)
 
 
-@dataclass(frozen=True)
 class SliceOptions(BenchmarkOptions):
     """Options of benchmarks whose contestants take turns."""
 
-    slice_seconds: Annotated[float, Between(0.001, 60.0)] = 0.25
+    slice_seconds: Annotated[float, Field(ge=0.001, le=60.0)] = 0.25
     """Length of a slice [s], 0.001 to 60."""
-    repeats: Annotated[int, Between(1, 1000)] = 7
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 7
     """Slices of each contestant, 1 to 1000."""
-
-
-@dataclass(frozen=True)
-class VectorOptions(SliceOptions):
-    """Options of benchmarks of several numbers of environments that step at once."""
-
-    num_envs: Annotated[tuple[int, ...], Between(1, 10_000_000)] = ()
-    """Numbers of environments, at least 1 each."""

@@ -11,17 +11,16 @@ steps as it has environments. The twin of a tier is its scenario without process
 
 from __future__ import annotations
 
+import re
 import sys
-from dataclasses import dataclass
-from functools import partial
+from typing import Annotated
 
 from measuring import Figure, command, publish
-from side_by_side import Contestant, VectorOptions, ratio_figure, single, take_turns, vector
+from pydantic import Field
+from side_by_side import Contestant, SliceOptions, ratio_figure, single, take_turns, vector
 
 from collapipe_env.envs.registration import environment_ids
-from collapipe_env.ground.errors import ScenarioError, nearest_name
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.names import TIER_SIZES, TIERS
 
 WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
 YARDSTICK = "CartPole-v1"
@@ -41,19 +40,14 @@ TIER_GOAL = 3.0
 """Most steps of the static twin in the time of a tier's."""
 
 
-def known_ids() -> list[str]:
-    """Every id that the package registers."""
-    return [name for name, _ in environment_ids()]
-
-
 def ladder() -> list[str]:
     """Surrogate ids of the four scenarios.
 
     The default id is the medium scenario under another name, and a surrogate's round costs the same in every
     task.
     """
-    named = [n for n in known_ids() if n.startswith("CollaPipeSurrogate-")]
-    return [n for n in named if n.endswith("-Classification-v0")]
+    known = (name for name, _ in environment_ids())
+    return [n for n in known if re.fullmatch("CollaPipeSurrogate-.*-Classification-v0", n)]
 
 
 def short(name: str) -> str:
@@ -74,8 +68,7 @@ def static_twin(scenario: Scenario) -> Scenario:
     return load_scenario({**fields, "name": f"{scenario.name}, static"})
 
 
-@dataclass(frozen=True)
-class Options(VectorOptions):
+class Options(SliceOptions):
     """Time of the environments' steps against Gymnasium's classics, and of tiers against static twins."""
 
     ids: tuple[str, ...] = tuple(ladder())
@@ -84,20 +77,8 @@ class Options(VectorOptions):
     """Tiers to compare with their twins."""
     sizes: tuple[str, ...] = ("small", "medium")
     """Sizes of the tiers: small, medium, large."""
-    num_envs: tuple[int, ...] = (256,)
+    num_envs: tuple[Annotated[int, Field(ge=1)], ...] = (256,)
     """Sizes of the vector environments, at least 1 each; single ones are always measured."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        super().check()
-        for option, names, known, lack in (
-            ("ids", self.ids, known_ids(), "is not registered"),
-            ("tiers", self.tiers, TIERS, "is no tier"),
-            ("sizes", self.sizes, TIER_SIZES, "has no tiers"),
-        ):
-            for name in names:
-                if name not in known:
-                    raise ScenarioError(f"--{option}: {name!r} {lack}: {nearest_name(name, known)}")
 
 
 def figures(options: Options) -> list[Figure]:
@@ -147,11 +128,7 @@ def _contestant(name: str, env_id: str, envs: int, **options: Scenario) -> Conte
     return vector(_row(name, envs), env_id, envs, **options)
 
 
-def _run(options: Options) -> None:
-    publish(options, WHAT, figures(options))
-
-
-main = partial(command, Options, _run, __doc__)
+main = command(Options, lambda options: publish(options, WHAT, figures(options)), __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,19 +18,18 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import matplotlib as mpl
 import numpy as np
-from measuring import BenchmarkOptions, Between, command, store
+from measuring import BenchmarkOptions, command, store
+from pydantic import Field
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure, save
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.record import RoundRecord
@@ -43,45 +42,25 @@ if TYPE_CHECKING:
 DEFAULT_V = (0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2)
 
 
-@dataclass(frozen=True)
 class Options(BenchmarkOptions):
     """Delay and energy backlog against V."""
 
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
-    v: tuple[float, ...] = DEFAULT_V
+    v: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = DEFAULT_V
     """Values of V in 1/s, ascending, above 0."""
-    rounds: Annotated[int, Between(1, 1_000_000)] = 400
-    """Counted rounds of each V, 1 to 1,000,000."""
-    warmup: Annotated[int, Between(0, 1_000_000)] = 400
-    """Rounds before them, 0 to 1,000,000."""
-    envs: Annotated[int, Between(1, 1000)] = 2
-    """Environments, 1 to 1,000."""
-    seed: Annotated[int, Between(0, 2**32)] = 0
+    rounds: Annotated[int, Field(ge=1)] = 400
+    """Counted rounds of each V, at least 1."""
+    warmup: Annotated[int, Field(ge=0)] = 400
+    """Rounds before them."""
+    envs: Annotated[int, Field(ge=1)] = 2
+    """Environments, at least 1."""
+    seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the channels, at least 0."""
-    long_rounds: Annotated[int, Between(0, 10_000_000)] = 0
-    """Rounds of a long run at the scenario's V that checks the budgets; 0 for none, at most 10,000,000."""
+    long_rounds: Annotated[int, Field(ge=0)] = 0
+    """Rounds of a long run at the scenario's V that checks the budgets; 0 for none."""
     figure: Path | None = None
     """Picture (PNG) to draw; beside the JSON file by default."""
-
-    @property
-    def picture(self) -> Path:
-        """File of the picture."""
-        return self.figure or self.file.with_suffix(".png")
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        super().check()
-        if not self.v or not all(0.0 < v < np.inf for v in self.v) or list(self.v) != sorted(set(self.v)):
-            raise ScenarioError(f"--v: {self.v} must be finite numbers above 0 in ascending order")
-        if self.picture.is_dir():
-            raise ScenarioError(f"--figure: {self.picture} is a folder; name a file")
-        if self.picture.suffix != ".png":
-            raise ScenarioError(f"--figure: {self.picture} must end in .png")
 
 
 @dataclass(frozen=True)
@@ -251,8 +230,9 @@ def _run(options: Options) -> None:
             f"time-average energy / budget {mark['worst_energy_ratio']:.4f}, largest backlog per round "
             f"{mark['largest_backlog_per_round']:.5f}"
         )
-    save(draw(points, limit, scenario.name), options.picture)
-    print(f"drawn in {options.picture}")
+    picture = options.figure or options.file.with_suffix(".png")
+    save(draw(points, limit, scenario.name), picture)
+    print(f"drawn in {picture}")
     store(
         options,
         "time-average delay and energy backlog of DSSRA against V",
@@ -262,7 +242,7 @@ def _run(options: Options) -> None:
     )
 
 
-main = partial(command, Options, _run, __doc__)
+main = command(Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -25,6 +25,7 @@ from collapipe_env.execution.price_comparison import ComparedCluster, ComparedPh
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.queues import idle_drift, lyapunov
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.names import TIERS
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
@@ -227,7 +228,7 @@ def test_a_call_counts_every_environment():
     assert gpu.torch_contestant("small", 4, "cpu", "float32").units == 4
 
 
-@pytest.mark.parametrize("tier", step_rate.TIERS)
+@pytest.mark.parametrize("tier", TIERS)
 def test_the_twin_of_a_tier_differs_in_what_moves_alone(tier):
     scenario = load_scenario(f"small-{tier}")
     twin = step_rate.static_twin(scenario)

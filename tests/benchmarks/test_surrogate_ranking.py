@@ -65,7 +65,7 @@ def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, c
     assert printed.count("(not modelled)") == 2
     # Nothing is played twice, and the same comes out.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "episodes").rglob("*.npz")}
-    assert len(before) == 5
+    assert len(before) == 10
     assert ranking.main(arguments) == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
     again = json.loads((tmp_path / "ranking.json").read_text())
