@@ -186,7 +186,6 @@ def test_nothing_else_is_overwritten_unless_told(tests, before, after, message):
 PACKAGE = """
 import numpy as np
 from dataclasses import dataclass
-from types import SimpleNamespace
 import collapipe_env
 from collapipe_env.agents.dssra.policy import DSSRA as Scheduler
 from collapipe_env.learners.surrogate import SurrogateLearner as Learner
@@ -202,7 +201,8 @@ class Fields:
 class Process(collapipe_env.Process):
     name, Spec = "theirs", Fields
 
-algorithm = SimpleNamespace(kind="theirs")
+def algorithm(agent, scenario, place):
+    raise NotImplementedError
 SCENARIO = {"base": "small", "dynamics": {"rounds": 3, "processes": {"theirs": {}}}}
 """
 KINDS = ("scheduler", "learner", "reward", "task", "process", "algorithm", "scenario")
@@ -210,7 +210,7 @@ USE = """
 import sys, warnings
 warnings.simplefilter("error")
 import gymnasium as gym
-from collapipe_env.agents.learned.algorithms import ALGORITHMS
+from collapipe_env.agents.learned.agent_loading import ALGORITHMS
 from collapipe_env.dynamics import PROCESSES
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.evaluation.evaluate import evaluate

@@ -12,7 +12,7 @@ from zoo_support import SCENARIO, trained_agent, use_zoo
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_file
-from collapipe_env.agents.learned.agent_loading import load_agent, playing_part
+from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CheckpointError, DataError
 from collapipe_env.learners.idle import IdleLearner
@@ -40,7 +40,7 @@ def put(folder: Path, name: str, content: bytes) -> zoo.ShippedAgent:
 @pytest.fixture(scope="module")
 def content(tmp_path_factory) -> bytes:
     checkpoint = trained_agent(tmp_path_factory.mktemp("agent"), "ppo").best
-    return packed_agent(*playing_part(checkpoint), "agent")
+    return packed_agent(*read_agent_file(checkpoint).playing, "agent")
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_a_name_leads_to_its_file(folder: Path) -> None:
     path = folder / "tiny-ppo.safetensors"
     assert zoo.agent_path("zoo:tiny-ppo") == zoo.agent_path(Path("zoo:tiny-ppo")) == path
     assert zoo.shown_agent(path) == "zoo:tiny-ppo"
-    other = Path("runs/best.zip")
+    other = Path("runs/best.safetensors")
     assert zoo.agent_path(other) == zoo.agent_path(str(other)) == other
-    assert zoo.shown_agent(other) == "runs/best.zip"
+    assert zoo.shown_agent(other) == "runs/best.safetensors"
     assert load_agent("zoo:tiny-ppo", SCENARIO).name == "PPO"
     with pytest.raises(CheckpointError, match=r"^zoo:tiny-ppo was trained on 'tiny'"):
         load_agent("zoo:tiny-ppo", "medium")

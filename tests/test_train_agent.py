@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import train_agent
+from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.callbacks import SystemCurves
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.graph.graph_parameters import (
     RECIPES,
     check_graph_parameters,
@@ -120,7 +120,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
     printed, message = capsys.readouterr()
     assert "all finished work is kept" in message
     assert "--fresh" not in message
-    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
+    latest = tmp_path / "run" / "checkpoints" / "latest.safetensors"
     assert f"the training is kept at step 18: {latest}" in printed
     monkeypatch.setattr(SystemCurves, "_on_step", step)
 
@@ -137,7 +137,7 @@ def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -
     assert run(scenario, TINY, SURROGATE) == 0
     first = json.loads((tmp_path / "run" / "results.json").read_text())
     assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--rounds", 2) == 0
-    agent = tmp_path / "run" / "checkpoints" / "best.zip"
+    agent = tmp_path / "run" / "checkpoints" / "best.safetensors"
     other = ["--agent", str(agent), "--out", str(tmp_path / "other")]
     assert run(scenario, TINY, SURROGATE, other) == 0
     second = json.loads((tmp_path / "other" / "results.json").read_text())
@@ -149,7 +149,7 @@ def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -
     assert agent.read_bytes() == whole
     agent.write_bytes(whole[:100])
     assert "is damaged" in refused(capsys, scenario, TINY, SURROGATE, other)
-    assert "does not exist" in refused(capsys, scenario, TINY, "--agent", tmp_path / "none.zip")
+    assert "does not exist" in refused(capsys, scenario, TINY, "--agent", tmp_path / "none.safetensors")
     agent.write_bytes(whole)
     assert "medium" in refused(capsys, TINY, "--agent", agent, "--scenario", "medium")
 
@@ -220,15 +220,15 @@ def learning_rates(monkeypatch) -> list[tuple[int, float]]:
 def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, monkeypatch) -> None:
     command = [*scenario, *TINY, *SURROGATE, "--ppo.learning-rate", "0.001"]
     assert run(command) == 0
-    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
-    first = read_checkpoint(latest)
+    latest = tmp_path / "run" / "checkpoints" / "latest.safetensors"
+    first = read_agent_file(latest).record
     seen = learning_rates(monkeypatch)
     capsys.readouterr()
     assert run(command, "--steps", 64) == 0
     output = capsys.readouterr().out
     assert "64 steps on 2 environments, surrogate learner, from step 32" in output
     assert "lengthened from 32 to 64 steps: the learning rate follows the longer schedule from here" in output
-    longer = read_checkpoint(latest)
+    longer = read_agent_file(latest).record
     assert (first.steps, longer.steps) == (32, 64)
     assert longer.history[: len(first.history)] == first.history
     assert len(longer.history) > len(first.history)
@@ -252,7 +252,7 @@ def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
     # Rollouts of 4 steps in each of 2 environments.
     assert "33 steps on 2 environments" in printed
     assert "  rounded up to 40 steps" in printed
-    assert read_checkpoint(tmp_path / "run" / "checkpoints" / "latest.zip").steps == 40
+    assert read_agent_file(tmp_path / "run" / "checkpoints" / "latest.safetensors").record.steps == 40
     assert ": 1 held-out episode of 1 round each, surrogate learner" in printed
     assert (tmp_path / "run" / "table.md").read_text().startswith("## tiny: 1 held-out episode of 1 round, ")
 
@@ -267,8 +267,8 @@ def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
         ("--threads 0", "--threads = 0"),
         ("--rounds 1000001", "--rounds = 1000001: use a number from 1 to 1,000,000"),
         ("--schedulers random random", "random more than once"),
-        ("--agent x.zip --schedulers random", "leaves 'agent' out"),
-        ("--agent x.zip", "cannot read the agent x.zip"),
+        ("--agent x.safetensors --schedulers random", "leaves 'agent' out"),
+        ("--agent x.safetensors", "cannot read the agent x.safetensors"),
         ("--reward time_to_target", "needs a target loss"),
         ("--ppo.gamma 2", "--ppo.gamma = 2.0"),
         ("--reward lyapunof", "reward 'lyapunof' is not known: did you mean 'lyapunov'? (one of your own"),

@@ -1,9 +1,9 @@
 """Add a trained agent to the zoo: the agents that come with the package.
 
-``python tools/add_to_zoo.py runs/m/checkpoints/best.zip medium-ppo --description "PPO on medium"`` writes
-the file of weights, a card made of the training's record, and the entry of the index. The entry comes last,
-so an interrupted run leaves no agent half-written. With ``latest.zip`` beside ``best.zip``, the card has the
-whole curve of the training.
+``python tools/add_to_zoo.py runs/m/checkpoints/best.safetensors medium-ppo --description "PPO on medium"``
+writes the file of weights, a card made of the training's record, and the entry of the index. The entry comes
+last, so an interrupted run leaves no agent half-written. With ``latest.safetensors`` beside
+``best.safetensors``, the card has the whole curve of the training.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Annotated
 import tyro
 from zoo_card import best_of, card, validation_figures
 
-from collapipe_env.agents.learned.agent_file import AgentFile, packed_agent
-from collapipe_env.agents.learned.agent_loading import playing_part
-from collapipe_env.agents.learned.algorithms import ALGORITHMS
+from collapipe_env.agents.learned.agent_file import AgentFile, packed_agent, read_agent_file
+from collapipe_env.agents.learned.agent_loading import ALGORITHMS
 from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError
 from collapipe_env.ground.files import read_regular, write_bytes, write_text
 from collapipe_env.zoo import shipped_agents as zoo
@@ -109,14 +108,14 @@ def add(options: Options) -> zoo.ShippedAgent:
 
 
 def with_whole_curve(checkpoint: Path) -> AgentFile:
-    """Playing part of a checkpoint, with the whole training's record if ``latest.zip`` is beside it.
+    """Playing part of a file, with the whole training's record if ``latest.safetensors`` is beside it.
 
-    ``best.zip`` was written while training went on, so it lacks the validations after it.
+    ``best.safetensors`` was written while training went on, so it lacks the validations after it.
     """
-    found = playing_part(checkpoint)
-    latest = checkpoint.with_name("latest.zip")
-    if checkpoint.name == "best.zip" and latest.exists():
-        last = playing_part(latest).record
+    found = read_agent_file(checkpoint).playing
+    latest = checkpoint.with_name("latest.safetensors")
+    if checkpoint.name == "best.safetensors" and latest.exists():
+        last = read_agent_file(latest).record
         before = found.record.history
         if last.history[: len(before)] == before and before[-1:] == [best_of(last.history)]:
             record = dataclasses.replace(found.record, history=last.history, training=last.training)

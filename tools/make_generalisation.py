@@ -6,8 +6,8 @@ over that of DSSRA in the same episodes, less 1, with its interval over runs and
 node's energy over its budget. All requested rows and columns are in the table, even where an agent loses; an
 agent that does not fit a size has a dash there. Run::
 
-    python tools/make_generalisation.py --agents "N up to 8=a.zip" "N up to 8=b.zip" "PPO, medium=ppo.zip"
-    python tools/make_generalisation.py --agents net=a.zip --columns small mine.yaml --episodes 2 --rounds 50
+    python tools/make_generalisation.py --agents net=a.safetensors net=b.safetensors PPO=ppo.safetensors
+    python tools/make_generalisation.py --agents net=a.safetensors --columns small mine.yaml --rounds 50
 
 Several files under one label are its training runs. A scheduler's name or ``file.py:Name`` may take the place
 of a file. Finished episodes are kept: run it again after Ctrl-C, or with more rows, columns or episodes. The
@@ -191,7 +191,7 @@ def rows_of(options: Options) -> list[Row]:
     for entry in options.agents:
         label, equals, source = entry.partition("=")
         if not equals or not label.strip() or not source or "|" in label or not label.isprintable():
-            raise CheckpointError(f"--agents {entry!r}: write LABEL=FILE, for instance net=agent.zip")
+            raise CheckpointError(f"--agents {entry!r}: write LABEL=FILE, for instance net=agent.safetensors")
         sources.setdefault(label.strip(), []).append(source)
     rows = []
     for label, given in sources.items():

@@ -4,7 +4,7 @@ Every set holds episodes of one scheduler in one scenario, with the information 
 are kept: the same command continues with those that are missing. A card says what each set holds. Run::
 
     python tools/make_minari_sets.py
-    python tools/make_minari_sets.py --ppo small-wild=runs/small-wild-ppo-seed0/checkpoints/best.zip
+    python tools/make_minari_sets.py --ppo small-wild=runs/small-wild-ppo-seed0/checkpoints/best.safetensors
     python tools/make_minari_sets.py --scenarios medium --schedulers dssra random --episodes 50
 """
 
@@ -73,7 +73,7 @@ def given_agents(texts: Sequence[str]) -> dict[str, Path]:
     for text in texts:
         scenario, mark, path = text.partition("=")
         if not (scenario and mark and path):
-            raise ScenarioError(f"--ppo {text!r}: give it as SCENARIO=FILE, small-wild=best.zip say")
+            raise ScenarioError(f"--ppo {text!r}: give it as SCENARIO=FILE, small-wild=best.safetensors say")
         found[scenario] = Path(path)
     return found
 

@@ -90,7 +90,7 @@ def agent_folder(options: Options, scenario: str, seed: int) -> Path:
 
 def agent_of(options: Options, scenario: str, seed: int = 0) -> Path:
     """File of a training run of the scenario's agent."""
-    return agent_folder(options, scenario, seed) / "checkpoints" / "best.zip"
+    return agent_folder(options, scenario, seed) / "checkpoints" / "best.safetensors"
 
 
 def training(options: Options, scenario: str, seed: int) -> list[str]:

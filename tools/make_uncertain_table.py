@@ -29,7 +29,7 @@ from measuring import Between, Checked, command, within
 from recurrent_ppo import ClusterMemory
 
 from collapipe_env import PolicyScheduler, evaluate
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, log_axis, new_figure, save
@@ -97,7 +97,7 @@ class Options(Checked):
             raise ScenarioError(f"--against {' '.join(self.against)}: {REFERENCE} is missing, add it")
         for name in self.scenarios:
             for seed in range(self.seeds):
-                for algorithm, file in (("recurrent", "best.zip"), ("ppo", "checkpoints/best.zip")):
+                for algorithm, file in (("recurrent", "best.zip"), ("ppo", "checkpoints/best.safetensors")):
                     place = self.folder(name, algorithm, seed) / file
                     if not place.exists():
                         raise DataError(
@@ -147,7 +147,7 @@ def played(options: Options, name: str) -> tuple[Results, int]:
         scenario,
         seeds=options.episodes,
         rounds=options.rounds,
-        agent=[options.folder(name, "ppo", seed) / "checkpoints" / "best.zip" for seed in runs],
+        agent=[options.folder(name, "ppo", seed) / "checkpoints" / "best.safetensors" for seed in runs],
         reference=REFERENCE,
         out=options.work / f"{name}-comparison",
     ).episodes
@@ -204,7 +204,7 @@ def curve(folder: Path) -> tuple[list[float], list[float]]:
     history = (
         json.loads(file.read_text(encoding="utf-8"))
         if file.exists()
-        else read_checkpoint(folder / "checkpoints" / "latest.zip").history
+        else read_agent_file(folder / "checkpoints" / "latest.safetensors").record.history
     )
     return [score["steps"] / 1000.0 for score in history], [score["priced_delay"] for score in history]
 

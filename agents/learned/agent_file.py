@@ -1,9 +1,9 @@
-"""The file of an agent that only plays: one ``.safetensors`` file, from which nothing is ever executed.
+"""The file of an agent: one ``.safetensors`` file, from which nothing is ever executed.
 
 It holds the weights that decide, and one text ``collapipe`` of JSON that says what the agent is
-(:class:`AgentRecord`). The file also holds a digest over both, so a cut, edited or damaged file is refused.
-Ordinary checkpoints (:mod:`.checkpoint`) also hold what training needs; :mod:`.algorithms` turns one into
-this file. The format does not depend on the algorithm: each reads its own hyper-parameters and tensors.
+(:class:`AgentRecord`). A version from which training continues also holds what only training needs: tensors
+whose names begin with ``training.``. A digest over both is kept in the text, so a cut, edited or damaged file
+is refused. The format does not depend on the algorithm: each reads its own hyper-parameters and tensors.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
+from pydantic import Field, TypeAdapter, ValidationError
 
-from collapipe_env.ground.errors import CheckpointError, reason, shortened, shown
+from collapipe_env.ground.errors import CheckpointError, fault_line, reason, shortened, shown
 from collapipe_env.ground.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 FORMAT = "collapipe-env playing agent"
 FORMAT_VERSION = 1
 ENTRY = "collapipe"
 """Name of the only text in the file's header."""
+TRAINING = "training."
+"""Beginning of the names of tensors that only training needs."""
 LARGEST_HEADER = 16 * 1024**2
 """Most bytes of the file's header: the record, and names and shapes of the tensors."""
-MOST_TENSORS = 10_000
-TYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
-"""Types of tensors that are written and read, as the format calls them."""
 REMEDY = "copy it again from where it came from, or, in the folder of a training, train again with --fresh"
 
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
-Shapes: TypeAlias = dict[str, list[int]]
+Size: TypeAlias = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+Shapes: TypeAlias = dict[str, Annotated[list[Size], Field(max_length=8)]]
 """Shape of each part of an observation or action by its name, in the order of the parts; plain data."""
 
 
 @dataclass(frozen=True)
 class AgentRecord:
-    """Description of an agent that only plays; plain data.
+    """Description of an agent; plain data.
 
     Attributes:
-        algorithm: Name in :data:`~.algorithms.ALGORITHMS`: ``"ppo"``, ``"sac"``, ...
+        algorithm: Name in :data:`~.agent_loading.ALGORITHMS`: ``"ppo"``, ``"sac"``, ...
         hyperparameters: Everything that decides the policy's shape, and how it was trained.
         scenario: The scenario that it was trained on; empty if there were several.
         systems: Range of the systems that it was trained on, if there were several; its ``name`` is shown in
@@ -65,10 +65,14 @@ class AgentRecord:
     systems: dict[str, Any]
     features: Shapes
     decisions: Shapes
-    steps: int
+    steps: Annotated[int, Field(strict=True)]
     training: dict[str, Any]
     history: list[dict[str, Any]]
     package_version: str
+
+    def __post_init__(self) -> None:
+        if bool(self.scenario) == bool(self.systems):
+            raise ValueError("names a scenario and a range of systems that it was trained on, or neither")
 
     @property
     def trained_on(self) -> str:
@@ -76,20 +80,22 @@ class AgentRecord:
         return str((self.scenario or self.systems).get("name", "?"))
 
 
-_KINDS = {name: get_origin(kind) or kind for name, kind in get_type_hints(AgentRecord).items()}
-"""Type of each entry of the record."""
-
-
 class AgentFile(NamedTuple):
     """Content of an agent's file.
 
     Attributes:
         record: Description of the agent.
-        tensors: Its weights by their names, finite.
+        tensors: Its weights by their names, finite, and what training needs; of a file, sorted by name.
     """
 
     record: AgentRecord
     tensors: Tensors
+
+    @property
+    def playing(self) -> AgentFile:
+        """The part that plays: the same record, without tensors that only training needs."""
+        kept = {name: value for name, value in self.tensors.items() if not name.startswith(TRAINING)}
+        return AgentFile(self.record, kept)
 
 
 def write_agent_file(path: Path, record: AgentRecord, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -100,10 +106,10 @@ def write_agent_file(path: Path, record: AgentRecord, tensors: Mapping[str, npt.
     Args:
         path: Where to write it.
         record: Description of the agent; numbers in it that are not finite become ``null``.
-        tensors: Its weights by their names, of the types of :data:`TYPES`.
+        tensors: Its weights by their names.
 
     Raises:
-        CheckpointError: If a tensor is of another type or not finite.
+        CheckpointError: If a tensor is not finite.
         DataError: If the place cannot be written to.
     """
     write_bytes(path, packed_agent(record, tensors, str(path)))
@@ -112,12 +118,6 @@ def write_agent_file(path: Path, record: AgentRecord, tensors: Mapping[str, npt.
 def packed_agent(record: AgentRecord, tensors: Mapping[str, npt.NDArray[Any]], place: str) -> bytes:
     """Return the bytes of an agent's file; ``place`` is for errors. See :func:`write_agent_file`."""
     plain = {name: np.array(value, order="C") for name, value in tensors.items()}
-    for name, value in plain.items():
-        if value.dtype not in TYPES.values():
-            raise CheckpointError(
-                f"{place}: tensor {shown(name)} is of type {value.dtype}: give one of "
-                f"{', '.join(np.dtype(kind).name for kind in TYPES.values())}"
-            )
     _require_finite(plain, place)
     content = {
         "format": FORMAT,
@@ -125,20 +125,13 @@ def packed_agent(record: AgentRecord, tensors: Mapping[str, npt.NDArray[Any]], p
         **without_nan(dataclasses.asdict(record)),
     }
     content["sha256"] = _digest(content, plain)
-    text = json.dumps(content, allow_nan=False)
-    return safetensors.numpy.save(plain, {ENTRY: text})
-
-
-def is_agent_file(head: bytes) -> bool:
-    """Whether a file may be of this format, by its first nine bytes: the header's length and its brace."""
-    return len(head) >= 9 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= LARGEST_HEADER
+    return safetensors.numpy.save(plain, {ENTRY: json.dumps(content, allow_nan=False)})
 
 
 def read_agent_file(path: Path) -> AgentFile:
     """Read an agent's file without executing anything from it.
 
-    Lengths, names, types and shapes are checked before a tensor is made, so no more memory is set aside than
-    the file holds.
+    No more memory is set aside than the file holds, whatever it claims.
 
     Raises:
         CheckpointError: If the file is missing, too large, damaged, of another program or of a newer version.
@@ -147,105 +140,83 @@ def read_agent_file(path: Path) -> AgentFile:
         content = read_regular(path, ARCHIVE_BYTES)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} does not exist: give an agent that collapipe train or collapipe zoo export wrote"
+            f"{path} does not exist: give an agent that collapipe train or collapipe zoo export wrote, such "
+            "as runs/medium-ppo-seed0/checkpoints/best.safetensors"
         ) from None
     except OSError as error:
         raise CheckpointError(
             f"cannot read {path} ({error.strerror}): give the path of a saved agent"
         ) from None
-    place = str(path)
-    raw = _raw_record(_header(content, place), place)
+    raw = _raw_record(content, path)
     try:
-        tensors = safetensors.numpy.load(content)
+        tensors = dict(sorted(safetensors.numpy.load(content).items()))
     except Exception as error:  # the library may raise anything for damaged files
-        raise CheckpointError(f"{place} is damaged ({reason(error)}): {REMEDY}") from None
-    claimed = raw.pop("sha256", None)
-    if claimed != _digest(raw, tensors):
+        raise CheckpointError(f"{path} is damaged ({reason(error)}): {REMEDY}") from None
+    if raw.pop("sha256", None) != _digest(raw, tensors):
         raise CheckpointError(
-            f"{place} is damaged: its content does not have the SHA-256 that it names: {REMEDY}"
+            f"{path} is damaged: its content does not have the SHA-256 that it names: {REMEDY}"
         )
-    record = _record(raw, place)
-    _require_finite(tensors, place)
+    try:
+        record = TypeAdapter(AgentRecord).validate_python(raw)
+    except ValidationError as error:
+        raise CheckpointError(
+            f"{path}: {fault_line(error.errors()[0], 'record')}: this is not a saved agent"
+        ) from None
+    _require_finite(tensors, str(path))
     return AgentFile(record, tensors)
 
 
-def is_shapes(value: object) -> bool:
-    """Whether plain data from a file are shapes by names, each short enough to show in a message."""
-    return isinstance(value, dict) and all(
-        isinstance(shape, list)
-        and len(shape) <= 8
-        and all(type(size) is int and 0 <= size < 2**31 for size in shape)
-        for shape in value.values()
-    )
+def require_tensors(found: Tensors, wanted: Mapping[str, tuple[int, ...]], place: str) -> None:
+    """Refuse tensors that are not those of a net: the first one of another name, type or shape is named.
+
+    Args:
+        found: Tensors of a file.
+        wanted: Shapes of the net's tensors, all of single precision.
+        place: The file, for the error.
+
+    Raises:
+        CheckpointError: If a tensor differs, is missing, or is of no use.
+    """
+    for name in dict.fromkeys((*wanted, *found)):
+        held = f"{found[name].dtype} of shape {found[name].shape}" if name in found else "none"
+        needed = f"float32 of shape {tuple(wanted[name])}" if name in wanted else "none"
+        if held != needed:
+            raise CheckpointError(
+                f"{place}: its hyper-parameters need other weights: {shortened(name)} is {needed} there, "
+                f"{held} in the file: {REMEDY}"
+            )
 
 
-def _header(content: bytes, place: str) -> dict[str, Any]:
-    """Texts in the file's header, after checks of its list of tensors."""
+def _raw_record(content: bytes, path: Path) -> dict[str, Any]:
+    """The record as it was written, of this format and version."""
+    if content.startswith(b"PK\x03\x04"):
+        raise CheckpointError(
+            f"{path} is a zip archive, as Stable-Baselines3 writes it: its pickled part could run any code. "
+            "Only agents that collapipe train saved are read. To play it, load it in a file of your own "
+            "and wrap it in collapipe_env.PolicyScheduler: --schedulers file.py:Name"
+        )
     foreign = CheckpointError(
-        f"{place} is not an agent that collapipe train or collapipe zoo export wrote, or was cut short: give "
-        "the path of one, or train again with --fresh"
+        f"{path} is not an agent that collapipe train or collapipe zoo export wrote, or was cut short: give "
+        "the path of one, or train again with --fresh. To play another policy, wrap it in "
+        "collapipe_env.PolicyScheduler in a file of your own: --schedulers file.py:Name"
     )
-    if not is_agent_file(content[:9]):
+    length = int.from_bytes(content[:8], "little")
+    if content[8:9] != b"{" or length > LARGEST_HEADER:
         raise foreign
-    (length,) = struct.unpack("<Q", content[:8])
     try:
         header = parse_json(content[8 : 8 + length])
-    except ValueError as error:
-        raise CheckpointError(f"{place}: its header is damaged ({reason(error)}): {REMEDY}") from None
-    texts = header.pop("__metadata__", None) if isinstance(header, dict) else None
-    if not isinstance(texts, dict) or not isinstance(texts.get(ENTRY), str):
-        raise foreign
-    if len(header) > MOST_TENSORS:
-        raise CheckpointError(
-            f"{place} lists {len(header):,} tensors, above the limit of {MOST_TENSORS:,}: this is not a "
-            "saved agent"
-        )
-    for name, entry in header.items():
-        kind = entry.get("dtype") if isinstance(entry, dict) else None
-        if kind not in TYPES:
-            raise CheckpointError(
-                f"{place}: tensor {shown(name)} is of type {shown(kind)}, where one of {', '.join(TYPES)} is "
-                "expected: this is not a saved agent"
-            )
-    return texts
-
-
-def _raw_record(texts: Mapping[str, str], place: str) -> dict[str, Any]:
-    """The record as it was written, of this format and version."""
-    try:
-        raw = parse_json(texts[ENTRY].encode("utf-8", "surrogatepass"))
-    except ValueError as error:
-        raise CheckpointError(f"{place}: its record is damaged ({reason(error)}): {REMEDY}") from None
+        text = header.get("__metadata__", {}).get(ENTRY)
+        raw = None if text is None else parse_json(text.encode("utf-8", "surrogatepass"))
+    except (ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: its header is damaged ({reason(error)}): {REMEDY}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise CheckpointError(f"{place} is foreign: its record does not say format = {FORMAT!r}")
+        raise foreign
     if raw.get("format_version") != FORMAT_VERSION:
         raise CheckpointError(
-            f"{place} has format version {shown(raw.get('format_version'))}; this collapipe-env reads "
+            f"{path} has format version {shown(raw.get('format_version'))}; this collapipe-env reads "
             f"{FORMAT_VERSION}: use the version that wrote it ({shown(raw.get('package_version'))})"
         )
     return raw
-
-
-def _record(raw: Mapping[str, Any], place: str) -> AgentRecord:
-    fields: dict[str, Any] = {}
-    for name, kind in _KINDS.items():
-        value = raw.get(name)
-        fine = isinstance(value, kind) and not isinstance(value, bool)
-        if name in ("features", "decisions"):
-            fine = is_shapes(value)
-        if name == "history":
-            fine = isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
-        if not fine:
-            raise CheckpointError(
-                f"{place}: {name} is missing from its record or has the wrong type: this is not a saved agent"
-            )
-        fields[name] = value
-    if bool(fields["scenario"]) == bool(fields["systems"]):
-        raise CheckpointError(
-            f"{place}: its record must name a scenario or a range of systems that it was trained on, and not "
-            "both: this is not a saved agent"
-        )
-    return AgentRecord(**fields)
 
 
 def _digest(content: Mapping[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:

@@ -10,7 +10,7 @@ from collapipe_env.ground.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 
-from .agent_file import Shapes
+from .agent_file import AgentRecord, Shapes
 
 MOST_NAMED = 3
 """Differences that a message names; the others are counted."""
@@ -54,19 +54,11 @@ def differences(kind: str, trained: Shapes, present: Shapes) -> Iterator[str]:
             return
 
 
-def require_same_layout(
-    trained_on: object,
-    features: Shapes,
-    decisions: Shapes,
-    scenario: Scenario,
-    place: str,
-) -> None:
+def require_same_layout(record: AgentRecord, scenario: Scenario, place: str) -> None:
     """Refuse an agent whose observations or actions differ from a scenario's in name or shape.
 
     Args:
-        trained_on: Name of what the agent was trained on.
-        features: Features that it reads.
-        decisions: Parts of the action that it decides.
+        record: Record of the agent.
         scenario: The scenario that it is to play.
         place: File of the agent, for the error.
 
@@ -75,17 +67,17 @@ def require_same_layout(
     """
     present = features_of(scenario), decisions_of(scenario)
     found = [
-        *differences("feature", features, present[0]),
-        *differences("decision", decisions, present[1]),
+        *differences("feature", record.features, present[0]),
+        *differences("decision", record.decisions, present[1]),
     ]
     if not found:
         return
     more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise CheckpointError(
-        f"{place} was trained on {shown(trained_on)} (observations of {numbers(features)} numbers, actions "
-        f"of {numbers(decisions)}); scenario {scenario.name!r} has {numbers(present[0])} and "
-        f"{numbers(present[1])}: {shortened('; '.join(found[:MOST_NAMED]), 600)}{more}: choose the agent's "
-        "own scenario with --scenario, or train one for this"
+        f"{place} was trained on {shown(record.trained_on)} (observations of {numbers(record.features)} "
+        f"numbers, actions of {numbers(record.decisions)}); scenario {scenario.name!r} has "
+        f"{numbers(present[0])} and {numbers(present[1])}: {shortened('; '.join(found[:MOST_NAMED]), 600)}"
+        f"{more}: choose the agent's own scenario with --scenario, or train one for this"
     )
 
 

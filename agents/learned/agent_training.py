@@ -14,11 +14,11 @@ from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
+from .agent_file import AgentFile, AgentRecord, read_agent_file, write_agent_file
 from .callbacks import ProgressBar, SystemCurves, Validation
-from .checkpoint import SavedAgent, read_checkpoint
 from .curves import curves_logger
 from .hyperparameters import Algorithm, HyperParameters
-from .sb3_models import Model, build_model, restore_model, save_model
+from .sb3_models import Model, build_model, restore_model, saved_model
 from .tracking import Tracker
 from .validation import Score, Validator
 
@@ -80,12 +80,12 @@ class TrainingFiles:
     @property
     def latest(self) -> Path:
         """The last version, from which training continues."""
-        return self.folder / "checkpoints" / "latest.zip"
+        return self.folder / "checkpoints" / "latest.safetensors"
 
     @property
     def best(self) -> Path:
-        """The best version by :meth:`Score.better_than`."""
-        return self.folder / "checkpoints" / "best.zip"
+        """The best version by :meth:`Score.better_than`, which only plays."""
+        return self.folder / "checkpoints" / "best.safetensors"
 
     @property
     def tensorboard(self) -> Path:
@@ -122,7 +122,7 @@ def training_state(files: TrainingFiles) -> TrainingState:
     """
     if not files.latest.exists():
         return TrainingState()
-    return _state_of(read_checkpoint(files.latest), files.latest)
+    return _state_of(read_agent_file(files.latest).record, files.latest)
 
 
 def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] = tqdm.write) -> TrainingState:
@@ -144,8 +144,8 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         KeyboardInterrupt: After saving, if the user interrupts.
         CheckpointError: If the checkpoint is damaged or does not fit.
     """
-    saved = read_checkpoint(files.latest) if files.latest.exists() else None
-    state = TrainingState() if saved is None else _state_of(saved, files.latest)
+    saved = read_agent_file(files.latest) if files.latest.exists() else None
+    state = TrainingState() if saved is None else _state_of(saved.record, files.latest)
     if state.steps >= plan.steps and files.best.exists():
         return state
     if 0 < state.planned < plan.steps:
@@ -176,7 +176,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         model.logger.dump(model.num_timesteps)
     except KeyboardInterrupt:
         state.seconds = validation.seconds
-        _save(files.latest, plan, model, state)
+        write_agent_file(files.latest, *_saved(plan, model, state))
         say(f"the training is kept at step {state.steps:,}: {files.latest}")
         raise
     finally:
@@ -192,15 +192,15 @@ def _keep(plan: TrainingPlan, files: TrainingFiles, model: Model, state: Trainin
     better = score.better_than(state.best)
     if better:
         state.best = score
-        _save(files.best, plan, model, state)
-    _save(files.latest, plan, model, state)
+        write_agent_file(files.best, *_saved(plan, model, state).playing)
+    write_agent_file(files.latest, *_saved(plan, model, state))
     return (
         f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.2f} s   "
         f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
     )
 
 
-def _save(path: Path, plan: TrainingPlan, model: Model, state: TrainingState) -> None:
+def _saved(plan: TrainingPlan, model: Model, state: TrainingState) -> AgentFile:
     state.steps = int(model.num_timesteps)
     training: dict[str, Any] = {
         "seed": plan.seed,
@@ -214,10 +214,10 @@ def _save(path: Path, plan: TrainingPlan, model: Model, state: TrainingState) ->
         "command": plan.command,
     }
     history = [score.to_dict() for score in state.history]
-    save_model(path, model, plan.algorithm, plan.parameters, plan.scenario, training, history)
+    return saved_model(model, plan.algorithm, plan.parameters, plan.scenario, training, history)
 
 
-def _state_of(saved: SavedAgent, path: Path) -> TrainingState:
+def _state_of(saved: AgentRecord, path: Path) -> TrainingState:
     try:
         history = [Score.from_dict(entry) for entry in saved.history]
         seconds = float(saved.training["seconds"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from stable_baselines3.sac.policies import SACPolicy
 
 from collapipe_env.envs.observation import FlatObserver, ObservationLayout
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.ground.errors import CheckpointError, reason
-from collapipe_env.ground.torch_settings import under_own_settings
+from collapipe_env.ground.errors import CheckpointError, shown
+from collapipe_env.ground.torch_settings import own_settings, under_own_settings
 from collapipe_env.ground.version import __version__
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 
+from .agent_file import TRAINING, AgentFile, AgentRecord, Tensors, require_tensors
 from .agent_layout import decisions_of, features_of, require_same_layout
-from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint
 from .cluster_net import ClusterFeatures
 from .cluster_policies import ClusterActorCritic, ClusterSACPolicy
 from .cluster_ppo import ClusterPPO
@@ -35,6 +36,7 @@ from .hyperparameters import (
     fitting_minibatch,
     initial_learning_rate,
     linear_schedule,
+    parameters_from_dict,
 )
 from .policy_scheduler import PolicyScheduler
 
@@ -45,41 +47,56 @@ TRAINING_ONLY = ("mlp_extractor.value_net.", "value_net.", "critic.", "critic_ta
 
 @under_own_settings
 class LearnedScheduler(PolicyScheduler):
-    """Plays the most likely action of a policy that ``collapipe train`` saved."""
+    """Plays the most likely action of a policy, under this package's own settings of PyTorch."""
 
-    @classmethod
-    def load(cls, path: Path | str, scenario: Scenario) -> LearnedScheduler:
-        """Read a saved agent for a scenario.
 
-        Args:
-            path: A file written by :func:`save_model`.
-            scenario: The scenario to schedule, of the sizes that it was trained for.
+def sb3_agent(agent: AgentFile, scenario: Scenario, place: str) -> LearnedScheduler:
+    """Build the scheduler of an agent that PPO or SAC trained.
 
-        Raises:
-            CheckpointError: If the file is missing, damaged or foreign, or made for other sizes.
-        """
-        saved = read_checkpoint(Path(path))
-        return cls.restore(saved, scenario, str(path))
+    Args:
+        agent: Content of its file.
+        scenario: The scenario to schedule, of the sizes that it was trained for.
+        place: The file, for errors.
 
-    @classmethod
-    def restore(cls, saved: SavedAgent, scenario: Scenario, place: str) -> LearnedScheduler:
-        """Like :meth:`load`, for a checkpoint that was read already; ``place`` is for errors."""
-        require_same_layout(saved.scenario.get("name"), saved.features, saved.decisions, scenario, place)
+    Raises:
+        CheckpointError: If record and weights do not fit each other, or the agent does not fit the scenario.
+    """
+    record, tensors = agent.playing
+    require_same_layout(record, scenario, place)
+    try:
+        parameters = parameters_from_dict(record.algorithm, record.hyperparameters)
+    except CheckpointError as error:
+        raise CheckpointError(f"{place}: {error}: train again with --fresh") from None
+    widths, held = parameters.hidden_units, sum(value.size for value in tensors.values())
+    least = sum(before * after for before, after in itertools.pairwise(widths))
+    if held < least:  # before a net of that size is made
+        raise CheckpointError(
+            f"{place} holds {held:,} weights, but hidden_units of {shown(list(widths))} need {least:,} at "
+            "least: this is not a saved agent"
+        )
+    with own_settings():
         observation, action = observation_and_action(scenario)
-        parameters = saved.parameters
         options = policy_options(parameters, scenario)
         policy = policy_class(parameters)(observation, action, lambda _: 0.0, **options)
-        # Files of agents that only play leave out the weights that only training reads.
-        weights = {
-            name: torch.zeros_like(value)
-            for name, value in policy.state_dict().items()
-            if name.startswith(TRAINING_ONLY)
-        }
-        try:
-            policy.load_state_dict(weights | saved.policy)
-        except (RuntimeError, TypeError) as error:
-            raise _wrong_weights(place, error) from None
-        return cls(policy, saved.algorithm.upper())
+        weights = {n: v for n, v in policy.state_dict().items() if not n.startswith(TRAINING_ONLY)}
+        restore(weights, tensors, place)
+        return LearnedScheduler(policy, record.algorithm.upper())
+
+
+def restore(weights: Mapping[str, torch.Tensor], tensors: Tensors, place: str) -> None:
+    """Write the tensors of a file into those of a net.
+
+    Args:
+        weights: Tensors of the net by their names; all others stay as they are.
+        tensors: Tensors of the file.
+        place: The file, for errors.
+
+    Raises:
+        CheckpointError: If names, types or shapes differ.
+    """
+    require_tensors(tensors, {name: tuple(value.shape) for name, value in weights.items()}, place)
+    for name, value in weights.items():
+        value.copy_(torch.from_numpy(tensors[name].copy()))
 
 
 def observation_and_action(scenario: Scenario) -> tuple[spaces.Box, spaces.Box]:
@@ -208,89 +225,70 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
     )
 
 
-def save_model(
-    path: Path,
+def live_tensors(model: Model) -> dict[str, torch.Tensor]:
+    """The tensors of a model by the names that they have in its file: weights, and moments of optimisers.
+
+    Moments that are not there yet are made, as Adam makes them at its first step.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for name, value in model.policy.state_dict().items():
+        found[f"{TRAINING}{name}" if name.startswith(TRAINING_ONLY) else name] = value
+    for title in model.get_parameters().keys() - {"policy"}:
+        optimiser: torch.optim.Adam = reduce(getattr, title.split("."), model)
+        for index, parameter in enumerate(optimiser.param_groups[0]["params"]):
+            if not optimiser.state[parameter]:
+                moments = {part: torch.zeros_like(parameter.data) for part in ("exp_avg", "exp_avg_sq")}
+                optimiser.state[parameter] = {"step": torch.zeros(()), **moments}
+            for part, value in optimiser.state[parameter].items():
+                found[f"{TRAINING}{title}.{index}.{part}"] = value
+    if isinstance(model, SAC) and model.log_ent_coef is not None:
+        found[f"{TRAINING}log_ent_coef"] = model.log_ent_coef.data
+    return found
+
+
+def saved_model(
     model: Model,
     algorithm: str,
     parameters: HyperParameters,
     scenario: Scenario,
     training: dict[str, Any],
     history: list[dict[str, Any]],
-) -> None:
-    """Write a model as a checkpoint.
+) -> AgentFile:
+    """A model as the content of a file from which training continues.
 
     SAC's memory of transitions is left out: a resumed run fills it again.
 
     Args:
-        path: Where to write it.
+        model: The model; the tensors are its own.
         algorithm: ``"ppo"`` or ``"sac"``.
         scenario: The training scenario.
         training: Further plain data on the training.
         history: Validations so far.
-
-    Raises:
-        DataError: If the place cannot be written to.
     """
-    states: dict[str, Any] = dict(model.get_parameters())
-    policy = states.pop("policy")
-    if isinstance(model, SAC) and model.log_ent_coef is not None:
-        states["log_ent_coef"] = model.log_ent_coef.detach()
-    metadata = {
-        "package_version": __version__,
-        "algorithm": algorithm,
-        "hyperparameters": asdict(parameters),
-        "scenario": scenario.to_dict(),
-        "features": features_of(scenario),
-        "decisions": decisions_of(scenario),
-        "steps": int(model.num_timesteps),
-        "training": training,
-        "history": history,
-    }
-    write_checkpoint(path, metadata, policy, states)
+    record = AgentRecord(
+        algorithm=algorithm,
+        hyperparameters=asdict(parameters),
+        scenario=scenario.to_dict(),
+        systems={},
+        features=features_of(scenario),
+        decisions=decisions_of(scenario),
+        steps=int(model.num_timesteps),
+        training=training,
+        history=history,
+        package_version=__version__,
+    )
+    return AgentFile(record, {name: value.numpy() for name, value in live_tensors(model).items()})
 
 
-def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: str) -> None:
-    """Put a checkpoint's weights, optimiser states and step count into a freshly built model.
+def restore_model(model: Model, saved: AgentFile, scenario: Scenario, place: str) -> None:
+    """Put weights, optimiser states and step count of a file into a freshly built model.
 
     Raises:
         CheckpointError: If they do not fit.
     """
-    require_same_layout(saved.scenario.get("name"), saved.features, saved.decisions, scenario, place)
-    states: dict[str, Any] = dict(saved.optimisers)
-    log_ent_coef = states.pop("log_ent_coef", None)
-    try:
-        optimisers: dict[str, Any] = {name: reduce(getattr, name.split("."), model) for name in states}
-        options = {name: [dict(group) for group in found.param_groups] for name, found in optimisers.items()}
-        states["policy"] = saved.policy
-        model.set_parameters(states, exact_match=True, device="cpu")
-        for name, optimiser in optimisers.items():
-            _require_moments(name, optimiser)
-            # The file must not decide how steps are computed.
-            for group, own in zip(optimiser.param_groups, options[name], strict=True):
-                group.update({key: value for key, value in own.items() if key != "params"})
-        if isinstance(model, SAC) and model.log_ent_coef is not None:
-            if log_ent_coef is None:
-                raise ValueError("log_ent_coef is missing")
-            model.log_ent_coef.data.copy_(log_ent_coef)
-    except Exception as error:  # the libraries may raise anything for states that are none
-        raise _wrong_weights(place, error) from None
-    model.num_timesteps = saved.steps
+    require_same_layout(saved.record, scenario, place)
+    restore(live_tensors(model), saved.tensors, place)
+    model.num_timesteps = saved.record.steps
     if isinstance(model, SAC):
         # The memory is empty again; learning must wait until it holds varied transitions.
-        model.learning_starts += saved.steps
-
-
-def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
-    """Refuse an optimiser's state with which its first step would fail."""
-    for parameter, state in optimiser.state.items():
-        for key, wanted in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
-            found = state[key]
-            if found.shape != wanted or not bool(found.isfinite().all()):
-                raise ValueError(f"{key} in {name} has another shape than its weights, or is not finite")
-
-
-def _wrong_weights(place: str, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{place}: its weights do not fit its own description ({reason(error, lines=2)}): "
-        "the file is damaged; train again with --fresh"
-    )
+        model.learning_starts += saved.record.steps

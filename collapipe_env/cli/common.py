@@ -332,7 +332,7 @@ def file_digest(path: Path) -> str:
     except OSError as error:
         raise CheckpointError(
             f"cannot read the agent {path} ({error.strerror}): give the path of one that training "
-            "saved, such as runs/medium-ppo-seed0/checkpoints/best.zip"
+            "saved, such as runs/medium-ppo-seed0/checkpoints/best.safetensors"
         ) from None
 
 

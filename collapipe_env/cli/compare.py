@@ -35,7 +35,7 @@ schedulers or episodes can be added to the same folder (name the earlier ones ag
 Examples:
   collapipe compare --scenarios small medium
   collapipe compare --schedulers dssra titanic --episodes 20 --rounds 500
-  collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.safetensors
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
   collapipe compare --episodes 50 --executor ray  # on other machines
 """
@@ -198,7 +198,7 @@ def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, tuple
         if name in scenarios and not file:
             raise CheckpointError(
                 f"--agent {entry!r}: write SCENARIO=FILE, for instance "
-                "medium=runs/medium-ppo-seed0/checkpoints/best.zip"
+                "medium=runs/medium-ppo-seed0/checkpoints/best.safetensors"
             )
         everywhere = not equals or os.path.exists(entry)
         if not everywhere and name not in scenarios:

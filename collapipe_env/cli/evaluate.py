@@ -41,9 +41,9 @@ Examples:
   collapipe evaluate --scenario small
   collapipe evaluate --schedulers dssra titanic --episodes 10 --learner real
   collapipe evaluate --scenario llm-boards --schedulers dssra pipeline graph
-  collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.safetensors
   collapipe evaluate --agent zoo:NAME     # one of collapipe zoo
-  collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.zip
+  collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.safetensors
 """
 
 

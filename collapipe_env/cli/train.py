@@ -49,7 +49,7 @@ Examples:
   {program} --task translation  # or ner, language-modelling: another task
   {program} --runs 5            # five seeds, one row
   {program} --evaluate-only --episodes 10
-  {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
+  {program} --agent runs/medium-ppo-seed0/checkpoints/best.safetensors
   {program} --agent zoo:NAME     # one of collapipe zoo
   tensorboard --logdir runs
 """
@@ -263,7 +263,7 @@ class Job:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""
-        from collapipe_env.agents.learned.agent_loading import agent_history
+        from collapipe_env.agents.learned.agent_file import read_agent_file
 
         if LEARNED not in self._schedulers:
             return []
@@ -271,7 +271,7 @@ class Job:
             return []  # the history of one training would pass for that of all
         latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
-        return agent_history(latest if own else self._agent_files()[0])
+        return read_agent_file(latest if own else self._agent_files()[0]).record.history
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
         options, asked = self._options, self._options.evaluation

@@ -40,13 +40,9 @@ def steps_kept(files: TrainingFiles | GraphFiles) -> int:
     """
     if not files.latest.exists():
         return 0
-    if files.latest.suffix == ".safetensors":
-        from collapipe_env.agents.learned.agent_file import read_agent_file
+    from collapipe_env.agents.learned.agent_file import read_agent_file
 
-        return read_agent_file(files.latest).record.steps
-    from collapipe_env.agents.learned.checkpoint import read_metadata
-
-    return int(read_metadata(files.latest)["steps"])
+    return read_agent_file(files.latest).record.steps
 
 
 def train_agent(

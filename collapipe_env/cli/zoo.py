@@ -27,7 +27,7 @@ Examples:
   collapipe zoo
   collapipe zoo show NAME
   collapipe evaluate --agent zoo:NAME
-  collapipe zoo export checkpoints/best.zip agent.safetensors
+  collapipe zoo export checkpoints/latest.safetensors agent.safetensors
 """
 LARGEST_CARD = 1024**2
 """Largest size of a card that is printed [byte]."""
@@ -87,19 +87,16 @@ class Export:
 
     def run(self) -> None:
         """Write the file and print its size."""
-        from collapipe_env.agents.learned.agent_file import packed_agent
-        from collapipe_env.agents.learned.agent_loading import playing_part
-        from collapipe_env.ground.files import write_bytes
+        from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 
         if self.out.suffix != ".safetensors":
             raise CheckpointError(f"{self.out} must end in .safetensors, which says how to read it")
-        record, tensors = playing_part(self.checkpoint)
-        content = packed_agent(record, tensors, str(self.out))
-        write_bytes(self.out, content)
+        record, tensors = read_agent_file(self.checkpoint).playing
+        write_agent_file(self.out, record, tensors)
         weights = sum(value.size for value in tensors.values())
         print(
             f"{self.out}: {record.algorithm} trained on {record.trained_on}, {weights:,} weights, "
-            f"{_size(len(content))}"
+            f"{_size(self.out.stat().st_size)}"
         )
 
 

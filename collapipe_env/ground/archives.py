@@ -17,9 +17,6 @@ from collapipe_env.ground.files import unpacked_limit
 
 MEMBERS = 10_000
 """Most members that an archive may have."""
-PICKLE_BYTES = 4 * 1024**2
-"""Largest description of PyTorch's tensors [byte], at about 100 bytes a tensor: interpreting it takes longer
-than reading it."""
 
 _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 _CHUNK = 1024**2
@@ -67,22 +64,3 @@ def _require_usual(members: Sequence[zipfile.ZipInfo], most: int) -> None:
     unpacked = sum(member.file_size for member in members)
     if unpacked > most:
         raise zipfile.BadZipFile(f"it unpacks to {unpacked:,} bytes, above the limit of {most:,}")
-
-
-def require_tensors(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would take long to read.
-
-    Raises:
-        zipfile.BadZipFile: If its members are compressed, add up to more than its size, or have too long a
-            description.
-    """
-    members = archive.infolist()
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise zipfile.BadZipFile("its tensors are compressed, which PyTorch never does")
-    if sum(member.file_size for member in members) > size:
-        raise zipfile.BadZipFile("its members overlap")
-    for member in members:
-        if member.filename.endswith(".pkl") and member.file_size > PICKLE_BYTES:
-            raise zipfile.BadZipFile(
-                f"its description has {member.file_size:,} bytes, above the limit of {PICKLE_BYTES:,}"
-            )

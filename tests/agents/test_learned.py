@@ -1,19 +1,14 @@
 """Learned agents: saved and read without executing anything, resumed, and the best version kept."""
 
 import dataclasses
-import io
-import json
-import math
-import pickle
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
+from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
+from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train, training_state
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.hyperparameters import (
     PARAMETERS,
     PPOParameters,
@@ -23,7 +18,6 @@ from collapipe_env.agents.learned.hyperparameters import (
     initial_learning_rate,
     linear_schedule,
 )
-from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
@@ -68,23 +62,7 @@ def trained(tmp_path_factory) -> TrainingFiles:
 def actions(path: Path) -> np.ndarray:
     env = CollaPipeVectorEnv(num_envs=3, scenario=SCENARIO, learner="surrogate")
     observation, _ = env.reset(seed=0)
-    return LearnedScheduler.load(path, SCENARIO).act(observation, env.state)
-
-
-def rewrite(source: Path, target: Path, **members: bytes | None) -> Path:
-    """Copy a checkpoint, with members replaced or (None) left out; ``_`` stands for ``.``."""
-    new = {name.replace("_", "."): content for name, content in members.items()}
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as zipped:
-        for name in old.namelist():
-            content = new.get(name, old.read(name))
-            if content is not None:
-                zipped.writestr(name, content)
-    return target
-
-
-def metadata(path: Path) -> dict:
-    with zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read("metadata.json"))
+    return load_agent(path, SCENARIO).act(observation, env.state)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -96,7 +74,7 @@ def test_training_saves_an_agent_that_plays(tmp_path: Path, agent: str) -> None:
     assert len(lines) == len(state.history) >= 3
     assert state.best in state.history
     assert list(files.tensorboard.iterdir())
-    scheduler = LearnedScheduler.load(files.best, SCENARIO)
+    scheduler = load_agent(files.best, SCENARIO)
     assert isinstance(scheduler, Scheduler)
     assert scheduler.name == agent.split()[0].upper()
     first = actions(files.best)
@@ -107,9 +85,10 @@ def test_training_saves_an_agent_that_plays(tmp_path: Path, agent: str) -> None:
 
 def test_validation_of_the_saved_agent_is_the_recorded_one(trained: TrainingFiles) -> None:
     state = training_state(trained)
-    saved = read_checkpoint(trained.best)
-    scheduler = LearnedScheduler.restore(saved, SCENARIO, "best")
-    again = Validator(SCENARIO, 2)(scheduler._policy, state.best.steps, state.best.seconds)
+    saved = read_agent_file(trained.best).record
+    again = Validator(SCENARIO, 2)(
+        load_agent(trained.best, SCENARIO)._policy, state.best.steps, state.best.seconds
+    )
     assert again == state.best
     assert saved.steps == state.best.steps
 
@@ -117,11 +96,11 @@ def test_validation_of_the_saved_agent_is_the_recorded_one(trained: TrainingFile
 def test_same_seed_trains_the_same_agent_and_another_does_not(tmp_path: Path, trained: TrainingFiles) -> None:
     for name, seed in (("same", 3), ("other", 4)):
         train(plan(seed=seed), TrainingFiles(tmp_path / name), say=lambda _: None)
-    expected = read_checkpoint(trained.latest).policy
-    same = read_checkpoint(TrainingFiles(tmp_path / "same").latest).policy
-    other = read_checkpoint(TrainingFiles(tmp_path / "other").latest).policy
-    assert all(torch.equal(same[name], expected[name]) for name in expected)
-    assert not all(torch.equal(other[name], expected[name]) for name in expected)
+    expected = read_agent_file(trained.latest).tensors
+    same = read_agent_file(TrainingFiles(tmp_path / "same").latest).tensors
+    other = read_agent_file(TrainingFiles(tmp_path / "other").latest).tensors
+    assert all(np.array_equal(same[name], expected[name]) for name in expected)
+    assert not all(np.array_equal(other[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -137,8 +116,6 @@ def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, agent: str) -
         train(plan(agent, steps=96), files, say=interrupt)
     stopped = training_state(files)
     assert 16 <= stopped.steps < 96
-    optimisers = read_checkpoint(files.latest).optimisers
-    assert any("optimizer" in name for name in optimisers)
     resumed = train(plan(agent, steps=96), files, say=lines.append)
     assert resumed.steps >= 96
     assert resumed.history[: len(stopped.history)] == stopped.history
@@ -150,94 +127,57 @@ def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, agent: str) -
     assert files.latest.read_bytes() == before
 
 
-def test_missing_files(trained: TrainingFiles, tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"none\.zip does not exist: .* an agent that collapipe train saved"
-    ):
-        read_checkpoint(tmp_path / "none.zip")
-    with pytest.raises(CheckpointError, match="lacks training"):
-        read_checkpoint(rewrite(trained.best, tmp_path / "part.zip", training_pt=None))
-    with pytest.raises(CheckpointError, match="give the path of a saved agent"):
-        read_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("odd", [{"steps": math.inf}, {"steps": None}, {"lengthened_from": ["x"]}])
-def test_a_damaged_record_of_the_training_is_named(trained: TrainingFiles, tmp_path: Path, odd: dict) -> None:
-    described = metadata(trained.latest)
-    described["training"] |= odd
+def test_the_best_version_only_plays(trained: TrainingFiles, tmp_path: Path) -> None:
+    found = read_agent_file(trained.best).tensors.keys()
+    assert found == read_agent_file(trained.latest).playing.tensors.keys()
     files = TrainingFiles(tmp_path)
-    files.latest.parent.mkdir()
-    rewrite(trained.latest, files.latest, metadata_json=json.dumps(described).encode())
-    with pytest.raises(CheckpointError, match=r"latest\.zip: the record of its training is damaged"):
+    write_agent_file(files.latest, *read_agent_file(trained.best))
+    with pytest.raises(
+        CheckpointError, match=r"latest\.safetensors: .* need other weights: training\.critic"
+    ):
+        train(plan(steps=96), files, say=lambda _: None)
+
+
+@pytest.mark.parametrize("odd", [{"seconds": "x"}, {"steps": None}, {"lengthened_from": ["x"]}])
+def test_a_damaged_record_of_the_training_is_named(trained: TrainingFiles, tmp_path: Path, odd: dict) -> None:
+    record, tensors = read_agent_file(trained.latest)
+    files = TrainingFiles(tmp_path)
+    odd_record = dataclasses.replace(record, training={**record.training, **odd})
+    write_agent_file(files.latest, odd_record, tensors)
+    with pytest.raises(CheckpointError, match=r"latest\.safetensors: the record of its training is damaged"):
         training_state(files)
 
 
-class Bomb:
-    """Makes a file when it is unpickled."""
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_training_needs_is_read_back_and_its_shapes_are_checked(tmp_path: Path, agent: str) -> None:
+    files = TrainingFiles(tmp_path)
+    train(plan(agent), files, say=lambda _: None)
+    record, tensors = read_agent_file(files.latest)
+    moments = [name for name in tensors if ".exp_avg_sq" in name]
+    assert all(tensors[name].any() for name in moments)
+    odd = {**tensors, moments[0]: np.zeros((3, 3, 3), np.float32)}
+    write_agent_file(files.latest, record, odd)
+    with pytest.raises(CheckpointError, match=f"need other weights: {moments[0]} is"):
+        train(plan(agent, steps=96), files, say=lambda _: None)
+    write_agent_file(files.latest, record, tensors)
 
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
 
-    def __reduce__(self):
-        return Path.touch, (self.trace,)
-
-
-def test_nothing_is_executed_from_a_file(trained: TrainingFiles, tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    content = io.BytesIO()
-    torch.save({"weight": Bomb(trace)}, content)
-    for pickled in (content.getvalue(), pickle.dumps(Bomb(trace))):
-        with pytest.raises(CheckpointError, match="more than tensors"):
-            read_checkpoint(rewrite(trained.best, tmp_path / "bad.zip", policy_pt=pickled))
-    assert not trace.exists()
-
-
-def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign.zip"
-    with zipfile.ZipFile(foreign, "w") as archive:
-        archive.writestr("readme.txt", "hello")
-    with pytest.raises(CheckpointError, match=r"foreign\.zip is foreign"):
-        LearnedScheduler.load(foreign, SCENARIO)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"format": "x"}, "foreign"),
-        ({"format_version": 99}, "format version 99"),
-        ({"algorithm": 3}, "algorithm is missing"),
-        ({"history": [1]}, "history"),
-        ({"hyperparameters": {}}, "are missing or not known"),
-        ({"policy": 3}, "hyper-parameter policy = 3 has the wrong type"),
-        ({"policy": "mlp"}, r"odd\.zip: its weights do not fit"),
-    ],
-)
-def test_wrong_descriptions_are_named(
-    trained: TrainingFiles, tmp_path: Path, change: dict, message: str
-) -> None:
-    described = metadata(trained.best)
-    place = described if change.keys() <= described.keys() else described["hyperparameters"]
-    place.update(change)
-    odd = rewrite(trained.best, tmp_path / "odd.zip", metadata_json=json.dumps(described).encode())
-    fits = "do not fit" not in message  # a file that can be read, and suits no net
-    with pytest.raises(CheckpointError, match=message):
-        read_checkpoint(odd) if fits else LearnedScheduler.load(odd, SCENARIO)
-
-
-def test_weights_that_diverged_are_refused(trained: TrainingFiles, tmp_path: Path) -> None:
-    policy = read_checkpoint(trained.best).policy
-    policy["actor.own.1.bias"][0] = float("nan")
-    content = io.BytesIO()
-    torch.save(policy, content)
-    with pytest.raises(CheckpointError, match=r"actor\.own\.1\.bias are not finite"):
-        read_checkpoint(rewrite(trained.best, tmp_path / "odd.zip", policy_pt=content.getvalue()))
+    # Nothing is left to do but a validation: all comes out as it went in.
+    files.best.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        train(plan(agent), files, say=stop)
+    again = read_agent_file(files.latest).tensors
+    assert again.keys() == tensors.keys()
+    assert all(np.array_equal(again[name], tensors[name]) for name in tensors)
 
 
 def test_an_agent_of_other_sizes_names_both(trained: TrainingFiles) -> None:
     with pytest.raises(
         CheckpointError, match=r"42 numbers, actions of 18\); scenario 'medium' has 130 and 52"
     ):
-        LearnedScheduler.load(trained.best, load_scenario("medium"))
+        load_agent(trained.best, load_scenario("medium"))
 
 
 @pytest.mark.parametrize(

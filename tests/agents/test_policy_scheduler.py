@@ -52,7 +52,7 @@ def test_a_model_saved_by_stable_baselines_is_played_from_the_users_file(
     quick += ["--out", str(tmp_path / "out")]
     assert main(["evaluate", "--agent", str(archive), *quick]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "Stable-Baselines3, whose pickled part could run any code" in line
+    assert "as Stable-Baselines3 writes it: its pickled part could run any code" in line
     assert "collapipe_env.PolicyScheduler: --schedulers file.py:Name" in line
     assert main(["evaluate", "--schedulers", "pipeline", f"{file}:trained", *quick]) == 0
     assert "my PPO" in capsys.readouterr().out

@@ -1,8 +1,6 @@
-"""Agents of Stable-Baselines3 as files that only play: the same decisions, without the rest."""
+"""Agents of Stable-Baselines3 as files: what plays is told from what only training needs."""
 
 import dataclasses
-import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +9,7 @@ from zoo_support import COMMAND, SCENARIO, trained_agent
 
 import collapipe_env
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
-from collapipe_env.agents.learned.agent_loading import agent_history, load_agent, playing_part
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
-from collapipe_env.agents.learned.sb3_models import LearnedScheduler
+from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
@@ -21,13 +17,13 @@ from collapipe_env.scenario import load_scenario
 
 @pytest.fixture(scope="module", params=["ppo", "sac"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory) -> Path:
-    return trained_agent(tmp_path_factory.mktemp(request.param), request.param).best
+    return trained_agent(tmp_path_factory.mktemp(request.param), request.param).latest
 
 
 @pytest.fixture
 def file(checkpoint: Path, tmp_path: Path) -> Path:
     path = tmp_path / "agent.safetensors"
-    write_agent_file(path, *playing_part(checkpoint))
+    write_agent_file(path, *read_agent_file(checkpoint).playing)
     return path
 
 
@@ -38,8 +34,7 @@ def observations() -> np.ndarray:
 
 def test_it_decides_as_its_checkpoint_does(checkpoint: Path, file: Path) -> None:
     seen = observations()
-    expected = LearnedScheduler.load(checkpoint, SCENARIO).act(seen, None)  # type: ignore[arg-type]
-    assert np.array_equal(load_agent(checkpoint, SCENARIO).act(seen, None), expected)
+    expected = load_agent(checkpoint, SCENARIO).act(seen, None)  # type: ignore[arg-type]
     assert np.array_equal(load_agent(str(file), SCENARIO.to_dict()).act(seen, None), expected)
     assert collapipe_env.load_agent is load_agent
 
@@ -60,23 +55,23 @@ def test_the_policy_is_a_plain_network_of_its_tensors(checkpoint: Path, file: Pa
 
 
 def test_the_file_holds_what_plays_and_no_more(checkpoint: Path, file: Path) -> None:
-    saved, (record, tensors) = read_checkpoint(checkpoint), read_agent_file(file)
-    left_out = {name.split(".")[0] for name in saved.policy.keys() - tensors.keys()}
+    saved, (record, tensors) = read_agent_file(checkpoint), read_agent_file(file)
+    assert saved.record == record
+    left_out = {name.split(".")[1] for name in saved.tensors.keys() - tensors.keys()}
     assert (
         left_out
         == {
-            "ppo": {"value_net", "mlp_extractor"},
-            "sac": {"critic", "critic_target"},
+            "ppo": {"value_net", "mlp_extractor", "policy"},
+            "sac": {"critic", "critic_target", "actor", "ent_coef_optimizer", "log_ent_coef"},
         }[record.algorithm]
     )
-    assert all(np.array_equal(tensors[name], saved.policy[name].numpy()) for name in tensors)
+    assert all(np.array_equal(tensors[name], saved.tensors[name]) for name in tensors)
     assert record.scenario == SCENARIO.to_dict()
     assert record.training["command"] == COMMAND
     assert record.training["seed"] == 0
     assert record.training["seconds"] > 0
-    assert record.steps == saved.steps
-    assert agent_history(file) == agent_history(checkpoint) == saved.history
-    assert record.history == saved.history != []
+    assert record.steps >= 32
+    assert record.history
     assert record.features["device_backlog"] == [2, 3]
     assert record.decisions["segments"] == [2, 3]
 
@@ -114,7 +109,7 @@ def test_a_mismatch_says_which_feature_differs(
     agent = trained_agent(tmp_path / "run", "ppo", trained_on).best
     load_agent(agent, trained_on)
     if only_plays:
-        write_agent_file(tmp_path / "agent.safetensors", *playing_part(agent))
+        write_agent_file(tmp_path / "agent.safetensors", *read_agent_file(agent).playing)
         agent = tmp_path / "agent.safetensors"
         load_agent(agent, trained_on)
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -123,7 +118,7 @@ def test_a_mismatch_says_which_feature_differs(
 
 
 def test_decisions_and_their_order_are_compared(checkpoint: Path, tmp_path: Path) -> None:
-    record, tensors = playing_part(checkpoint)
+    record, tensors = read_agent_file(checkpoint).playing
     file = tmp_path / "agent.safetensors"
     parts = dict(record.decisions)
     for odd, message in (
@@ -148,7 +143,7 @@ def test_decisions_and_their_order_are_compared(checkpoint: Path, tmp_path: Path
 def test_records_that_no_policy_fits_are_named(
     checkpoint: Path, tmp_path: Path, change: dict, message: str
 ) -> None:
-    record, tensors = playing_part(checkpoint)
+    record, tensors = read_agent_file(checkpoint).playing
     file = tmp_path / "agent.safetensors"
     write_agent_file(file, dataclasses.replace(record, **change), tensors)
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -157,7 +152,7 @@ def test_records_that_no_policy_fits_are_named(
 
 
 def test_weights_that_do_not_fit_the_record_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    record, tensors = playing_part(checkpoint)
+    record, tensors = read_agent_file(checkpoint).playing
     file = tmp_path / "agent.safetensors"
 
     def refusal(hidden: list[int], weights: dict[str, np.ndarray]) -> str:
@@ -168,23 +163,9 @@ def test_weights_that_do_not_fit_the_record_are_refused(checkpoint: Path, tmp_pa
         return str(caught.value)
 
     name = next(name for name in tensors if name.endswith("weight"))
-    assert "do not fit its own description" in refusal([9], tensors)
-    assert "do not fit its own description" in refusal([8], {**tensors, "more": np.zeros(1, np.float32)})
+    assert "its hyper-parameters need other weights" in refusal([9], tensors)
+    assert "more is none there" in refusal([8], {**tensors, "more": np.zeros(1, np.float32)})
     short = {key: value for key, value in tensors.items() if key != name}
-    assert "do not fit its own description" in refusal([8], short)
+    assert "none in the file" in refusal([8], short)
     assert "hidden_units of [8192, 8192" in refusal([8192] * 100, tensors)
-    assert "where weights of torch.float32" in refusal([8], {**tensors, name: tensors[name].astype(float)})
-
-
-def test_a_checkpoint_must_name_its_features(checkpoint: Path, tmp_path: Path) -> None:
-    for odd in (None, {"round": "x"}):
-        with zipfile.ZipFile(checkpoint) as old, zipfile.ZipFile(tmp_path / "odd.zip", "w") as new:
-            for member in old.namelist():
-                content = old.read(member)
-                if member == "metadata.json":
-                    content = json.dumps({**json.loads(content), "features": odd}).encode()
-                new.writestr(member, content)
-        with pytest.raises(
-            CheckpointError, match=r"features is missing from metadata\.json or has the wrong"
-        ):
-            read_checkpoint(tmp_path / "odd.zip")
+    assert "float64 of shape" in refusal([8], {**tensors, name: tensors[name].astype(float)})

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collapipe_env.agents.learned.agent_file import write_agent_file
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
 from collapipe_env.cli.main import main
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
@@ -211,18 +212,19 @@ def test_every_scheduler_meets_the_same_channels() -> None:
 
 def saved_agent(scenario, path: Path, seed: int, *, algorithm: str = "ppo") -> Path:
     """An untrained agent with weights of this seed."""
-    from collapipe_env.agents.learned.sb3_models import build_model, save_model
+    from collapipe_env.agents.learned.sb3_models import build_model, saved_model
     from collapipe_env.envs.sb3 import CollaPipeVecEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 
     parameters = {"ppo": PPOParameters, "sac": SACParameters}[algorithm](hidden_units=(8,))
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
-    save_model(path, build_model(parameters, env, seed), algorithm, parameters, scenario, {}, [])
+    saved = saved_model(build_model(parameters, env, seed), algorithm, parameters, scenario, {}, [])
+    write_agent_file(path, *saved.playing)
     return path
 
 
 def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:
-    agent = saved_agent(load_scenario(tmp_path / "one.yaml"), tmp_path / "agent.zip", 0)
+    agent = saved_agent(load_scenario(tmp_path / "one.yaml"), tmp_path / "agent.safetensors", 0)
     for key in ("one", str(tmp_path / "one.yaml")):
         assert run(base, TWO, "--agent", f"{key}={agent}", "--no-figures") == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -234,7 +236,7 @@ def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys)
         ([f"three={agent}"], "'three' is not among --scenarios: valid names: one, two"),
         (["one="], "write SCENARIO=FILE"),
         ([f"one={agent}", f"one={agent}"], "hold the same agent: give each training run once"),
-        (["one=none.zip"], "cannot read the agent none.zip"),
+        (["one=none.safetensors"], "cannot read the agent none.safetensors"),
     ):
         assert run(base, TWO, "--agent", options) == 2
         assert message in capsys.readouterr().err
@@ -242,7 +244,7 @@ def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys)
 
 def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: Path, capsys) -> None:
     scenario = load_scenario(tmp_path / "one.yaml")
-    agents = [saved_agent(scenario, tmp_path / f"{seed}.zip", seed) for seed in range(3)]
+    agents = [saved_agent(scenario, tmp_path / f"{seed}.safetensors", seed) for seed in range(3)]
     options = [*base, "--schedulers", "pipeline", "--reference", "pipeline", "--no-figures"]
     assert run(options, "--agent", *agents[:2]) == 0  # without SCENARIO=: in both
     assert len(played) == 2 * 2 * (1 + 2)
@@ -291,7 +293,9 @@ def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: 
 
 def test_runs_of_one_row_are_of_one_algorithm(base, tmp_path: Path, capsys) -> None:
     scenario = load_scenario(tmp_path / "one.yaml")
-    agents = [saved_agent(scenario, tmp_path / f"{name}.zip", 0, algorithm=name) for name in ("ppo", "sac")]
+    agents = [
+        saved_agent(scenario, tmp_path / f"{name}.safetensors", 0, algorithm=name) for name in ("ppo", "sac")
+    ]
     assert run(base, TWO, "--agent", *agents) == 2
     expected = f"--agent: {agents[0]} is of PPO, {agents[1]} of SAC: files that share a row"
     assert expected in capsys.readouterr().err

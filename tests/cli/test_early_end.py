@@ -14,7 +14,7 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.cli.common import Call, guarded
 from collapipe_env.cli.early_end import INTERRUPTED, Terminated, status_after, terminable
 from collapipe_env.cli.main import main
@@ -96,7 +96,7 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
 ) -> None:
     command = ["train", *scenario, *TRAINING]
     curves = tmp_path / "run" / "tensorboard"
-    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
+    latest = tmp_path / "run" / "checkpoints" / "latest.safetensors"
     with started(command) as process:
         # Bytes that an empty file of curves has not: the first rollout is over.
         wait_for(process, lambda: any(path.stat().st_size > 500 for path in curves.glob("*")))
@@ -111,7 +111,7 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
     assert "terminated; all finished work is kept" in errors
     assert "run again:\n  collapipe train --scenario" in errors
     assert "Traceback" not in errors
-    kept = read_checkpoint(latest)
+    kept = read_agent_file(latest).record
     assert 0 < kept.steps < 1_000_000
     # The first validation is due after 50,000 steps: nothing but the signal can have led to this file.
     assert kept.history == []

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from collapipe_env import evaluate
+from collapipe_env.agents.learned.agent_file import write_agent_file
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
-from collapipe_env.agents.learned.sb3_models import build_model, save_model
+from collapipe_env.agents.learned.sb3_models import build_model, saved_model
 from collapipe_env.cli.main import main
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -49,12 +50,13 @@ def test_table_and_numbers_without_any_training(scenario, tmp_path: Path, capsys
 
 
 def test_several_saved_agents_share_a_row(scenario, tmp_path: Path) -> None:
-    agents = [tmp_path / f"{seed}.zip" for seed in range(2)]
+    agents = [tmp_path / f"{seed}.safetensors" for seed in range(2)]
     system = load_scenario(scenario[1])
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, system, "surrogate", autoreset_mode="SameStep"))
     parameters = PPOParameters(hidden_units=(8,))
     for seed, path in enumerate(agents):
-        save_model(path, build_model(parameters, env, seed), "ppo", parameters, system, {}, [])
+        saved = saved_model(build_model(parameters, env, seed), "ppo", parameters, system, {}, [])
+        write_agent_file(path, *saved.playing)
     drawn = [option for option in SMALL if option != "--no-figures"]
     assert run(scenario, drawn, "--schedulers", "agent", "pipeline", "--agent", *agents) == 0
     out = tmp_path / "out"
@@ -97,8 +99,8 @@ def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path)
         ("--schedulers", "--schedulers is empty"),
         ("--schedulers random random", "random more than once"),
         ("--schedulers agent", "give the file of one with --agent"),
-        ("--agent x.zip --schedulers random", "leaves 'agent' out"),
-        ("--agent x.zip", "cannot read the agent x.zip"),
+        ("--agent x.safetensors --schedulers random", "leaves 'agent' out"),
+        ("--agent x.safetensors", "cannot read the agent x.safetensors"),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.cli import several_trainings
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.main import main
@@ -23,11 +23,11 @@ TRAINING = [
 
 
 def weights(file: Path) -> torch.Tensor:
-    return torch.cat([tensor.flatten() for tensor in read_checkpoint(file).policy.values()])
+    return torch.cat([torch.from_numpy(array.flatten()) for array in read_agent_file(file).tensors.values()])
 
 
 def best(folder: Path) -> Path:
-    return folder / "checkpoints" / "best.zip"
+    return folder / "checkpoints" / "best.safetensors"
 
 
 def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -10,7 +10,6 @@ from zoo_support import SCENARIO, trained_agent, use_zoo
 
 from collapipe_env import evaluate
 from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_file
-from collapipe_env.agents.learned.agent_loading import playing_part
 from collapipe_env.baselines.random_feasible import RandomFeasible
 from collapipe_env.cli.main import main
 from collapipe_env.evaluation.scheduler_loading import full_names
@@ -37,7 +36,7 @@ def put(**checkpoints: Path) -> None:
     """Fill the zoo."""
     agents = []
     for name, checkpoint in checkpoints.items():
-        record, tensors = playing_part(checkpoint)
+        record, tensors = read_agent_file(checkpoint).playing
         content = packed_agent(record, tensors, name)
         write_bytes(zoo.FOLDER / f"{name}.safetensors", content)
         (zoo.FOLDER / f"{name}.md").write_text(f"# {name}\n\nThe card of {name}.\n")
@@ -235,6 +234,6 @@ def test_train_evaluates_an_agent_of_the_zoo(
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [s["scheduler"] for s in results["summary"]] == ["agent", "random"]
-    assert results["training"] == playing_part(checkpoints["first"]).record.history
+    assert results["training"] == read_agent_file(checkpoints["first"]).record.history
     command[command.index("zoo:first")] = "zoo:frist"
     assert "did you mean 'first'" in refusal(capsys, *command)

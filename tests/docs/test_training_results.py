@@ -112,5 +112,5 @@ def test_the_quick_trial_trains_a_policy_better_than_the_even_split(tmp_path, mo
     }
     short = ["--learner", "surrogate", "--schedulers", "agent", "--rounds", "1", "--no-figures"]
     assert main([*shlex.split(line)[1:], *short]) == 0
-    trained = load_agent("runs/trial/checkpoints/best.zip", "small")
+    trained = load_agent("runs/trial/checkpoints/best.safetensors", "small")
     assert closed("small", lambda observation, env: trained.act(observation[None], env.state)[0])[1] > 0.5

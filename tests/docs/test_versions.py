@@ -11,7 +11,7 @@ import pages_support as support
 import pytest
 
 import collapipe_env
-from collapipe_env.agents.learned import agent_file, checkpoint
+from collapipe_env.agents.learned import agent_file
 from collapipe_env.envs import snapshot
 from collapipe_env.evaluation import runner
 from collapipe_env.execution import committed_rounds
@@ -25,8 +25,7 @@ def test_formats_are_those_of_the_code():
     told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", PAGE, re.M)}
     assert told == {
         "state of an environment": snapshot.STATE_VERSION,
-        "saved agent (checkpoint)": checkpoint.FORMAT_VERSION,
-        "agent that only plays": agent_file.FORMAT_VERSION,
+        "saved agent": agent_file.FORMAT_VERSION,
         "index of the zoo": shipped_agents.FORMAT_VERSION,
         "episode of a comparison": runner.FORMAT,
         "committed rounds of an execution": committed_rounds.VERSION,

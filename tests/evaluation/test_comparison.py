@@ -113,7 +113,7 @@ def test_pareto_front_is_what_nobody_beats() -> None:
 
 def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
     one = comparison("one", DELAYS, server_blocks={"random": 3})
-    two = comparison("two", DELAYS, agents=(tmp_path / "best.zip",))
+    two = comparison("two", DELAYS, agents=(tmp_path / "best.safetensors",))
     every = {line.scheduler: line for line in overall([one, two])}
     assert [every[name].label for name in ("random", "pipeline")] == ["RANDOM †", "PIPELINE"]
     assert every["random"].title == "RANDOM"
@@ -134,12 +134,12 @@ def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
 
 def test_notes_say_where_the_agent_comes_from(tmp_path) -> None:
     played = {"dssra": [[1.0], [2.0]], "agent": [[2.0], [3.0]]}
-    done = comparison("one", played, agents=(tmp_path / "best.zip",))
-    assert notes([done]) == [f"AGENT: trained agent, from {tmp_path / 'best.zip'}"]
-    other = comparison("two", played, agents=(tmp_path / "other.zip",))
+    done = comparison("one", played, agents=(tmp_path / "best.safetensors",))
+    assert notes([done]) == [f"AGENT: trained agent, from {tmp_path / 'best.safetensors'}"]
+    other = comparison("two", played, agents=(tmp_path / "other.safetensors",))
     assert notes([done, other]) == [
-        f"AGENT in one: trained agent, from {tmp_path / 'best.zip'}",
-        f"AGENT in two: trained agent, from {tmp_path / 'other.zip'}",
+        f"AGENT in one: trained agent, from {tmp_path / 'best.safetensors'}",
+        f"AGENT in two: trained agent, from {tmp_path / 'other.safetensors'}",
     ]
 
 

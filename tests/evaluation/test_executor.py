@@ -61,7 +61,7 @@ def test_episodes_that_travelled_are_those_played_here(tmp_path: Path) -> None:
 
 
 def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
-    lost = tmp_path / "agent.zip"
+    lost = tmp_path / "agent.safetensors"
     lost.write_bytes(agent_path("zoo:small-ppo").read_bytes())
     asked = replace(plan(tmp_path / "out"), agents=(lost,), schedulers=(LEARNED,))
 

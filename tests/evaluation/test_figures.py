@@ -202,7 +202,7 @@ def saved(monkeypatch):
 
 
 def test_pictures_say_what_the_mark_means_and_where_the_agent_is_from(saved) -> None:
-    agent = Path("runs/x/checkpoints/best.zip")
+    agent = Path("runs/x/checkpoints/best.safetensors")
     done = comparison("one", {**DELAYS, "agent": [[2.0]] * 2}, server_blocks={"pipeline": 1}, agents=(agent,))
     pictures = comparison_pictures([done], history=HISTORY)
     assert list(pictures) == [
@@ -225,7 +225,7 @@ LONG = "somebodys_package.schedulers.with.a.long.path:AScheduler{0}"
 def test_nothing_overlaps_with_many_schedulers_and_long_names(saved) -> None:
     names = [LEARNED, *scheduler_names(), *(LONG.format(i) for i in range(3))]
     delays = {name: [[1.0 + i, 2.0 + i]] for i, name in enumerate(names)}
-    done = comparison("one", delays, server_blocks={"pipar": 1}, agents=(Path("a.zip"),))
+    done = comparison("one", delays, server_blocks={"pipar": 1}, agents=(Path("a.safetensors"),))
     pictures = comparison_pictures([done])
     for name in ("delay", "energy_delay", "memory", "loss_time"):
         with matplotlib.rc_context(RC):

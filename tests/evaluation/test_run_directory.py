@@ -33,7 +33,13 @@ def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
 def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.open(ASKED, fresh=False)
-    made = ["evaluation/a.json", "checkpoints/best.zip", "tensorboard/x", "figures/a.png", "scenarios/a.yaml"]
+    made = [
+        "evaluation/a.json",
+        "checkpoints/best",
+        "tensorboard/x",
+        "figures/a.png",
+        "scenarios/a.yaml",
+    ]
     made += ["results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "versions.json"]
     for name in (*made, "scenario.yaml", "notes.txt", "mine/figures/a.png"):
         write_bytes(tmp_path / name, b"{}")

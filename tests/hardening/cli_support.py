@@ -74,10 +74,10 @@ def require_readable(folder: Path) -> int:
         elif path.suffix == ".png":
             assert content.startswith(b"\x89PNG"), path
             assert content.endswith(b"IEND\xaeB`\x82"), path
-        elif path.suffix == ".zip":
-            from collapipe_env.agents.learned.checkpoint import read_checkpoint
+        elif path.suffix == ".safetensors":
+            from collapipe_env.agents.learned.agent_file import read_agent_file
 
-            read_checkpoint(path)
+            read_agent_file(path)
         else:
             assert content, f"{path} is empty"
     return count

@@ -139,7 +139,7 @@ def test_a_command_on_a_full_disk_goes_on_when_there_is_space(
 def test_pages_and_exports_on_full_and_read_only_disks(small_disk: Path, tmp_path: Path) -> None:
     done = tmp_path / "done"
     assert run([*TRAIN, "--no-figures", "--out", str(done)])[0] == 0
-    agent = str(done / "checkpoints" / "best.zip")
+    agent = str(done / "checkpoints" / "best.safetensors")
     commands = [
         ["view", str(done), "--out", str(small_disk / "page.html")],
         ["zoo", "export", agent, str(small_disk / "graph.safetensors")],

@@ -25,7 +25,6 @@ from damage_support import damaged
 
 import collapipe_env
 from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.ground.errors import CollaPipeError
@@ -85,7 +84,6 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "state.safetensors": read_tree,
-    "checkpoint.zip": read_checkpoint,
     "agent.safetensors": read_agent_file,
     "pipeline-0.json": lambda path: EpisodeFiles(path.parent, "pipeline", 0).read(),
     "pipeline-0.npz": lambda path: EpisodeFiles(path.parent, "pipeline", 0).read_decisions(
@@ -175,14 +173,14 @@ def intact() -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in READERS if name != "checkpoint.zip"])
+@pytest.mark.parametrize("name", list(READERS))
 def test_damaged_files_read_or_get_the_packages_error(name: str, tmp_path: Path) -> None:
     assert fuzz(name, tmp_path, FAST) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", [name for name in READERS if name != "checkpoint.zip"])
+@pytest.mark.parametrize("name", list(READERS))
 def test_many_damaged_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused = fuzz(name, tmp_path, LONG)
     with capsys.disabled():

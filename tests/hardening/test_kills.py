@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from cli_support import kill_group, measured, partials, require_readable, run, start
 
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.files import remove_partials, write_bytes
 
@@ -165,10 +165,10 @@ def test_trainings_that_are_killed_end_with_all_steps(
     """A training goes on from its last checkpoint with new rollouts: all steps, other weights."""
 
     def trained(folder: Path) -> int:
-        saved = read_checkpoint(folder / "checkpoints" / "latest.zip")
-        assert saved.policy
-        assert all(np.isfinite(tensor.numpy()).all() for tensor in saved.policy.values())
-        return saved.steps
+        saved = read_agent_file(folder / "checkpoints" / "latest.safetensors")
+        assert saved.playing.tensors
+        assert all(np.isfinite(array).all() for array in saved.tensors.values())
+        return saved.record.steps
 
     def same(one: int, other: int) -> None:
         assert one == other == 256

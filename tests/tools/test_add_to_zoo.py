@@ -13,7 +13,6 @@ from zoo_support import COMMAND, SCENARIO, trained_agent, use_zoo
 from collapipe_env.agents.learned.agent_file import AgentRecord, read_agent_file, write_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.agent_training import TrainingFiles
-from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.zoo import shipped_agents as zoo
 
@@ -49,7 +48,7 @@ def test_file_card_and_entry_are_written(folder: Path, trained: TrainingFiles, c
     assert (entry.size, entry.algorithm, entry.trained_on) == (len(content), "ppo", "tiny")
     assert entry.description == "An example, in one line."
     assert entry.command == COMMAND
-    best = read_checkpoint(trained.best).history[-1]
+    best = read_agent_file(trained.best).record.history[-1]
     energy = 100.0 * (best["energy_ratio"] - 1.0)
     assert entry.figures == (
         f"round delay {best['mean_delay']:.2f} s, worst node's energy {energy:+.1f} % against its budget "
@@ -65,21 +64,21 @@ def test_file_card_and_entry_are_written(folder: Path, trained: TrainingFiles, c
 
 
 def test_the_card_has_the_whole_curve(folder: Path, trained: TrainingFiles, tmp_path: Path) -> None:
-    whole = read_checkpoint(trained.latest).history
+    whole = read_agent_file(trained.latest).record.history
     # The best version is from the middle of the training, and knows nothing of what came later.
-    assert len(read_checkpoint(trained.best).history) < len(whole)
-    middle = tmp_path / "run" / "best.zip"
+    assert len(read_agent_file(trained.best).record.history) < len(whole)
+    middle = tmp_path / "run" / "best.safetensors"
     middle.parent.mkdir()
     objectives = [entry["objective"] for entry in whole]
     shutil.copy(trained.best, middle)
-    shutil.copy(trained.latest, middle.with_name("latest.zip"))
+    shutil.copy(trained.latest, middle.with_name("latest.safetensors"))
     assert add(middle, "tiny-ppo") == 0
     record, tensors = read_agent_file(folder / "tiny-ppo.safetensors")
     assert record.history == whole
     assert record.steps == whole[objectives.index(min(objectives))]["steps"]
-    assert record.training["seconds"] == read_checkpoint(trained.latest).training["seconds"]
-    weights = read_checkpoint(trained.best).policy
-    assert all(np.array_equal(tensors[name], weights[name].numpy()) for name in tensors)
+    assert record.training["seconds"] == read_agent_file(trained.latest).record.training["seconds"]
+    weights = read_agent_file(trained.best).tensors
+    assert all(np.array_equal(tensors[name], weights[name]) for name in tensors)
     card = (folder / "tiny-ppo.md").read_text()
     rows = [line for line in card.splitlines() if line.startswith(tuple(f"| {e['steps']} | " for e in whole))]
     assert len(rows) == len(whole)

@@ -10,8 +10,9 @@ import pytest
 from generalisation_columns import COLUMNS
 from tool_support import filled, page_of
 
+from collapipe_env.agents.learned.agent_file import write_agent_file
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
-from collapipe_env.agents.learned.sb3_models import build_model, save_model
+from collapipe_env.agents.learned.sb3_models import build_model, saved_model
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import runner
@@ -45,9 +46,10 @@ def agents(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("agents")
     scenario, parameters = load_scenario("small"), PPOParameters(hidden_units=(8,))
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
-    paths = [folder / f"{seed}.zip" for seed in range(2)]
+    paths = [folder / f"{seed}.safetensors" for seed in range(2)]
     for seed, path in enumerate(paths):
-        save_model(path, build_model(parameters, env, seed), "ppo", parameters, scenario, {}, [])
+        saved = saved_model(build_model(parameters, env, seed), "ppo", parameters, scenario, {}, [])
+        write_agent_file(path, *saved.playing)
     return paths
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, Tensors, read_agent_file
-from collapipe_env.agents.learned.algorithms import AgentAlgorithm
+from collapipe_env.agents.learned.agent_file import (
+    TRAINING,
+    AgentFile,
+    AgentRecord,
+    Shapes,
+    read_agent_file,
+    require_tensors,
+)
 from collapipe_env.envs.graph_features import (
     CONTEXT,
     CU,
@@ -35,7 +40,7 @@ DECISIONS: Shapes = {
     "bandwidth": [1],
 }
 """Decisions of the net, each of one device or control unit."""
-ADAM, LEARNING = "adam.", "learning."
+ADAM, LEARNING = f"{TRAINING}adam.", f"{TRAINING}learning."
 """Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
@@ -111,7 +116,7 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
     Raises:
         CheckpointError: If the weights are not those of such a net, or it was trained with other features.
     """
-    record, tensors = agent
+    record = agent.record
     if record.algorithm != "graph":
         raise CheckpointError(
             f"{place} is an agent of {shortened(record.algorithm)}, not a graph net: give the file of one, "
@@ -136,17 +141,10 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         wanted = {
             name: tuple(value.shape) for name, value in GraphNet(net_shape(parameters)).state_dict().items()
         }
-    own = _playing(tensors)
+    own = agent.playing.tensors
     missing = (name for name in wanted if name.startswith(LATER) and name not in own)
     own |= {name: np.zeros(wanted[name], np.float32) for name in missing}
-    for name in dict.fromkeys((*wanted, *own)):
-        held = f"{own[name].dtype} of shape {own[name].shape}" if name in own else "none"
-        needed = f"float32 of shape {wanted[name]}" if name in wanted else "none"
-        if held != needed:
-            raise CheckpointError(
-                f"{place}: its hyper-parameters need other weights: {shortened(name)} is {needed} there, "
-                f"{held} in the file: this is not a saved graph net"
-            )
+    require_tensors(own, wanted, place)
     return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
 
 
@@ -172,36 +170,22 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
     return {name: value for name, value in weights.items() if name in agent.tensors}
 
 
-def _playing(tensors: Tensors) -> Tensors:
-    """The tensors that playing needs."""
-    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING))}
+def graph_agent(agent: AgentFile, scenario: Scenario, place: str) -> GraphScheduler:
+    """Build the scheduler of a graph net, for a scenario of any size.
 
+    Args:
+        agent: Content of its file.
+        scenario: The scenario to schedule.
+        place: The file, for errors.
 
-class _GraphAgents:
-    """Graph nets; see :class:`~collapipe_env.agents.learned.algorithms.AgentAlgorithm`."""
-
-    def playing_part(self, checkpoint: Path) -> AgentFile:
-        """The net without what only training needs."""
-        return self.without_training(read_agent_file(checkpoint))
-
-    def without_training(self, agent: AgentFile) -> AgentFile:
-        """The same net without moments and the weights before averaging."""
-        return AgentFile(agent.record, _playing(agent.tensors))
-
-    def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> GraphScheduler:
-        """The net of a version that training saved."""
-        return self.from_agent_file(read_agent_file(checkpoint), scenario, str(checkpoint))
-
-    def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> GraphScheduler:
-        """The net, for a scenario of any size."""
-        parameters, weights = require_graph_net(agent, place)
-        try:
-            found = outside(scenario, agent.record.systems)
-        except CheckpointError as error:
-            raise CheckpointError(f"{place}: {error}") from None
-        if found:
-            warn_outside(place, scenario.name, tuple(found))
-        return GraphScheduler(scenario, packed_weights(weights, parameters.layers), parameters.heads)
-
-
-GRAPH_AGENTS: AgentAlgorithm = _GraphAgents()
+    Raises:
+        CheckpointError: If the file is not that of a graph net.
+    """
+    parameters, weights = require_graph_net(agent, place)
+    try:
+        found = outside(scenario, agent.record.systems)
+    except CheckpointError as error:
+        raise CheckpointError(f"{place}: {error}") from None
+    if found:
+        warn_outside(place, scenario.name, tuple(found))
+    return GraphScheduler(scenario, packed_weights(weights, parameters.layers), parameters.heads)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.agent_file import AgentFile, read_agent_file, write_agent_file
-from collapipe_env.agents.learned.agent_loading import playing_part
+from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_files import (
     ADAM,
-    GRAPH_AGENTS,
     LEARNING,
     features,
     graph_record,
@@ -57,7 +56,7 @@ def test_weights_come_back_bit_for_bit_without_what_only_training_needs(tmp_path
     assert weights.keys() == GraphNet(net_shape(PARAMETERS)).state_dict().keys()
     for name, value in weights.items():
         np.testing.assert_array_equal(value.numpy(), agent.tensors[name])
-    part = playing_part(path)
+    part = read_agent_file(path).playing
     assert part.tensors.keys() == weights.keys()
     assert part.record == read_agent_file(path).record
 
@@ -121,7 +120,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
     change(agent.tensors)
     path = saved(tmp_path / "net.safetensors", agent)
     with pytest.raises(CheckpointError, match=rf"{path}: its hyper-parameters need other weights: {name} is"):
-        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+        load_agent(path, support.SMALL)
 
 
 OTHER_FEATURES = "was trained with other features than this version has"
@@ -162,7 +161,7 @@ def test_what_a_record_says_of_its_net_is_checked(tmp_path, part, changes, messa
     values = changes if part == "features" else {**getattr(agent.record, part), **changes}
     path = saved(tmp_path / "net.safetensors", with_record(agent, **{part: values}))
     with pytest.raises(CheckpointError) as error:
-        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+        load_agent(path, support.SMALL)
     assert message in str(error.value)
     assert str(path) in str(error.value)
 
@@ -222,4 +221,4 @@ def test_scenarios_to_train_on_are_looked_for_by_those_who_train_alone(tmp_path)
     require_scenarios(PARAMETERS, "--graph.")
     # Those who play a net need not have the scenarios of their own that others trained it on.
     path = saved(tmp_path / "net.safetensors", content(parameters))
-    GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+    load_agent(path, support.SMALL)

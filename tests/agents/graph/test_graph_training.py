@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
+from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph import graph_training, graph_validation
-from collapipe_env.agents.learned.graph.graph_files import ADAM, GRAPH_AGENTS, LATER, net_shape
+from collapipe_env.agents.learned.graph.graph_files import ADAM, LATER, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphPlan, GraphTraining
@@ -102,7 +103,7 @@ def test_training_says_what_it_reaches_and_keeps_the_best_version(tmp_path):
     assert any(name.startswith(ADAM) for name in tensors)
     assert list(files.tensorboard.iterdir())
     # The best version scores what the record says, seen by a validation of its own.
-    scheduler = GRAPH_AGENTS.from_checkpoint(files.best, support.SMALL)
+    scheduler = load_agent(files.best, support.SMALL)
     score = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(
         scheduler._weights, FEW.heads, 0, 0.0
     )
@@ -281,15 +282,15 @@ def test_a_training_starts_from_the_weights_of_another(tmp_path, monkeypatch, ve
         interrupt_at(patched, 1)
         with pytest.raises(KeyboardInterrupt):
             training.run(lambda _: None)
-    wanted = GRAPH_AGENTS.playing_part(given)
-    found = GRAPH_AGENTS.playing_part(training.files.latest)
+    wanted = read_agent_file(given).playing
+    found = read_agent_file(training.files.latest).playing
     assert_same_tensors(wanted.tensors, found.tensors)
     assert found.record.steps == 0
     assert found.record.hyperparameters["start_from"] == str(given)
     given.unlink()  # what goes on needs it no more
     done = trained(tmp_path / "second", 4, parameters, every=4, seed=3)
     assert done.steps == 4
-    learned = GRAPH_AGENTS.playing_part(training.files.latest).tensors
+    learned = read_agent_file(training.files.latest).playing.tensors
     # All weights but those for heat and for hidden gains, of which these systems have none.
     apart = {name for name, value in wanted.tensors.items() if (learned[name] != value).any()}
     assert apart == {name for name in wanted.tensors if not name.startswith(LATER)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.agent_file import AgentFile
-from collapipe_env.agents.learned.graph.graph_files import GRAPH_AGENTS, graph_record, net_shape
+from collapipe_env.agents.learned.graph.graph_files import graph_agent, graph_record, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.random_systems import random_system
@@ -71,13 +71,13 @@ def agent(**systems):
 def test_a_net_outside_its_training_warns_once():
     warn_outside.cache_clear()
     with pytest.warns(OutsideTrainingWarning, match="net-a was not trained for systems such as large:"):
-        GRAPH_AGENTS.from_agent_file(agent(), load_scenario("large"), "net-a")
+        graph_agent(agent(), load_scenario("large"), "net-a")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        GRAPH_AGENTS.from_agent_file(agent(), load_scenario("large"), "net-a")
-        GRAPH_AGENTS.from_agent_file(agent(), load_scenario("medium"), "net-a")
+        graph_agent(agent(), load_scenario("large"), "net-a")
+        graph_agent(agent(), load_scenario("medium"), "net-a")
     with pytest.warns(OutsideTrainingWarning, match="such as other:"):
-        GRAPH_AGENTS.from_agent_file(agent(), replace(load_scenario("large"), name="other"), "net-a")
+        graph_agent(agent(), replace(load_scenario("large"), name="other"), "net-a")
 
 
 def test_files_without_a_range_do_not_warn():
@@ -97,4 +97,4 @@ def test_files_without_a_range_do_not_warn():
 )
 def test_a_damaged_range_is_refused(systems):
     with pytest.raises(CheckpointError, match="net-b: the range of its training systems is damaged"):
-        GRAPH_AGENTS.from_agent_file(agent(**systems), load_scenario("medium"), "net-b")
+        graph_agent(agent(**systems), load_scenario("medium"), "net-b")
