@@ -370,7 +370,7 @@ def report(args: Args, policy: Policy) -> Evaluation:
 
 def holds(result: Evaluation, limit: float) -> bool:
     """Whether the whole interval of the worst node's mean cost lies within the limit."""
-    cost = result[NAME].energy_excess
+    cost: Estimate = result[NAME].energy_excess
     return (cost.mean if np.isnan(cost.high) else cost.high) <= limit  # one episode has no interval
 
 

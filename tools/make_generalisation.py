@@ -30,6 +30,7 @@ from generated_parts import markdown_table, replaced, typed_command, write_parts
 from collapipe_env.cli.common import Call, command
 from collapipe_env.cli.option_types import PROCESSES, ROUNDS, Within
 from collapipe_env.evaluation.agent_runs import require_runs
+from collapipe_env.evaluation.columns import cell
 from collapipe_env.evaluation.comparison import REFERENCE
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import counted
@@ -42,7 +43,6 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Summary, summarise_all
-from collapipe_env.evaluation.table import cell
 from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, reason
 from collapipe_env.ground.files import read_regular, write_text
 from collapipe_env.scenario import Scenario, load_scenario

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,8 @@ class ScenarioComparison:
         results: Each scheduler's episodes, for those that could play, in the requested order.
         impossible: Reasons why the others could not play.
         reference: Name of the scheduler to which the others are compared.
-        summaries: A summary of each scheduler, shortest priced delay (or priced time per unit of progress)
-            first; those over their energy budgets come last.
+        summaries: A row of each scheduler, shortest priced delay (or priced time per unit of progress) first;
+            those over their energy budgets come last.
         target: Target loss [nat]; NaN if there is none.
         goal: A sentence about the target.
     """
@@ -56,57 +56,18 @@ class ScenarioComparison:
 
     @property
     def as_asked(self) -> list[Summary]:
-        """The summaries in the requested order of the schedulers."""
+        """The rows in the requested order of the schedulers."""
         found = {summary.scheduler: summary for summary in self.summaries}
         return [found[name] for name in self.results]
 
     def to_dict(self) -> dict[str, Any]:
-        """Reference, target loss, summaries and every round of every episode, as plain data."""
+        """Reference, target loss, rows and every round of every episode, for a JSON file."""
         return {
             "reference": self.reference,
             "target_loss": self.target,
-            "summary": [summary.to_dict() for summary in self.as_asked],
-            "episodes": {name: [e.to_dict() for e in episodes] for name, episodes in self.results.items()},
+            "summary": self.as_asked,
+            "episodes": self.results,
         }
-
-
-@dataclass(frozen=True)
-class Overall:
-    """One scheduler over all scenarios that it could play with the reference.
-
-    Attributes:
-        scheduler: Its requested name.
-        title: Its own name.
-        scenarios: Names of these scenarios.
-        difference: Interquartile mean, over the episodes of these scenarios, of the priced delay (or priced
-            time per unit of progress) over the reference's in the same episode, less 1. The bootstrap
-            resamples each scenario's episodes separately.
-        rank: Mean rank over scenarios with equal weights; NaN if it is over budget in one.
-        excess: Largest energy excess in its scenarios: worst node's time-average energy over its budget,
-            less 1.
-        server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any of them.
-        runs: Largest number of its training runs.
-        failed: Whether it is over its energy budget in any of them.
-    """
-
-    scheduler: str
-    title: str
-    scenarios: tuple[str, ...]
-    difference: Estimate
-    rank: float
-    excess: float
-    server_blocks: int
-    runs: int = 1
-    failed: bool = False
-
-    @property
-    def label(self) -> str:
-        """Its own name, with the number of training runs and a mark if it uses the edge server's compute."""
-        return label_of(self.title, self.server_blocks, self.runs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def reference_of(schedulers: Iterable[str]) -> str:
@@ -136,47 +97,50 @@ def summarise_scenario(
     return ScenarioComparison(plan, results, outcome.impossible, reference, summaries, target, goal)
 
 
-def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
-    """Every scheduler over all scenarios, least priced first, those over their energy budgets last.
+def overall(comparisons: Sequence[ScenarioComparison]) -> list[Summary]:
+    """A row of each scheduler over all scenarios, least priced first, those over their budgets last.
 
     Args:
         comparisons: One for each scenario; scenarios that their reference could not play do not count.
+
+    Returns:
+        Rows with ``scheduler`` and ``title``; ``scenarios``, the names of those that it could play with the
+        reference, and over them: ``difference``, the interquartile mean over their episodes of the priced
+        delay (or priced time per unit of progress) over the reference's in the same episode, less 1, where
+        the bootstrap resamples each scenario's episodes separately; ``rank``, the mean with equal weights,
+        NaN if it is over budget in one; ``excess``, the largest energy excess; ``server_blocks`` and
+        ``runs``, the largest numbers; ``failed``, whether it is over its energy budget in any.
     """
     counted = [c for c in comparisons if c.reference in c.results]
     found = []
     for name in dict.fromkeys(name for c in counted for name in c.results):
         played = [c for c in counted if name in c.results]
-        lines = [next(s for s in c.summaries if s.scheduler == name) for c in played]
+        rows = [next(row for row in c.summaries if row.scheduler == name) for c in played]
         samples = [relative_differences(c.results[name], c.results[c.reference]) for c in played]
+        own = Estimate(0.0) if name == played[0].reference else None
         found.append(
-            Overall(
+            Summary(
                 scheduler=name,
-                title=lines[0].title,
+                title=rows[0].title,
                 scenarios=tuple(c.name for c in played),
-                difference=(
-                    Estimate(0.0)
-                    if name == played[0].reference
-                    else stratified_estimate(samples, statistic=interquartile_mean)
-                ),
-                rank=float(np.mean([line.rank.mean for line in lines])),
-                excess=max(line.energy_excess.mean for line in lines),
-                server_blocks=max(line.server_blocks for line in lines),
-                runs=max(line.runs for line in lines),
-                failed=any(line.gate.failed for line in lines),
+                difference=own or stratified_estimate(samples, interquartile_mean),
+                rank=float(np.mean([row.rank.mean for row in rows])),
+                excess=max(row.energy_excess.mean for row in rows),
+                server_blocks=max(row.server_blocks for row in rows),
+                runs=max(row.runs for row in rows),
+                failed=any(row.gate.failed for row in rows),
             )
         )
-    return sorted(found, key=lambda o: (o.failed, o.difference.mean))
+    return sorted(found, key=lambda row: (row.failed, row.difference.mean))
 
 
-def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
+def common_labels(rows: Sequence[Summary]) -> dict[str, str]:
     """One label for each scheduler of several scenarios, with all titles that it has in them."""
     found = {}
-    for name in dict.fromkeys(summary.scheduler for summary in summaries):
-        lines = [summary for summary in summaries if summary.scheduler == name]
-        titles = dict.fromkeys(line.title for line in lines)
-        found[name] = label_of(
-            " / ".join(titles), max(line.server_blocks for line in lines), max(line.runs for line in lines)
-        )
+    for name in dict.fromkeys(row.scheduler for row in rows):
+        own = [row for row in rows if row.scheduler == name]
+        titles = " / ".join(dict.fromkeys(row.title for row in own))
+        found[name] = label_of(titles, max(row.server_blocks for row in own), max(row.runs for row in own))
     return found
 
 

@@ -8,8 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
+from collapipe_env.evaluation.columns import METRICS
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.episode_result import EpisodeResult
@@ -18,48 +17,25 @@ _FORMULA = re.compile(r"'*\s*[-=+@]")
 """Beginning of a text that a spreadsheet may take for a formula, or that :func:`cell_text` may have made."""
 KEYS = ("scenario", "scheduler", "run", "episode", "seed")
 """First columns of both files."""
-ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
-    "round": lambda episode: range(1, len(episode.delay) + 1),
-    "delay_s": lambda episode: episode.delay,
-    "reward": lambda episode: episode.reward,
-    "worst_energy_ratio": lambda episode: episode.worst_energy,
-    "backlog": lambda episode: episode.backlog,
-    "largest_backlog": lambda episode: episode.largest_backlog,
-    "loss_nat": lambda episode: episode.loss,
-    "smoothed_loss_nat": lambda episode: episode.smoothed_loss,
-    "metric": lambda episode: episode.metric,
-    "peak_memory_bytes": lambda episode: episode.memory_bytes,
-    "decision_s": lambda episode: episode.decision_s,
-    "energy_j": lambda episode: episode.energy_j,
-    "expected_progress": lambda episode: episode.progress,
-}
-"""Further columns of the file of rounds, which count from 1."""
-EPISODE_FIGURES: dict[str, Callable[[EpisodeResult], float]] = {
-    "rounds": lambda episode: len(episode.delay),
-    "priced_delay_s": lambda episode: episode.priced_delay,
-    "return_per_round": lambda episode: episode.return_per_round,
-    "mean_delay_s": lambda episode: float(np.mean(episode.delay)),
-    "p95_delay_s": lambda episode: float(np.percentile(episode.delay, 95)),
-    "seconds_per_progress": lambda episode: episode.seconds_per_progress,
-    "energy_j": lambda episode: float(np.sum(episode.energy_j)),
-    "simulated_time_s": lambda episode: float(np.sum(episode.delay)),
-    "worst_mean_energy_ratio": lambda episode: episode.worst_energy_ratio,
-    "final_backlog": lambda episode: episode.backlog[-1],
-    "backlog_slope": lambda episode: episode.backlog_slope,
-    "initial_loss_nat": lambda episode: episode.initial_loss,
-    "final_smoothed_loss_nat": lambda episode: episode.smoothed_loss[-1],
-    "final_metric": lambda episode: episode.metric[-1],
-    "peak_memory_bytes": lambda episode: episode.peak_memory_bytes,
-    "median_decision_s": lambda episode: float(np.median(episode.decision_s)),
-}
+ROUND_FIGURES = {
+    "delay_s": "delay", "reward": "reward", "worst_energy_ratio": "worst_energy", "backlog": "backlog",
+    "largest_backlog": "largest_backlog", "loss_nat": "loss", "smoothed_loss_nat": "smoothed_loss",
+    "metric": "metric", "peak_memory_bytes": "memory_bytes", "decision_s": "decision_s",
+    "energy_j": "energy_j", "expected_progress": "progress",
+}  # fmt: skip
+"""Further columns of the file of rounds after the round's number, and the lists of an episode they show."""
+EPISODE_FIGURES = {column.csv: column.of for column in METRICS if column.csv and column.of}
 """Further columns of the file of episodes."""
 
 
 def rounds_csv(comparisons: Sequence[ScenarioComparison]) -> str:
-    """A line for each round of each episode; empty where there is no number."""
-    return _csv(
-        ROUND_FIGURES, comparisons, lambda e: zip(*(of(e) for of in ROUND_FIGURES.values()), strict=True)
-    )
+    """A line for each round of each episode, counted from 1; empty where there is no number."""
+
+    def lines(episode: EpisodeResult) -> Iterable[Sequence[float]]:
+        lists = [getattr(episode, name) for name in ROUND_FIGURES.values()]
+        return zip(range(1, len(episode.delay) + 1), *lists, strict=True)
+
+    return _csv(("round", *ROUND_FIGURES), comparisons, lines)
 
 
 def episodes_csv(comparisons: Sequence[ScenarioComparison]) -> str:

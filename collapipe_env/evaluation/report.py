@@ -8,18 +8,18 @@ from typing import Any
 
 from rich.console import Console
 
-from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, notes, overall
+from collapipe_env.evaluation.columns import COLUMNS, Column, lower_is_better_note, task_column
+from collapipe_env.evaluation.comparison import ScenarioComparison, notes, overall
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE
-from collapipe_env.evaluation.metric_forms import lower_is_better_note
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.evaluation.statistics import measure_name
-from collapipe_env.evaluation.table import Cell, Page, cell, markdown_text, summary_page
+from collapipe_env.evaluation.statistics import Summary, measure_name
+from collapipe_env.evaluation.table import Page, markdown_text
 from collapipe_env.evaluation.text_samples import samples_report
 from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.ground.progress import progress_bar
@@ -29,12 +29,21 @@ PROGRESS_NOTE = (
     "trains. It counts here because the shortest rounds train least if clusters may sit out or choose their "
     "local steps. "
 )
-OVERALL_HEADERS: tuple[Cell, ...] = (
-    ("scheduler", ""),
-    ("difference IQM", "%"),
-    ("mean rank", ""),
-    ("most over budget", "%"),
-    ("scenarios", ""),
+DELAYS = ("delay_mean", "delay_p95", "energy_excess", "return_per_round")
+COMPARED = ("difference", "improvement", "rank")
+QUEUES = ("backlog_slope", "final_backlog", "peak_memory_bytes", "final_loss")
+BY_DELAY = ("label", "priced_delay", *COMPARED, *DELAYS, "time_to_target", *QUEUES)
+"""Columns of the table of schedulers, before the task's metrics and the time of decisions."""
+BY_PROGRESS = (
+    "label", "seconds_per_progress", *COMPARED, "time_to_target", "priced_delay", *DELAYS, *QUEUES
+)  # fmt: skip
+"""The same where the priced time per unit of progress is compared."""
+OVERALL_COLUMNS = (
+    COLUMNS["label"],
+    Column("difference", "%", "+.1f", 100.0, "difference IQM"),
+    Column("rank", "", ".1f", name="mean rank"),
+    Column("excess", "%", "+.1f", 100.0, "most over budget"),
+    Column("scenarios"),
 )
 OVERALL_CAPTION = (
     "Difference: interquartile mean over the episodes of all scenarios, with a 95 % bootstrap interval that "
@@ -105,7 +114,7 @@ def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
 
 def write_files(
     comparisons: Sequence[ScenarioComparison],
-    every: Sequence[Overall],
+    every: Sequence[Summary],
     record: Mapping[str, Any],
     run: RunDirectory,
     *,
@@ -135,7 +144,7 @@ def write_files(
     return data
 
 
-def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()) -> str:
+def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary] = ()) -> str:
     """All tables in Markdown, with all columns and their meaning.
 
     Args:
@@ -146,7 +155,7 @@ def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[O
 
 
 def print_report(
-    console: Console, comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()
+    console: Console, comparisons: Sequence[ScenarioComparison], every: Sequence[Summary] = ()
 ) -> None:
     """Print all tables, in a form that fits the terminal's width."""
     for place, page in enumerate(_pages(comparisons, every)):
@@ -156,25 +165,51 @@ def print_report(
     console.print(explanation(comparisons), style="dim", markup=False)
 
 
-def _pages(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> list[Page]:
+def _pages(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) -> list[Page]:
     pages = [summary_page(c.summaries, heading(c.plan), notes_below(c)) for c in comparisons]
-    if len(comparisons) > 1 and every:
-        title = f"All scenarios, against {_reference_title(comparisons)}"
-        marked = any(one.server_blocks for one in every)
-        below = [OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])]
-        lines = [
-            [
-                (one.label, ""),
-                cell(one.difference, "+.1f", 100.0),
-                ("–" if one.failed else f"{one.rank:.1f}", ""),
-                (f"{100.0 * one.excess:+.1f}", ""),
-                (", ".join(one.scenarios), ""),
-            ]
-            for one in every
-        ]
-        counting = sum(not one.failed for one in every)
-        pages.append(Page(title, below, OVERALL_HEADERS, lines, counting=counting))
-    return pages
+    return [*pages, overall_page(comparisons, every)] if len(comparisons) > 1 and every else pages
+
+
+def summary_page(rows: Sequence[Summary], title: str, below: Sequence[str]) -> Page:
+    """The table of schedulers in one scenario.
+
+    Args:
+        rows: Summary of each scheduler, those over their energy budgets last.
+        below: Lines below it.
+    """
+    by_progress = any(row.by_progress for row in rows)
+    metrics = [task_column(name) for name in dict.fromkeys(name for row in rows for name in row.metrics)]
+    columns = [COLUMNS[key] for key in (BY_PROGRESS if by_progress else BY_DELAY)]
+    columns += [*(metrics or [COLUMNS["metric"]]), COLUMNS["decision_s"]]
+    important = ["seconds_per_progress", "time_to_target"] if by_progress else []
+    important += ["priced_delay", "difference", "energy_excess", "delay_mean"]
+    important += [*(column.key for column in metrics[:1]), "time_to_target", "decision_s", "rank"]
+    counting = sum(not row.gate.failed for row in rows)
+    return Page(title, columns, [_with_texts(row) for row in rows], below, important, counting)
+
+
+def _with_texts(row: Summary) -> dict[str, Any]:
+    """A row with its label, a text where the target was not reached, and a key for each of the metrics."""
+    time = row.time_to_target
+    whole = time["reached"] == time["episodes"]
+    shown = time["seconds"] if whole else f"{time['reached']}/{time['episodes']} reached"
+    metrics = {f"metrics.{name}": value for name, value in row.metrics.items()}
+    return {**row, "label": row.label, "time_to_target": shown, **metrics}
+
+
+def overall_page(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) -> Page:
+    """The table of schedulers over all scenarios.
+
+    Args:
+        every: Rows of :func:`~collapipe_env.evaluation.comparison.overall`.
+    """
+    return Page(
+        f"All scenarios, against {_reference_title(comparisons)}",
+        OVERALL_COLUMNS,
+        [{**row, "label": row.label, "scenarios": ", ".join(row.scenarios)} for row in every],
+        [OVERALL_CAPTION, *([SERVER_NOTE] if any(row.server_blocks for row in every) else [])],
+        counting=sum(not row.failed for row in every),
+    )
 
 
 def heading(plan: EvaluationPlan) -> str:
@@ -223,7 +258,7 @@ def _reference_title(comparisons: Sequence[ScenarioComparison]) -> str:
     return next(titles, reference)
 
 
-def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> dict[str, Any]:
+def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) -> dict[str, Any]:
     return {
         "reference": comparisons[0].reference,
         "scenarios": {
@@ -233,12 +268,12 @@ def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]
                 "rounds": comparison.plan.rounds,
                 "learner": comparison.plan.learner,
                 "target_loss": comparison.target,
-                "summary": [summary.to_dict() for summary in comparison.summaries],
+                "summary": comparison.summaries,
                 "impossible": comparison.impossible,
             }
             for comparison in comparisons
         },
-        "overall": [one.to_dict() for one in every],
+        "overall": every,
     }
 
 

@@ -1,4 +1,4 @@
-"""The summary of each scheduler's episodes.
+"""A row of figures from each scheduler's episodes.
 
 Every scheduler plays the same held-out episodes, with the same channels, loads and data. Differences and
 ranks are therefore taken episode by episode, where the shared effects cancel, and only then averaged. A
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 
+from collapipe_env.evaluation.columns import METRICS
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import Gate, is_whole, judge
 from collapipe_env.evaluation.labels import label_of
@@ -34,79 +35,31 @@ TARGET_SHARE = 0.9
 """Share of the best scheduler's fall of the loss at which the target is set by default."""
 
 
-@dataclass(frozen=True)
-class TargetTime:
-    """Simulated time to the target loss.
+class Summary(dict[str, Any]):
+    """A row of a table: values by key, which are attributes too, as in ``row.priced_delay.mean``.
 
-    Attributes:
-        reached: Episodes that reached the target.
-        episodes: Episodes in all; one that did not reach it is censored at its end.
-        seconds: Mean time of the episodes if all reached it, otherwise NaN: a mean over those that did would
-            favour schedulers that rarely do.
+    Estimates are over training runs and episodes. The row of a scheduler in a scenario holds those of
+    :data:`~collapipe_env.evaluation.columns.METRICS` in their units (s, J, byte, nat; ``energy_excess`` is
+    the worst node's time-average energy over its budget, less 1), and
+
+    * ``scheduler``: its requested name; ``title``: its own name; ``runs``: number of its training runs;
+    * ``metrics``: estimates of all of the task's metrics at the end by name; empty where there are none;
+    * ``difference``: :attr:`measure` over the reference scheduler's in the same episode, less 1; NaN without
+      a reference;
+    * ``improvement``: probability that its :attr:`measure` is below the reference's in the same episode, ties
+      counting half; NaN without a reference, and for the reference itself;
+    * ``rank``: rank by :attr:`measure` among the schedulers in the same episode, 1 being the shortest; NaN
+      for a scheduler that is over its energy budget;
+    * ``time_to_target``: see :func:`time_to_target`;
+    * ``gate``: whether it is over its energy budget, a :class:`~collapipe_env.evaluation.gate.Gate`;
+    * ``server_blocks``: largest number of encoder blocks that the edge server ran for a cluster in any round.
     """
 
-    reached: int
-    episodes: int
-    seconds: Estimate
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One scheduler's line of the table; every estimate is over training runs and episodes.
-
-    Attributes:
-        scheduler: Its requested name.
-        title: Its own name.
-        priced_delay: Mean round delay with the price of the energy queues' growth [s], see
-            :attr:`~collapipe_env.evaluation.episode_result.EpisodeResult.priced_delay`.
-        return_per_round: Return under the default reward ``lyapunov``, per round.
-        delay_mean: Mean round delay [s].
-        seconds_per_progress: Priced time per unit of progress under the surrogate's fitted law [s]; NaN
-            where priced delays are compared.
-        difference: :attr:`measure` over the reference scheduler's in the same episode, less 1; NaN without a
-            reference.
-        improvement: Probability that its :attr:`measure` is below the reference scheduler's in the same
-            episode, ties counting half; NaN without a reference, and for the reference itself.
-        rank: Rank by :attr:`measure` among the schedulers in the same episode, 1 being the shortest; NaN for
-            a scheduler that is over its energy budget.
-        delay_p95: 95th percentile of the round delay [s].
-        time_to_target: Simulated time to the target loss.
-        energy_excess: Worst node's time-average energy over its budget, less 1; at most 0 if all budgets
-            are met.
-        backlog_slope: Growth of the largest energy queue over the last half of the episode [budgets a round].
-        final_backlog: Sum of the energy queues at the end.
-        peak_memory_bytes: Largest memory that any device needed [byte].
-        final_loss: Smoothed evaluation loss at the end [nat].
-        metric: The task's headline metric at the end, in [0, 1].
-        metrics: All of the task's metrics at the end by name; empty where there are none.
-        decision_s: Median wall-clock time of a decision [s].
-        gate: Whether it is over its energy budget.
-        runs: Number of its training runs.
-        server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any round.
-    """
-
-    scheduler: str
-    title: str
-    priced_delay: Estimate
-    return_per_round: Estimate
-    delay_mean: Estimate
-    seconds_per_progress: Estimate
-    difference: Estimate
-    improvement: Estimate
-    rank: Estimate
-    delay_p95: Estimate
-    time_to_target: TargetTime
-    energy_excess: Estimate
-    backlog_slope: Estimate
-    final_backlog: Estimate
-    peak_memory_bytes: Estimate
-    final_loss: Estimate
-    metric: Estimate
-    metrics: dict[str, Estimate]
-    decision_s: Estimate
-    gate: Gate
-    runs: int = 1
-    server_blocks: int = 0
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(f"no {key!r}: there are {', '.join(self)}") from None
 
     @property
     def by_progress(self) -> bool:
@@ -116,26 +69,18 @@ class Summary:
     @property
     def measure(self) -> Estimate:
         """The number by which schedulers are sorted and compared [s], the lower the better."""
-        return self.seconds_per_progress if self.by_progress else self.priced_delay
+        found: Estimate = self.seconds_per_progress if self.by_progress else self.priced_delay
+        return found
 
     @property
     def label(self) -> str:
         """Its own name, with the number of training runs and a mark if it uses the edge server's compute."""
         return label_of(self.title, self.server_blocks, self.runs)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
-
-def measure_name(summaries: Iterable[Summary]) -> str:
-    """Name of :attr:`Summary.measure` in sentences and on axes; its unit is the second.
-
-    Args:
-        summaries: Summaries of schedulers.
-    """
-    by_progress = any(summary.by_progress for summary in summaries)
-    return "priced time per unit of progress" if by_progress else "priced delay"
+def measure_name(rows: Iterable[Summary]) -> str:
+    """Name of :attr:`Summary.measure` in sentences and on axes; its unit is the second."""
+    return "priced time per unit of progress" if any(row.by_progress for row in rows) else "priced delay"
 
 
 def by_run(results: Sequence[EpisodeResult], value: Callable[[EpisodeResult], float]) -> Floats:
@@ -149,14 +94,8 @@ def by_run(results: Sequence[EpisodeResult], value: Callable[[EpisodeResult], fl
     return np.array([[value(r) for r in sorted(run, key=lambda r: r.episode)] for run in runs], dtype=float)
 
 
-def mean_delay(result: EpisodeResult) -> float:
-    """An episode's mean round delay [s]."""
-    return float(np.mean(result.delay))
-
-
-def measure(result: EpisodeResult) -> float:
-    """An episode's :attr:`~collapipe_env.evaluation.episode_result.EpisodeResult.measure` [s]."""
-    return result.measure
+measure: Callable[[EpisodeResult], float] = attrgetter("measure")
+"""An episode's :attr:`~collapipe_env.evaluation.episode_result.EpisodeResult.measure` [s]."""
 
 
 def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[EpisodeResult]) -> Floats:
@@ -224,12 +163,17 @@ def default_target(episodes: Results) -> float:
     return initial - TARGET_SHARE * (initial - final) if final < initial else math.nan
 
 
-def time_to_target(results: Sequence[EpisodeResult], target: float) -> TargetTime:
+def time_to_target(results: Sequence[EpisodeResult], target: float) -> dict[str, Any]:
     """Simulated time until the smoothed loss is first at or below a target, at the end of the round.
 
     Args:
         results: Episodes of one scheduler.
         target: The target loss [nat].
+
+    Returns:
+        ``reached``, the number of episodes that reached it, ``episodes``, their number in all, and
+        ``seconds``, the mean time of the episodes if all reached it, otherwise NaN: a mean over those that
+        did would favour schedulers that rarely do.
     """
 
     def time_of(result: EpisodeResult) -> float:
@@ -237,11 +181,15 @@ def time_to_target(results: Sequence[EpisodeResult], target: float) -> TargetTim
         return float(np.cumsum(result.delay)[below[0]]) if below.size else math.nan
 
     times = by_run(results, time_of)
-    return TargetTime(int(np.sum(~np.isnan(times))), times.size, estimate(times))
+    return {
+        "reached": int(np.sum(~np.isnan(times))),
+        "episodes": times.size,
+        "seconds": estimate(times),
+    }
 
 
 def summarise_all(results: Results, target: float, reference: str | None, own_rounds: int) -> list[Summary]:
-    """The summaries of schedulers that played the same episodes.
+    """The rows of schedulers that played the same episodes.
 
     Args:
         results: Each scheduler's episodes.
@@ -265,7 +213,7 @@ def summarise(
     reference: Sequence[EpisodeResult] = (),
     places: Sequence[float] = (),
 ) -> Summary:
-    """The summary of one scheduler's episodes.
+    """The row of one scheduler.
 
     Args:
         results: Episodes, at least one; for several training runs, the same ones of each.
@@ -274,10 +222,6 @@ def summarise(
         reference: The same episodes of the reference scheduler; none for no differences.
         places: The scheduler's rank in each episode; none for no ranks.
     """
-
-    def over(value: Callable[[EpisodeResult], float]) -> Estimate:
-        return estimate(by_run(results, value))
-
     difference = improvement = Estimate(math.nan)
     if results is reference:  # no difference from itself, and no interval
         difference = Estimate(0.0)
@@ -287,26 +231,17 @@ def summarise(
     return Summary(
         scheduler=results[0].scheduler,
         title=results[0].title,
-        priced_delay=over(lambda r: r.priced_delay),
-        return_per_round=over(lambda r: r.return_per_round),
-        delay_mean=over(mean_delay),
-        seconds_per_progress=over(lambda r: r.seconds_per_progress),
+        **{
+            column.key: estimate(by_run(results, column.of)) for column in METRICS if column.key and column.of
+        },
+        metrics={name: estimate(by_run(results, partial(_metric, name=name))) for name in results[0].metrics},
         difference=difference,
         improvement=improvement,
         rank=estimate(places),
-        delay_p95=over(lambda r: float(np.percentile(r.delay, 95))),
         time_to_target=time_to_target(results, target),
-        energy_excess=over(lambda r: r.worst_energy_ratio - 1.0),
-        backlog_slope=over(lambda r: r.backlog_slope),
-        final_backlog=over(lambda r: r.backlog[-1]),
-        peak_memory_bytes=over(lambda r: r.peak_memory_bytes),
-        final_loss=over(lambda r: r.smoothed_loss[-1]),
-        metric=over(lambda r: r.metric[-1]),
-        metrics={name: over(partial(_metric, name=name)) for name in results[0].metrics},
-        decision_s=over(lambda r: float(np.median(r.decision_s))),
         gate=gate,
-        runs=len({r.run for r in results}),
-        server_blocks=max(r.server_blocks for r in results),
+        runs=len({result.run for result in results}),
+        server_blocks=max(result.server_blocks for result in results),
     )
 
 

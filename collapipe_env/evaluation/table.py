@@ -1,11 +1,10 @@
-"""Tables of schedulers, for a terminal and for Markdown."""
+"""Tables from rows of plain values, for a terminal and for Markdown."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,26 +12,16 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from collapipe_env.evaluation.columns import Column
 from collapipe_env.evaluation.gate import BELOW_LINE
-from collapipe_env.evaluation.metric_forms import metric_form
-from collapipe_env.evaluation.resampling import Estimate
-from collapipe_env.evaluation.statistics import Summary, TargetTime
 
-Cell = tuple[str, str]
-"""A figure and its interval, or the name and the unit of a column."""
-Column = tuple[str, str, Callable[[Summary], Cell]]
-"""Name, unit and content of a column."""
-
-NOTHING = Estimate(math.nan)
 _IN_MARKDOWN = str.maketrans({
     "&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " ",
     **{character: f"\\{character}" for character in "\\|`[]!"},
 })  # fmt: skip
 """Characters that Markdown would take for markup or a new line, and their replacements."""
-IMPORTANT = ("priced delay", "difference", "over budget", "delay", "time to target", "decision", "rank")
-"""Columns that a narrow terminal shows first; a task's metric comes before the time to target."""
 FEW = 5
-"""Most schedulers for which a narrow terminal shows a column each."""
+"""Most rows for which a narrow terminal shows a column each."""
 
 
 @dataclass(frozen=True)
@@ -41,74 +30,103 @@ class Page:
 
     Attributes:
         title: Heading.
-        below: Lines below it.
-        headers: Names and units of the columns.
-        lines: The rows; with none, only title and lines are shown.
-        important: Names of the columns to keep first where a table of many rows is too wide.
+        columns: The columns, the first with the names of the rows.
+        rows: Values by key of their column; with no rows, only title and lines are shown.
+        below: Lines below the table.
+        important: Keys of the columns to keep first where a table of many rows is too wide.
         counting: Number of rows that count; the rest stand below a line at the end. All by default.
     """
 
     title: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
     below: Sequence[str]
-    headers: Sequence[Cell] = ()
-    lines: Sequence[Sequence[Cell]] = ()
     important: Sequence[str] = ()
     counting: int | None = None
 
-    @property
-    def _parts(self) -> tuple[Sequence[Sequence[Cell]], Sequence[Sequence[Cell]]]:
-        """Rows above and below the line."""
-        return self.lines[: self.counting], () if self.counting is None else self.lines[self.counting :]
-
     def markdown(self) -> str:
         """The page in Markdown, where names are shown as they are."""
-        text = [f"## {markdown_text(self.title)}", ""]
-        if self.lines:
-            names = [f"{name} ({unit})" if unit else name for name, unit in self.headers]
-            text += [_marked(map(markdown_text, names)), "|" + "---|" + "---:|" * (len(names) - 1)]
-            above, below = self._parts
-            text += [_markdown_row(line) for line in above]
-            if below:
-                text.append(_marked([f"*{' '.join(BELOW_LINE)}*", *[""] * (len(names) - 1)]))
-                text += [_markdown_row(line) for line in below]
-            text.append("")
-        return "\n".join([*text, "\n\n".join(map(markdown_text, self.below)), ""])
+        lines = [
+            [markdown_text(f"{value} ({interval})" if interval else value) for value, interval in cells]
+            for cells in self._cells(self.columns)
+        ]
+        if self.counting is not None and self.counting < len(lines):
+            lines.insert(self.counting, [f"*{' '.join(BELOW_LINE)}*", *[""] * (len(self.columns) - 1)])
+        heads = [markdown_text(column.heading) for column in self.columns]
+        table = [markdown_table(heads, lines), ""] if lines else []
+        below = "\n\n".join(map(markdown_text, self.below))
+        return "\n".join([f"## {markdown_text(self.title)}", "", *table, below, ""])
 
     def print(self, console: Console) -> None:
-        """Print the page with a row for each scheduler, in a form that fits the terminal's width.
+        """Print the page in a form that fits the terminal's width.
 
-        Where the terminal is too narrow for all columns, a few schedulers get a column each. Many schedulers
-        keep their rows but lose the less important columns.
+        Where the terminal is too narrow for all columns, a few rows become columns. Many rows stay rows but
+        lose the less important columns.
 
         Args:
             console: Console to print to.
         """
-        if not self.lines:
-            console.print("\n".join([self.title, *self.below]), markup=False)
-            return
-        header = [(name, unit and f"({unit})") for name, unit in self.headers]
-        above, failing = self._parts
-        columns = [header, *map(list, above), *([[BELOW_LINE]] if failing else []), *map(list, failing)]
-        across = _table(columns, header_below=True)
         below = list(self.below)
+        if not self.rows:
+            console.print("\n".join([self.title, *below]), markup=False)
+            return
         console.print(self.title, style="bold", markup=False)
-        if _fits(console, across):
-            console.print(across)
-        elif len(self.lines) <= FEW:
-            for heading, part in (("", above), (" ".join(BELOW_LINE), failing)):
-                if heading and part:
-                    console.print(heading, markup=False)
-                for table in _upright(console, [header, *map(list, part)]):
-                    console.print(table)
+        kept = self._fitting(console)
+        left_out = [column.title for column in self.columns if column not in kept]
+        if left_out and len(self.rows) <= FEW:
+            self._print_upright(console)
         else:
-            names = [name for name, _ in self.headers]
-            kept = _fitting(console, columns, names, self.important)
-            console.print(
-                _table([[line[i] for i in kept[: len(line)]] for line in columns], header_below=True)
-            )
-            left_out = ", ".join(name for i, name in enumerate(names) if i not in kept)
-            below.insert(0, f"The terminal is too narrow for: {left_out}; the files have all columns.")
+            console.print(self._across(kept))
+            if left_out:
+                also = ", ".join(left_out)
+                below.insert(0, f"The terminal is too narrow for: {also}; the files have all columns.")
         console.print("\n".join(below), style="dim", markup=False)
+
+    def _cells(self, columns: Sequence[Column]) -> list[list[tuple[str, str]]]:
+        return [[column.parts(row) for column in columns] for row in self.rows]
+
+    def _fitting(self, console: Console) -> Sequence[Column]:
+        """All columns if they fit, else the first and as many as fit, the important ones before others."""
+        if _fits(console, self._across(self.columns)):
+            return self.columns
+        by_key = {column.key: column for column in self.columns}
+        kept = list(self.columns[:1])
+        for key in dict.fromkeys((*self.important, *by_key)):
+            tried = [column for column in self.columns if column in kept or column is by_key[key]]
+            if _fits(console, self._across(tried)):
+                kept = tried
+        return kept
+
+    def _across(self, columns: Sequence[Column]) -> Table:
+        """A row for each row; units and intervals stand below."""
+        table = _empty_table(_stacked(column.title, column.unit and f"({column.unit})") for column in columns)
+        for place, cells in enumerate(self._cells(columns)):
+            if place == self.counting:
+                table.add_section()
+                table.add_row(_stacked(*BELOW_LINE))
+            table.add_row(*(_stacked(*each) for each in cells))
+        return table
+
+    def _print_upright(self, console: Console) -> None:
+        """Print tables with a column for each row, as many rows at a time as fit the terminal."""
+        lines = self._cells(self.columns)
+        counting = len(lines) if self.counting is None else self.counting
+        for heading, part in (("", lines[:counting]), (" ".join(BELOW_LINE), lines[counting:])):
+            if heading and part:
+                console.print(heading, markup=False)
+            while part:
+                fitting = (n for n in range(len(part), 0, -1) if _fits(console, self._upright(part[:n])))
+                count = next(fitting, 1)
+                console.print(self._upright(part[:count]))
+                part = part[count:]
+
+    def _upright(self, lines: Sequence[Sequence[tuple[str, str]]]) -> Table:
+        names, *others = zip(*lines, strict=True)
+        heading = Text(self.columns[0].heading)
+        table = _empty_table([heading, *(_stacked(*name) for name in names)])
+        for column, cells in zip(self.columns[1:], others, strict=True):
+            table.add_row(Text(column.heading), *(_stacked(*each) for each in cells))
+        return table
 
 
 def markdown_text(text: str) -> str:
@@ -125,143 +143,21 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left:
         left: Number of columns that are aligned left.
     """
     marks = "---|" * left + "---:|" * (len(heads) - left)
-    first, *others = (_marked([*map(str, line)]) for line in (heads, *rows))
+    first, *others = (f"| {' | '.join(map(str, line))} |" for line in (heads, *rows))
     return "\n".join([first, f"|{marks}", *others])
 
 
-def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str]) -> Page:
-    """The table of schedulers in one scenario.
-
-    Args:
-        summaries: Summaries of the schedulers, those over their energy budgets last.
-        below: Lines below it.
-    """
-    metrics = _metric_columns(summaries)
-    target: Column = ("time to target", "s", lambda s: _target_cell(s.time_to_target))
-    by_progress = any(summary.by_progress for summary in summaries)
-    compared: list[Column] = [
-        ("difference", "%", lambda s: cell(s.difference, "+.1f", 100.0)),
-        ("faster", "%", lambda s: cell(s.improvement, ".0f", 100.0)),
-        ("rank", "", lambda s: cell(s.rank, ".1f")),
-    ]
-    progress: Column = ("per progress", "s", lambda s: cell(s.seconds_per_progress, ".1f"))
-    first = [progress, *compared, target] if by_progress else []
-    columns: list[Column] = [
-        ("scheduler", "", lambda s: (s.label, "")),
-        *first,
-        ("priced delay", "s", lambda s: cell(s.priced_delay, ".2f")),
-        *([] if by_progress else compared),
-        ("delay", "s", lambda s: cell(s.delay_mean, ".2f")),
-        ("delay p95", "s", lambda s: cell(s.delay_p95, ".2f")),
-        ("over budget", "%", lambda s: cell(s.energy_excess, "+.1f", 100.0)),
-        ("return per round", "", lambda s: cell(s.return_per_round, ".3f")),
-        *([] if by_progress else [target]),
-        ("backlog slope", "%/round", lambda s: cell(s.backlog_slope, "+.2f", 100.0)),
-        ("final backlog", "z", lambda s: cell(s.final_backlog, ".1f")),
-        ("peak memory", "MB", lambda s: cell(s.peak_memory_bytes, ".0f", 1e-6)),
-        ("final loss", "nat", lambda s: cell(s.final_loss, ".3f")),
-        *(metrics or [("task metric", "%", lambda s: cell(s.metric, ".1f", 100.0))]),
-        ("decision", "ms", lambda s: cell(s.decision_s, _digits(s.decision_s.mean * 1e3), 1e3)),
-    ]
-    at = IMPORTANT.index("time to target")
-    important = (*IMPORTANT[:at], *(name for name, *_ in metrics[:1]), *IMPORTANT[at:])
-    if by_progress:
-        important = ("per progress", "time to target", *important)
-    lines = [[content(summary) for *_, content in columns] for summary in summaries]
-    counting = sum(not summary.gate.failed for summary in summaries)
-    return Page(title, below, [(name, unit) for name, unit, _ in columns], lines, important, counting)
+def _empty_table(heads: Iterable[Text]) -> Table:
+    table = Table(padding=(0, 1), box=SIMPLE_HEAD)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place else "left", no_wrap=True)
+    return table
 
 
-def _metric_columns(summaries: Sequence[Summary]) -> list[Column]:
-    """A column for each of the task's metrics; none where the learner has none."""
-
-    def content(summary: Summary, name: str) -> Cell:
-        form = metric_form(name)
-        return cell(summary.metrics.get(name, NOTHING), form.digits, form.scale)
-
-    return [
-        (metric_form(name).title, metric_form(name).unit, partial(content, name=name))
-        for name in dict.fromkeys(name for summary in summaries for name in summary.metrics)
-    ]
-
-
-def _markdown_row(line: Sequence[Cell]) -> str:
-    return _marked(markdown_text(f"{mean} ({interval})" if interval else mean) for mean, interval in line)
-
-
-def _marked(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _fitting(
-    console: Console, columns: list[list[Cell]], names: Sequence[str], important: Sequence[str]
-) -> list[int]:
-    """Indices of the columns to keep: the first, then as many as fit, the important ones before others."""
-    kept = [0]
-    for name in dict.fromkeys((*important, *names)):
-        tried = sorted({*kept, names.index(name)})
-        if _fits(console, _table(_only(columns, tried), header_below=True)):
-            kept = tried
-    return kept
-
-
-def _only(lines: list[list[Cell]], kept: Sequence[int]) -> list[list[Cell]]:
-    """Some cells of each line; the line between rows has a single cell."""
-    return [[line[i] for i in kept[: len(line)]] for line in lines]
+def _stacked(value: str, below: str) -> Text:
+    return Text.assemble(value, (f"\n{below}", "dim")) if below else Text(value)
 
 
 def _fits(console: Console, table: Table) -> bool:
     wide = console.options.update(max_width=10_000)
     return Measurement.get(console, wide, table).maximum <= console.width
-
-
-def _upright(console: Console, lines: list[list[Cell]]) -> Iterator[Table]:
-    """Tables with a column for each scheduler, as many schedulers at a time as fit the terminal."""
-    headers, waiting = lines[0], lines[1:]
-    while waiting:
-        for count in range(len(waiting), 0, -1):
-            columns = [headers, *waiting[:count]]
-            table = _table([list(line) for line in zip(*columns, strict=True)], header_below=False)
-            if _fits(console, table) or count == 1:
-                yield table
-                break
-        waiting = waiting[count:]
-
-
-def _table(lines: list[list[Cell]], *, header_below: bool) -> Table:
-    """Cells as a table, the first line being the header; intervals and units stand below."""
-    table = Table(padding=(0, 1), box=SIMPLE_HEAD)
-    for index, cell in enumerate(lines[0]):
-        table.add_column(_stacked(cell), justify="left" if index == 0 else "right", no_wrap=True)
-    for line in lines[1:]:
-        if len(line) == 1 < len(lines[0]):  # a heading between rows
-            table.add_section()
-        first = _stacked(line[0]) if header_below else Text(" ".join(line[0]).strip())
-        table.add_row(first, *map(_stacked, line[1:]))
-    return table
-
-
-def _stacked(cell: Cell) -> Text:
-    text = Text(cell[0])
-    if cell[1]:
-        text.append(f"\n{cell[1]}", style="dim")
-    return text
-
-
-def cell(estimate: Estimate, digits: str, scale: float = 1.0) -> Cell:
-    """An estimate as text, with a format for its numbers and a factor for their unit."""
-    number: Callable[[float], str] = lambda value: format(value * scale, digits)  # noqa: E731
-    if math.isnan(estimate.mean):
-        return "–", ""
-    interval = "" if math.isnan(estimate.low) else f"{number(estimate.low)}…{number(estimate.high)}"
-    return number(estimate.mean), interval
-
-
-def _target_cell(time: TargetTime) -> Cell:
-    if time.reached < time.episodes:
-        return f"{time.reached}/{time.episodes} reached", ""
-    return cell(time.seconds, ".0f")
-
-
-def _digits(value: float) -> str:
-    return ".2f" if value < 10.0 else ".0f"

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.evaluation.columns import Column, cell
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.resampling import Estimate, estimate
-from collapipe_env.evaluation.table import Cell, Page, cell
+from collapipe_env.evaluation.table import Page
 from collapipe_env.evaluation.tuning import Tuned, TuningPlan
 from collapipe_env.evaluation.tuning_trial import Trial, scalars_text
 
@@ -26,46 +27,40 @@ CAPTION = (
 
 UNITS = {"heat_price": "s/J", "failure_price": "s"}
 """Units of scalars that have one."""
+DELAYS = (
+    Column("score", "s", ".3f", name="priced delay"),
+    Column("priced", "%", "+.2f", 100.0, name="difference"),
+    Column("delay", "s", ".3f"),
+    Column("of_delay", "%", "+.2f", 100.0),
+    Column("energy_excess", "%", "+.1f", 100.0, name="over budget"),
+)
 
 
 def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
     """The table of the best candidates."""
-    trials = tuned.trials
+    trials, neutral = tuned.trials, tuned.trials[0]
     order = sorted(range(len(trials)), key=lambda index: trials[index].rank)
     shown = [index for place, index in enumerate(order) if place < SHOWN or index == 0]
-    headers: list[Cell] = [
-        ("candidate", ""),
-        *((name.replace("_", " "), UNITS.get(name, "")) for name in plan.names),
-        ("priced delay", "s"),
-        ("difference", "%"),
-        ("delay", "s"),
-        ("of delay", "%"),
-        ("over budget", "%"),
-    ]
+    columns = [Column("candidate"), *(Column(name, UNITS.get(name, "")) for name in plan.names), *DELAYS]
     title = (
         f"{plan.scheduler} on {plan.scenario.name}: the best of {counted(len(trials), 'candidate')}, "
         f"{counted(plan.episodes, 'episode')} of {counted(plan.rounds, 'round')} each"
     )
-    lines = [_line(f"{index}" if index else "0, neutral", trials[index], trials[0]) for index in shown]
+    rows = [
+        {
+            "candidate": f"{index}" if index else "0, neutral",
+            **{name: f"{value:g}" for name, value in trials[index].scalars.items()},
+            "score": trials[index].score,
+            "priced": against(trials[index], neutral) if index else 0.0,
+            "delay": estimate(trials[index].delay).mean,
+            "of_delay": against(trials[index], neutral, "delay") if index else 0.0,
+            "energy_excess": estimate(trials[index].energy_excess).mean,
+        }
+        for index in shown
+    ]
     counting = sum(not trials[index].gate.failed for index in shown)
     below = [CAPTION, gate_note(plan.rounds, plan.scenario.dynamics.rounds), *check_lines(plan, tuned)]
-    important = ("candidate", *(name for name, _ in headers[1:-5]), "priced delay", "difference")
-    return Page(title, below, headers, lines, important, counting)
-
-
-def _line(name: str, trial: Trial, neutral: Trial) -> list[Cell]:
-    def difference(of: str) -> Cell:
-        return cell(Estimate(0.0) if trial is neutral else against(trial, neutral, of), "+.2f", 100.0)
-
-    return [
-        (name, ""),
-        *((f"{value:g}", "") for value in trial.scalars.values()),
-        cell(Estimate(trial.score), ".3f"),
-        difference("priced"),
-        cell(Estimate(estimate(trial.delay).mean), ".3f"),
-        difference("delay"),
-        cell(Estimate(estimate(trial.energy_excess).mean), "+.1f", 100.0),
-    ]
+    return Page(title, columns, rows, below, ("candidate", *plan.names, "score", "priced"), counting)
 
 
 def against(trial: Trial, other: Trial, of: str = "priced") -> Estimate:

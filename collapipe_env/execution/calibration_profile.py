@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.evaluation.columns import Column
 from collapipe_env.evaluation.table import Page
 from collapipe_env.execution.calibration_fit import Constants
 from collapipe_env.execution.calibration_rounds import MEMORY_BYTES, CalibrationPlan, FixedPlans, Measured
@@ -27,10 +28,13 @@ MOST_HZ = 1e12
 TURNS = 4
 """Iterations that fit the edge bandwidths to a rate, to which they are not quite proportional."""
 COLUMNS = (
-    *(("plan", ""), ("used", ""), ("T_step measured", "s"), ("range", "s")),
-    *(("T_step by the profile", "s"), ("error", "%")),
+    Column("plan"),
+    Column("used"),
+    Column("measured", "s", ".3f", name="T_step measured"),
+    Column("range", "s"),
+    Column("predicted", "s", ".3f", name="T_step by the profile"),
+    Column("error", "%", "+.1f", 100.0),
 )
-"""Names and units."""
 
 
 def _sections(
@@ -166,15 +170,15 @@ def calibration_page(
     Args:
         below: Further lines below the table.
     """
-    lines = [
-        (
-            one.plan.name,
-            "fitted" if one.plan.fitted else "check",
-            f"{one.measured_s:.3f}",
-            f"{one.low_s:.3f}..{one.high_s:.3f}",
-            f"{one.predicted_s:.3f}",
-            f"{100 * one.error:+.1f}",
-        )
+    rows = [
+        {
+            "plan": one.plan.name,
+            "used": "fitted" if one.plan.fitted else "check",
+            "measured": one.measured_s,
+            "range": f"{one.low_s:.3f}..{one.high_s:.3f}",
+            "predicted": one.predicted_s,
+            "error": one.error,
+        }
         for one in checked
     ]
     c = constants
@@ -192,7 +196,5 @@ def calibration_page(
         f"Largest error of T_step: {100 * worst(checked, fitted=True):+.1f} % where it was fitted, "
         f"{100 * worst(checked, fitted=False):+.1f} % on plans that were not{mean}."
     )
-    important = "plan", "error", "used", "T_step measured", "T_step by the profile"
-    return Page(
-        title, [text, verdict, *below], COLUMNS, [[(t, "") for t in line] for line in lines], important
-    )
+    important = "plan", "error", "used", "measured", "predicted"
+    return Page(title, COLUMNS, rows, [text, verdict, *below], important)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from collapipe_env.evaluation.columns import Column
 from collapipe_env.evaluation.table import Page
 from collapipe_env.execution.price_comparison import BROADCAST, ComparedCluster, ComparedPhase, ComparedRound
 
@@ -70,12 +71,9 @@ def comparison_page(
         CAPTION.format(measured=MEASURED[clock]),
         *(CAPTIONS[name] for name in CAPTIONS if name in names),
     ]
+    columns = [Column(name, UNITS[name], name=name) for name in names]
     return Page(
-        title,
-        [" ".join(notes), *below],
-        [(name, UNITS[name]) for name in names],
-        [[(row.get(name, ""), "") for name in names] for row in rows],
-        [name for name in IMPORTANT if name in names],
+        title, columns, rows, [" ".join(notes), *below], [name for name in IMPORTANT if name in names]
     )
 
 
@@ -116,14 +114,16 @@ def phase_page(rounds: Sequence[ComparedRound]) -> Page:
             for phase in cluster.phases:
                 found.setdefault((cluster.cluster, phase.name), []).append(phase)
         found.setdefault((np.inf, BROADCAST), []).append(one.broadcast)
-    lines = []
+    rows = []
     # Sorting by the cluster keeps the order of its phases.
     for (n, name), each in sorted(found.items(), key=lambda item: item[0][0]):
         priced, measured = np.mean([(phase.priced_s, phase.measured_s) for phase in each], axis=0).tolist()
-        cells = f"c{n}" if n < np.inf else "all", name, _seconds(priced), _seconds(measured)
-        lines.append([(text, "") for text in (*cells, _error(measured, priced))])
-    headers = [("cluster", ""), ("phase", ""), ("priced", "s"), ("measured", "s"), ("error", "%")]
-    return Page("Phases, mean over the rounds", [PHASE_CAPTION], headers, lines)
+        times = {"priced": _seconds(priced), "measured": _seconds(measured)}
+        whose = f"c{n}" if n < np.inf else "all"
+        rows.append({"cluster": whose, "phase": name, **times, "error": _error(measured, priced)})
+    units = {"cluster": "", "phase": "", "priced": "s", "measured": "s", "error": "%"}
+    columns = [Column(name, unit) for name, unit in units.items()]
+    return Page("Phases, mean over the rounds", columns, rows, [PHASE_CAPTION])
 
 
 def _seconds(value: float | None) -> str:

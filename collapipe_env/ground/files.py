@@ -18,6 +18,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -261,7 +262,9 @@ def json_digest(content: Any) -> str:
 
 
 def without_nan(value: Any) -> Any:
-    """Return plain data with ``None`` for every number that is not finite, which JSON cannot express."""
+    """Return data as JSON can express it: fields of dataclasses by name, ``None`` for numbers not finite."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -143,7 +143,7 @@ def test_no_content_of_a_field_is_more_than_a_clear_error(scenario, name: str) -
             continue
         # What passes is a figure that can be reckoned with.
         (summary,) = summarise_all({"random": [read]}, 0.5, None, 3)
-        assert json.dumps(without_nan(summary.to_dict()))
+        assert json.dumps(without_nan(summary))
         assert read.worst_energy_ratio < LARGEST
         assert read.peak_memory_bytes < LARGEST or np.isnan(read.memory_bytes).any()
     assert len(messages) >= len(ODD) - 5

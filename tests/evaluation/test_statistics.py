@@ -28,14 +28,14 @@ def result(**changes: object) -> EpisodeResult:
 
 def test_time_to_target_is_the_end_of_the_first_round_below() -> None:
     time = time_to_target([result(), result(delay=[1.0, 1.0, 1.0])], 0.7)
-    assert (time.reached, time.episodes) == (2, 2)
-    assert time.seconds.mean == pytest.approx((6.0 + 2.0) / 2)
+    assert (time["reached"], time["episodes"]) == (2, 2)
+    assert time["seconds"].mean == pytest.approx((6.0 + 2.0) / 2)
 
 
 def test_episodes_that_never_reach_the_target_are_censored_not_averaged() -> None:
     time = time_to_target([result(), result(smoothed_loss=[1.0, 1.0, 0.99])], 0.5)
-    assert (time.reached, time.episodes) == (1, 2)
-    assert math.isnan(time.seconds.mean)
+    assert (time["reached"], time["episodes"]) == (1, 2)
+    assert math.isnan(time["seconds"].mean)
 
 
 def test_default_target_lies_on_the_way_to_the_best_final_loss() -> None:
@@ -49,7 +49,7 @@ def test_default_target_lies_on_the_way_to_the_best_final_loss() -> None:
 def test_no_target_where_nothing_was_learnt() -> None:
     target = default_target({"a": [result(smoothed_loss=[1.2, 1.3, 1.1])]})
     assert math.isnan(target)
-    assert time_to_target([result()], target).reached == 0
+    assert time_to_target([result()], target)["reached"] == 0
 
 
 def test_summary_by_hand() -> None:
@@ -65,4 +65,4 @@ def test_summary_by_hand() -> None:
     assert summary.metric.mean == pytest.approx(0.7)
     assert summary.decision_s.mean == pytest.approx(0.003)
     assert summary.peak_memory_bytes.mean == 2e6
-    assert summary.time_to_target.seconds.mean == pytest.approx(12.0)
+    assert summary.time_to_target["seconds"].mean == pytest.approx(12.0)

@@ -7,11 +7,11 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from collapipe_env.evaluation.columns import TASK_FORMS, lower_is_better_note, task_column
 from collapipe_env.evaluation.gate import Gate
-from collapipe_env.evaluation.metric_forms import FORMS, lower_is_better_note, metric_form
+from collapipe_env.evaluation.report import summary_page
 from collapipe_env.evaluation.resampling import Estimate
-from collapipe_env.evaluation.statistics import Summary, TargetTime
-from collapipe_env.evaluation.table import summary_page
+from collapipe_env.evaluation.statistics import Summary
 from collapipe_env.scenario.task_registry import task_names
 from collapipe_env.tasks import get_task
 
@@ -26,7 +26,7 @@ SUMMARY = Summary(
     improvement=Estimate(0.75, 0.5, 0.875),
     rank=Estimate(1.5, 1.0, 2.0),
     delay_p95=Estimate(11.5),
-    time_to_target=TargetTime(5, 5, Estimate(812.4, 800.0, 820.0)),
+    time_to_target={"reached": 5, "episodes": 5, "seconds": Estimate(812.4, 800.0, 820.0)},
     energy_excess=Estimate(0.0121, -0.004, 0.031),
     backlog_slope=Estimate(0.0012, -0.0007, 0.0031),
     final_backlog=Estimate(3.25, 3.0, 4.0),
@@ -36,8 +36,11 @@ SUMMARY = Summary(
     metrics={},
     decision_s=Estimate(0.0016, 0.0015, 0.0018),
     gate=Gate(0.0121, 0.0012, "too short"),
+    runs=1,
+    server_blocks=0,
 )
-LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTime(3, 5, Estimate(math.nan))})
+NEVER = {"reached": 3, "episodes": 5, "seconds": Estimate(math.nan)}
+LATE = Summary(SUMMARY, title="Random", time_to_target=NEVER)
 
 
 PARSER = MarkdownIt("commonmark").enable("table")
@@ -80,7 +83,7 @@ def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
 
 def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
     metrics = {"bleu": Estimate(0.123, 0.1, 0.15), "chrf": Estimate(0.456)}
-    translated = Summary(**{**vars(SUMMARY), "metrics": metrics})
+    translated = Summary(SUMMARY, metrics=metrics)
     lines = summary_page([translated, LATE], "medium", ["caption"]).markdown().splitlines()
     header, rows = lines[2], lines[4:6]
     names = [name.strip() for name in header.split("|")]
@@ -88,9 +91,9 @@ def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
     assert "task metric (%)" not in names
     assert rows[0].split("|")[names.index("BLEU (%)")].strip() == "12.3 (10.0…15.0)"
     assert rows[0].split("|")[names.index("chrF (%)")].strip() == "45.6"
-    assert rows[1].split("|")[names.index("BLEU (%)")].strip() == "–"
+    assert rows[1].split("|")[names.index("BLEU (%)")].strip() == ""
     out = io.StringIO()
-    many = [Summary(**{**vars(translated), "title": f"Scheduler {i:02}"}) for i in range(8)]
+    many = [Summary(translated, title=f"Scheduler {i:02}") for i in range(8)]
     summary_page(many, "medium", ["caption"]).print(Console(file=out, width=100))
     assert "BLEU" in out.getvalue()
 
@@ -100,7 +103,7 @@ def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
 )
 def test_markdown_shows_names_as_they_are(odd: str) -> None:
     """In the title, in headings, in cells and below, read by the parser that Rich uses."""
-    named = Summary(**{**vars(SUMMARY), "title": odd, "metrics": {odd: Estimate(0.123)}})
+    named = Summary(SUMMARY, title=odd, metrics={odd: Estimate(0.123)})
     page = summary_page([named], f"{odd}\nsmall", [odd]).markdown()
     texts = ["".join(part.content for part in token.children or []) for token in PARSER.parse(page)]
     assert [texts.count(text) for text in (f"{odd} small", odd, f"{odd} (%)")] == [1, 2, 1]
@@ -112,7 +115,7 @@ def test_markdown_shows_names_as_they_are(odd: str) -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int) -> None:
     out = io.StringIO()
-    many = [Summary(**{**vars(SUMMARY), "title": f"Scheduler {i:02}"}) for i in range(18)]
+    many = [Summary(SUMMARY, title=f"Scheduler {i:02}") for i in range(18)]
     summary_page(many, "medium", ["caption"]).print(Console(file=out, width=width))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
@@ -125,14 +128,14 @@ def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int
 
 def test_only_perplexity_and_bits_fall():
     names = {name for task in task_names() for name in get_task(task).metrics}
-    assert {name for name in names if metric_form(name).lower_is_better} == {"perplexity", "bits_per_byte"}
-    assert set(FORMS) <= names
+    assert {name for name in names if task_column(name).better == "low"} == {"perplexity", "bits_per_byte"}
+    assert set(TASK_FORMS) <= names
 
 
 def test_shares_are_shown_in_percent():
-    form = metric_form("token_accuracy")
-    assert (form.title, form.unit, form.scale, form.lower_is_better) == ("token accuracy", "%", 100.0, False)
-    assert (metric_form("perplexity").unit, metric_form("perplexity").scale) == ("", 1.0)
+    column = task_column("token_accuracy")
+    assert (column.heading, column.scale, column.better) == ("token accuracy (%)", 100.0, "high")
+    assert task_column("perplexity").parts({"metrics.perplexity": 2.5}) == ("2.50", "")
 
 
 def test_the_note_names_each_once():

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, WrapValidator
 
+from collapipe_env.evaluation.columns import mean_delay
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.leaderboard.anchor_files import Above0, CellAnchors, Digest, Line
 from collapipe_env.evaluation.leaderboard.season import SEEDS, cell_of
 from collapipe_env.evaluation.provenance import versions
-from collapipe_env.evaluation.statistics import mean_delay
 from collapipe_env.ground.errors import DataError, fault_line, shown
 from collapipe_env.ground.files import json_digest, read_json, without_nan, write_json
 

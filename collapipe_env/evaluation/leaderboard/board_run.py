@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from collapipe_env.evaluation.columns import mean_delay
 from collapipe_env.evaluation.declared_sight import sees_truth
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.episode_result import EpisodeResult
@@ -20,7 +21,6 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
-from collapipe_env.evaluation.statistics import mean_delay
 from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError
 from collapipe_env.schedulers import StateScheduler

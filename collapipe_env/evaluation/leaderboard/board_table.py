@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from collapipe_env.evaluation.columns import Column
 from collapipe_env.evaluation.gate import Gate, gate_note, is_whole, judge
 from collapipe_env.evaluation.labels import counted as in_words
 from collapipe_env.evaluation.labels import label_of
@@ -23,9 +25,18 @@ from collapipe_env.evaluation.leaderboard.scoring import (
 )
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, Season, cell_of
 from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean
-from collapipe_env.evaluation.table import Page, cell, markdown_table, markdown_text
+from collapipe_env.evaluation.table import Page, markdown_table, markdown_text
 
 Anchors = Mapping[str, CellAnchors]
+RUN_COLUMNS = (
+    Column("cell", name="tier and size"),
+    Column("score", "", ".1f"),
+    Column("delay", "s", ".2f", name="delay IQM"),
+    Column("energy", "%", "+.1f", 100.0, name="energy excess"),
+    Column("slope", "%/round", "+.2f", 100.0, name="backlog slope"),
+    Column("decision", "ms", ".2f", 1e3),
+    Column("gate"),
+)
 
 
 @dataclass(frozen=True)
@@ -121,27 +132,22 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
     """
     scores = score_all(results, season, anchors)
     played = results.cells.values()
-    heads = [
-        ("tier and size", ""), ("score", ""), ("delay IQM", "s"), ("energy excess", "%"),
-        ("backlog slope", "%/round"), ("decision", "ms"), ("gate", ""),
-    ]  # fmt: skip
-    lines = []
-    for name, one in scores.items():
-        lines.append(
-            [
-                (name, "" if one.counts else "provisional"),
-                cell(one.score, ".1f"),
-                cell(one.delay, ".2f"),
-                (f"{100.0 * one.gate.energy_excess:+.1f}", ""),
-                (f"{100.0 * one.gate.backlog_slope:+.2f}", ""),
-                (f"{1e3 * one.decision_s:.2f}", ""),
-                (one.gate.verdict, ""),
-            ]
-        )
+    rows: list[dict[str, Any]] = [
+        {
+            "cell": name if one.counts else f"{name} (provisional)",
+            "score": one.score,
+            "delay": one.delay,
+            "energy": one.gate.energy_excess,
+            "slope": one.gate.backlog_slope,
+            "decision": one.decision_s,
+            "gate": one.gate.verdict,
+        }
+        for name, one in scores.items()
+    ]
     for size in dict.fromkeys(place.size for name in scores if (place := cell_of(name)) is not None):
         whole = overall_of(scores, size)
         if not math.isnan(whole.mean):
-            lines.append([(f"{size}, all tiers", ""), cell(whole, ".1f"), *[("", "")] * 5])
+            rows.append({"cell": f"{size}, all tiers", "score": whole})
     below = [
         "Score: 0 is the even split, 100 is DSSRA+ in the same episodes (interquartile mean over episodes, "
         "95 % bootstrap interval); above 100 is better than DSSRA+.",
@@ -165,7 +171,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
             "the anchors are frozen; here the anchors played the same episodes."
         )
     title = f"{results.name}: leaderboard, season {results.season}"
-    return Page(title, below, heads, lines, ("score", "gate", "delay IQM"))
+    return Page(title, RUN_COLUMNS, rows, below, ("score", "gate", "delay"))
 
 
 @dataclass(frozen=True)
