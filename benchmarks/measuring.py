@@ -93,19 +93,21 @@ def figure_table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
+def machine() -> dict[str, Any]:
+    """Versions and the machine, on which timings depend."""
+    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+    return {"versions": versions, "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()}}
+
+
 def store(options: BenchmarkOptions, what: str, **content: Any) -> None:
-    """Store results with their options and the machine, on which timings depend; print the path.
+    """Store results with their options and the machine; print the path.
 
     Args:
         what: What was measured.
         **content: The results.
     """
-    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
-    machine = {"architecture": platform.machine(), "cpus": os.cpu_count()}
     used = options.model_dump(mode="json", exclude={"output"})
-    write_json(
-        options.file, {"what": what, "options": used, "versions": versions, "machine": machine, **content}
-    )
+    write_json(options.file, {"what": what, "options": used, **machine(), **content})
     print(f"written to {options.file}")
 
 
@@ -123,9 +125,7 @@ def publish(options: BenchmarkOptions, what: str, figures: Sequence[Figure], **c
     store(options, what, **content, figures=[{**asdict(f), "verdict": f.verdict} for f in figures])
 
 
-def command(
-    kind: type[Given], run: Callable[[Given], None], about: str | None
-) -> Callable[[Sequence[str] | None], int]:
+def command(kind: type[Given], run: Callable[[Given], None], about: str | None) -> Callable[..., int]:
     """Make the command line of a script.
 
     Args:

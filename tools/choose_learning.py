@@ -53,7 +53,6 @@ FIELDS: Mapping[str, Sequence[Values]] = {
 """Fields in the order in which they are chosen; the first value of each is the start."""
 
 
-@dataclass(frozen=True)
 class Options(RunOptions):
     """Choose the hyper-parameters of a task on its dev part, then score the choice on its test part."""
 
@@ -65,7 +64,7 @@ class Options(RunOptions):
     """A shipped scenario or a YAML file."""
     task: str = "classification"
     """Task to train."""
-    rounds: Annotated[int, kept.Between(1, 1_000_000)] = 100
+    rounds: Annotated[int, kept.Field(ge=1)] = 100
     """Rounds of a run."""
     no_test: bool = False
     """Leave the test part alone at the end as well."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +42,7 @@ from fitting.shipped_runs import (
     held_out_file,
     write_held_out,
 )
+from pydantic import BaseModel, Field
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
@@ -51,7 +51,7 @@ from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import Scenario, load_scenario
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from measuring import Between, Checked, command
+from measuring import command
 
 ABOUT = (
     "Constants of the surrogate learner (SurrogateConstants), fitted to runs of the torch learner's proxy by "
@@ -66,21 +66,20 @@ ABOUT = (
 )
 
 
-@dataclass(frozen=True)
-class Options(Checked):
+class Options(BaseModel):
     """Fit the surrogate learner's constants to real training runs."""
 
     scenario: str = "medium"
     """Scenario whose learner is run: a shipped one or a YAML file."""
     task: str | None = None
     """Task to train; the scenario's own by default."""
-    rounds: Annotated[int, Between(10, 100_000)] = 100
-    """Rounds of each run, 10 to 100,000."""
-    seeds: Annotated[int, Between(1, 1000)] = 2
-    """Runs under each condition, 1 to 1,000."""
+    rounds: Annotated[int, Field(ge=10)] = 100
+    """Rounds of each run, at least 10."""
+    seeds: Annotated[int, Field(ge=1)] = 2
+    """Runs under each condition, at least 1."""
     opened: bool = False
     """Also run up to 16 local steps, and rounds that clusters sit out, for scenarios that open these."""
-    most_local_steps: Annotated[int, Between(1, 16)] = 16
+    most_local_steps: Annotated[int, Field(ge=1, le=16)] = 16
     """Leave out conditions with more local steps, 1 to 16: those take the longest."""
     output: Path = Path("surrogate_fits.json")
     """File to write; an existing one keeps its other fits. The held-out runs are written beside it."""
@@ -286,7 +285,7 @@ def run(options: Options) -> None:
     print(f"wrote {options.output} and {beside}")
 
 
-main = partial(command, Options, run, __doc__)
+main = command(Options, run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -31,7 +31,8 @@ from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from measuring import Between, Checked, command
+from measuring import command
+from pydantic import BaseModel, Field
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,13 +43,12 @@ PAGE = DOCS / "learning.md"
 PICTURES = DOCS / "images" / "learning"
 
 
-@dataclass(frozen=True)
-class RunOptions(Checked):
+class RunOptions(BaseModel):
     """Options of both commands."""
 
-    episodes: Annotated[int, Between(1, 1000)] = 3
+    episodes: Annotated[int, Field(ge=1)] = 3
     """Runs of each case."""
-    processes: Annotated[int, Between(1, 64)] = 2
+    processes: Annotated[int, Field(ge=1)] = 2
     """Worker processes, with one thread each."""
     work: Path = Path("runs")
     """Folder of the finished runs, the table and the figure."""
@@ -79,7 +79,7 @@ def main(
     with warnings.catch_warnings():
         # Fixed allocations ignore budgets, and how well a scheduler keeps them is shown elsewhere.
         warnings.simplefilter("ignore", EnergyBudgetWarning)
-        return command(kind, lambda options: run(options, given), about, given)
+        return command(kind, lambda options: run(options, given), about)(given)
 
 
 def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:

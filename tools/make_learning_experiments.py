@@ -9,7 +9,7 @@ time. Finished runs are kept: run it again after Ctrl-C.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,12 +21,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 import learning_runs as kept
 from generated_parts import markdown_table
 from learning_runs import Curve, RunOptions, interval
-from measuring import followed
 
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import COLOURS, log_axis, new_figure, spread
+from collapipe_env.evaluation.runner import decisions_of
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.tasks import get_task
 
 if TYPE_CHECKING:
@@ -95,7 +98,6 @@ PANELS: Mapping[str, Mapping[str, str]] = {
 """Cases of each panel, with the names that some have there."""
 
 
-@dataclass(frozen=True)
 class Options(RunOptions):
     """Train under fixed allocations that differ in one thing at a time."""
 
@@ -105,7 +107,7 @@ class Options(RunOptions):
     """A shipped scenario or a YAML file."""
     task: str | None = None
     """Task to train; the scenario's by default."""
-    rounds: Annotated[int, kept.Between(1, 1_000_000)] = 150
+    rounds: Annotated[int, kept.Field(ge=1)] = 150
     """Rounds of a run."""
 
 
@@ -126,6 +128,31 @@ class Trained:
     metrics: Sequence[float]
     arrived: FloatArray
     segments: float
+
+
+def followed(plan: EvaluationPlan, scheduler: str, episode: int) -> Iterator[tuple[RoundRecord, float]]:
+    """Play the decisions of a finished episode again under the surrogate: each round, and its smoothed loss.
+
+    The learner does not affect the system, so delays and arrivals are those of the episode.
+
+    Args:
+        plan: The evaluation that was played.
+        scheduler: Name of the scheduler that decided.
+        episode: Number of the episode.
+    """
+    env = CollaPipeVectorEnv(
+        num_envs=1,
+        scenario=plan.scenario.with_overrides({"dynamics.target_loss": None}),
+        learner="surrogate",
+        reward="delay",
+        autoreset_mode="Disabled",
+        max_episode_steps=plan.rounds,
+    )
+    env.reset(seed=HELD_OUT_SEED + episode)
+    for allocation in decisions_of(plan, scheduler, episode):
+        env.step_allocation(allocation.map(lambda array: array[None]))
+        assert env.last_round is not None
+        yield env.last_round, float(env.state.loss[0])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

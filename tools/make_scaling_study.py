@@ -16,7 +16,6 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,6 @@ Series = Mapping[int, float]
 """Values by size."""
 
 
-@dataclass(frozen=True)
 class Options(SliceOptions):
     """Measure how cost grows with the system's sizes."""
 
@@ -299,14 +297,14 @@ def stamp(arguments: Sequence[str]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, then write the page; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return command(Options, lambda options: _run(options, given), __doc__, given)
+    return command(Options, lambda options: _run(options, given), __doc__)(given)
 
 
 def _run(options: Options, given: Sequence[str]) -> None:
     page, pictures, count = DOCS / "scaling.md", DOCS / "images", None
     target = page
     if options.quick:
-        options, count = replace(options, slice_seconds=0.002, repeats=1), 3
+        options, count = options.model_copy(update={"slice_seconds": 0.002, "repeats": 1}), 3
         target, pictures = options.output.with_name(page.name), options.output.parent
     parts, found = {}, {}
     if options.peers.exists():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import playing
 from generated_parts import markdown_table, typed_command, write_parts
-from measuring import Between, Checked, command, within
+from measuring import command
+from pydantic import BaseModel, Field
 from recurrent_ppo import ClusterMemory
 
 from collapipe_env import PolicyScheduler, evaluate
@@ -59,23 +60,22 @@ TITLES = {
 """Titles of the table's rows, in their order."""
 
 
-@dataclass(frozen=True)
-class Options(Checked):
+class Options(BaseModel):
     """Compare PPO and RecurrentPPO where knowledge is uncertain."""
 
     scenarios: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
     """Scenarios, each with its own trainings."""
     against: tuple[str, ...] = ("random", EVEN, "dssra", REFERENCE, "zoo:graph-wild")
     """Schedulers that play the same held-out episodes; dssra-plus must be among them."""
-    steps: Annotated[int, Between(20, 10**9)] = 32_768
+    steps: Annotated[int, Field(ge=20)] = 32_768
     """Rounds of each training."""
-    seeds: Annotated[int, Between(1, 100)] = 5
+    seeds: Annotated[int, Field(ge=1)] = 5
     """Trainings of PPO and of RecurrentPPO with the cluster policy."""
     plain: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
     """Scenarios with a row for PPO as it comes, one training each."""
-    episodes: Annotated[int, Between(1, 1000)] = 10
+    episodes: Annotated[int, Field(ge=1)] = 10
     """Held-out episodes."""
-    rounds: Annotated[int, Between(1, 10_000)] = 100
+    rounds: Annotated[int, Field(ge=1)] = 100
     """Rounds of a held-out episode."""
     work: Path = Path("runs/uncertain")
     """Folder of trainings and episodes."""
@@ -89,8 +89,6 @@ class Options(Checked):
             DataError: Names a training that is missing.
             ScenarioError: Names the option, its value and the range.
         """
-        super().check()
-        within(("number of --scenarios", len(self.scenarios), 1, 100))
         for name in (*self.scenarios, *self.plain):
             load_scenario(name)
         if REFERENCE not in self.against:
@@ -268,7 +266,12 @@ def run(options: Options, given: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, write the table and draw the picture; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return command(Options, lambda options: run(options, given), __doc__, given)
+
+    def checked(options: Options) -> None:
+        options.check()
+        run(options, given)
+
+    return command(Options, checked, __doc__)(given)
 
 
 if __name__ == "__main__":
