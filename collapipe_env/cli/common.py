@@ -22,7 +22,7 @@ from collapipe_env.cli.early_end import Terminated, note, status_after, stop_bef
 from collapipe_env.cli.option_types import require_allowed
 from collapipe_env.cli.typing_slips import NUMBERS, refuse_slips
 from collapipe_env.cli.warning_lines import warnings_as_lines
-from collapipe_env.evaluation.own_names import registered_name
+from collapipe_env.evaluation.own_code import registered_name
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.provenance import started, versions
 from collapipe_env.evaluation.run_directory import RunDirectory

@@ -21,7 +21,7 @@ from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
-from collapipe_env.evaluation.own_names import registered_name
+from collapipe_env.evaluation.own_code import registered_name
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names

@@ -168,7 +168,7 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -
         step = env.step_allocation(decision) if isinstance(decision, Allocation) else env.step(decision)
     except Exception as error:
         if isinstance(scheduler, OwnScheduler):
-            raise scheduler.refused(decision, env.action_space.shape or (), error) from error
+            raise scheduler.refused(decision, error, env.action_space.shape) from error
         raise
     return step[0], float(step[1][0])
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from collapipe_env.evaluation.executor import Executor
+from collapipe_env.evaluation.own_code import SOURCES
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import ROWS
 from collapipe_env.scenario.task_registry import TASKS
@@ -29,6 +32,19 @@ def own_parts(scenario: Scenario) -> list[str]:
         *(f"decision {name!r}" for name in scenario.decisions if name in ROWS.added()),
         *([TASKS.get(task).__qualname__] if task in TASKS.added() else []),
     ]
+
+
+def sources_of(scenario: Scenario) -> list[str]:
+    """Files and modules that another process has to import before it can use a scenario.
+
+    They define its own processes, prices, decisions and task; a script that is run itself is left out.
+    """
+    if not own_parts(scenario):
+        return []
+    kinds: tuple[Registry[Any], ...] = (PROCESSES, PRICES, ROWS, TASKS)
+    modules = [kind.where(name).partition(":")[0] for kind in kinds for name in kind.added()]
+    files = {module.__name__: source for source, module in SOURCES.items()}
+    return list(dict.fromkeys(files.get(name, name) for name in modules if name != "__main__"))
 
 
 def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.evaluation.own_code import blame, import_object, is_reference
+from collapipe_env.evaluation.own_code import blame, import_own, is_reference
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError, shortened
 from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario import Scenario, load_scenario
@@ -36,8 +36,8 @@ def named_scenario(text: str) -> Scenario:
     """
     if not is_own_scenario(text):
         return load_scenario(text)
-    code = import_object(text, _SCENARIOS)
-    found: Any = code.factory
+    code = import_own(text, _SCENARIOS, called=False)
+    found = code.found
     name = text.rpartition(":")[2]
     try:
         given = found() if callable(found) else found

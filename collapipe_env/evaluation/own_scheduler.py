@@ -1,17 +1,17 @@
-"""A user's own scheduler while it plays: its errors name the scheduler, the file and the line."""
+"""Schedulers that are not part of this package: their errors name the scheduler, the file and the line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.evaluation.declared_sight import sees_truth
-from collapipe_env.evaluation.own_code import OwnCode, blame, reached
+from collapipe_env.evaluation.own_code import blame, own_frames
 from collapipe_env.ground.errors import SchedulerError, fits_a_line, reason, shown
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Decision, Scheduler
+from collapipe_env.schedulers import Decision, Factory, Scheduler
 from collapipe_env.simulator.state import SystemState
 
 LONGEST_NAME = 60
@@ -19,20 +19,74 @@ LONGEST_NAME = 60
 
 
 class OwnScheduler:
-    """A scheduler that is not part of this package.
+    """A user's own scheduler, in this process or another one.
+
+    Attributes:
+        name: Its name in tables.
+        sees: ``"state"``, or ``"truth"`` for a declared oracle.
+        observation: Kind of observation that it reads.
+    """
+
+    name: str
+    sees: str
+    observation: str
+
+    def __init__(self, label: str) -> None:
+        self.label, self.called = label, repr(label)
+
+    def named(self, name: str) -> None:
+        """Take its name, which errors add to the user's name of it."""
+        self.name = name
+        if name != self.label:
+            self.called += f" (name {name!r})"  # which the tables show
+
+    def reset(self, seed: int | None = None) -> None:
+        """Forget earlier episodes."""
+        raise NotImplementedError
+
+    def act(self, observation: Observation, state: SystemState) -> Decision:
+        """Decide one round."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """Text for everything on which its decisions depend besides its source, such as a policy's weights.
+
+        Empty if the scheduler has no method of this name.
+        """
+        raise NotImplementedError
+
+    def refused(self, decision: object, error: Exception, shape: tuple[int, ...] | None = None) -> Exception:
+        """The error for a decision that cannot be played.
+
+        Args:
+            decision: Result of ``act``.
+            error: Error raised when playing it.
+            shape: Shape of actions, where it is known.
+        """
+        wanted = "an array of actions" if shape is None else f"actions of shape {shape}"
+        return SchedulerError(
+            f"scheduler {self.called}: act returned {_described(decision)}, which cannot be played "
+            f"({reason(error)}): return {wanted} or an Allocation"
+        )
+
+
+class SchedulerHere(OwnScheduler):
+    """A user's own scheduler in this process.
 
     Args:
         label: Name that the user gave it.
-        code: Code that makes it.
+        factory: Makes the scheduler.
+        file: Its source file, for errors.
 
     Raises:
         SchedulerError: If it cannot be built, or the result is not a scheduler.
     """
 
-    def __init__(self, label: str, code: OwnCode, scenario: Scenario) -> None:
-        self._called, self._code = repr(label), code
+    def __init__(self, label: str, factory: Factory, file: str | None, scenario: Scenario) -> None:
+        super().__init__(label)
+        self._file = file
         with self._blamed("cannot be built", "it is called with the scenario alone"):
-            self._inner: Scheduler = code.factory(scenario)
+            self._inner: Scheduler = factory(scenario)
             self.observation = observation_kind(self._inner)
             self.sees = "truth" if sees_truth(self._inner) else "state"
             missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
@@ -47,15 +101,13 @@ class OwnScheduler:
             )
         if not fits_a_line(label):
             raise SchedulerError(f"scheduler {label!r}: tables cannot show this; give it a name of one line")
-        if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not fits_a_line(name):
+        if not is_title(name):
             has = "no name" if name is None else f"name = {shown(name)}"
             raise SchedulerError(
                 f"scheduler {label!r} has {has}: give it one line of 1 to "
                 f"{LONGEST_NAME} characters for tables and figures"
             )
-        self.name = name.strip()
-        if self.name != label:
-            self._called += f" (name {self.name!r})"  # which the tables show
+        self.named(name.strip())
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
@@ -67,24 +119,8 @@ class OwnScheduler:
         with self._blamed("failed in act", "it is called as act(observation, state)"):
             return self._inner.act(observation, state)
 
-    def refused(self, decision: object, expected: tuple[int, ...], error: Exception) -> SchedulerError:
-        """The error for a decision that cannot be played.
-
-        Args:
-            decision: Result of ``act``.
-            expected: Shape of actions.
-            error: Error raised when playing it.
-        """
-        return SchedulerError(
-            f"scheduler {self._called}: act returned {_described(decision)}, which cannot be played "
-            f"({reason(error)}): return actions of shape {expected} or an Allocation"
-        )
-
     def fingerprint(self) -> str:
-        """Text for everything on which its decisions depend besides its source, such as a policy's weights.
-
-        Empty if the scheduler has no method of this name.
-        """
+        """Text of its method of this name; empty without one."""
         with self._blamed("failed in fingerprint", "it is called without arguments"):
             asked = getattr(self._inner, "fingerprint", None)
             return str(asked()) if callable(asked) else ""
@@ -96,9 +132,15 @@ class OwnScheduler:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program
-            file = self._code.file
-            remedy = f": {hint}" if isinstance(error, TypeError) and not reached(error, file) else ""
-            raise SchedulerError(f"scheduler {self._called} {what}: {blame(error, file)}{remedy}") from error
+            remedy = f": {hint}" if isinstance(error, TypeError) and not own_frames(error, self._file) else ""
+            raise SchedulerError(
+                f"scheduler {self.called} {what}: {blame(error, self._file)}{remedy}"
+            ) from error
+
+
+def is_title(name: object) -> TypeGuard[str]:
+    """Whether a name has room in tables and figures."""
+    return isinstance(name, str) and 1 <= len(name.strip()) <= LONGEST_NAME and fits_a_line(name)
 
 
 def is_policy(value: object) -> bool:

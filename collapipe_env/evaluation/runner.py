@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import secrets
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,12 @@ from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.executor import Executor, Hooks
-from collapipe_env.evaluation.own_code import OwnCode
-from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
+from collapipe_env.evaluation.own_code import object_identity, register_again
 from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.plan import EvaluationPlan, Unit
 from collapipe_env.evaluation.pool import LocalExecutor
-from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_code, registered
+from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_identity, registered
 from collapipe_env.evaluation.titles import own_titles
 from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.evaluation.travelling import EpisodeParcel, execute_apart
@@ -167,12 +165,11 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
         fits,
     )
     if plan.own_learner is not None:
-        common += (learner_identity(plan.own_learner),)
+        common += (object_identity(plan.own_learner),)
     titles = own_titles(plan.schedulers, plan.scenario, plan.agent_of(0), plan.factories)
-    codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {
-        (name, run): _identity(plan, name, run, code)
-        for name, code in codes.items()
+        (name, run): _identity(plan, name, run)
+        for name in plan.schedulers
         for run in range(plan.runs_of(name))
     }
     return [
@@ -193,19 +190,13 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     ]
 
 
-def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
+def _identity(plan: EvaluationPlan, name: str, run: int) -> bytes:
     """Everything on which a scheduler's decisions depend apart from its name and the package's version."""
-    if code is None:
-        shipped = is_shipped(name)
-        file = agent_path(name) if shipped else plan.agent_of(run) if name == LEARNED else None
-        return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
-    if code.place is None:
-        return secrets.token_bytes(16)  # it may have changed: measured in every call
-    try:
-        fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
-    except SchedulerError:
-        return secrets.token_bytes(16)  # no stored result is used; playing it reports the fault
-    return f"{code.place}\0{fingerprint}".encode()
+    own = own_identity(name, plan.scenario, plan.factories)
+    if own is not None:
+        return own
+    file = agent_path(name) if is_shipped(name) else plan.agent_of(run) if name == LEARNED else None
+    return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
 
 
 def _key(parts: Iterable[object], identity: bytes) -> str:
@@ -230,7 +221,7 @@ def _work(unit: Unit, on_round: Any) -> None:
     plan = unit.plan
     compute_in_threads(plan.threads)
     if plan.own_learner is not None and plan.learner not in LEARNERS:  # in another process
-        register_learner_again(plan.learner, plan.own_learner)
+        register_again(LEARNERS, plan.learner, plan.own_learner)
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
     if isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from collapipe_env.evaluation.own_code import OwnCode, import_factory, is_reference, python_code
-from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.evaluation.own_code import is_reference, place_of_object
+from collapipe_env.evaluation.own_scheduler import OwnScheduler, SchedulerHere
+from collapipe_env.evaluation.scheduler_process import ProcessScheduler, process_of
+from collapipe_env.ground.errors import ScenarioError, SchedulerError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import (
     DEFAULT_SCHEDULERS,
@@ -27,9 +31,11 @@ __all__ = [
     "NO_FACTORIES",
     "ReadyMade",
     "full_names",
+    "is_outside",
     "load_scheduler",
     "make_scheduler",
-    "own_code",
+    "own_factory",
+    "own_identity",
     "package_title",
     "register_scheduler",
     "registered",
@@ -96,31 +102,75 @@ def make_scheduler(
         shipped = _agent(name, scenario)
         shipped.name = name.removeprefix(PREFIX)  # several of one algorithm may play together
         return shipped
-    own = own_code(name, factories)
-    if own is not None:
-        return OwnScheduler(name, own, scenario)
+    if is_outside(name):
+        return ProcessScheduler(name, scenario)
+    factory = own_factory(name, factories)
+    if factory is not None:
+        return SchedulerHere(name, factory, _source_file(factory), scenario)
     require_scheduler(name)
-    factory: Factory = SCHEDULERS.get(name)
-    return factory(scenario)
+    made: Factory = SCHEDULERS.get(name)
+    return made(scenario)
 
 
-def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnCode | None:
-    """Return the code of a user's own scheduler; ``None`` for the package's own and for other names.
+def is_outside(name: str) -> bool:
+    """Whether a name refers to a user's own code, which decides in a process of its own."""
+    return is_reference(name) and not is_shipped(name)
+
+
+def own_factory(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> Factory | None:
+    """Return the factory of a user's own scheduler in this process; ``None`` for all others.
 
     Args:
         name: Name of the scheduler.
         factories: Schedulers given as Python objects, by name.
-
-    Raises:
-        SchedulerError: If it cannot be imported.
     """
-    factory = factories.get(name)
-    if factory is None and name in SCHEDULERS.added():
-        factory = SCHEDULERS.get(name)
-    if factory is not None:
-        ready = factory.scheduler if isinstance(factory, ReadyMade) else None
-        return python_code(factory, factory if ready is None else type(ready))
-    return import_factory(name) if is_reference(name) and not is_shipped(name) else None
+    if name in factories:
+        return factories[name]
+    return SCHEDULERS.get(name) if name in SCHEDULERS.added() else None
+
+
+def _source(factory: Factory) -> Any:
+    """Class or function whose code decides."""
+    return type(factory.scheduler) if isinstance(factory, ReadyMade) else factory
+
+
+def _source_file(factory: Factory) -> str | None:
+    """File of a factory given as a Python object."""
+    source = _source(factory)
+    module = sys.modules.get(getattr(source, "__module__", ""))
+    code = getattr(getattr(source, "act", source), "__code__", None)
+    file: str | None = getattr(code, "co_filename", getattr(module, "__file__", None))
+    return file
+
+
+def own_identity(
+    name: str, scenario: Scenario, factories: Mapping[str, Factory] = NO_FACTORIES
+) -> bytes | None:
+    """Return what tells a user's own scheduler apart, to keep results of different ones apart.
+
+    Its source is not read: after an edit, a run is started anew. Whatever has no lasting source, or cannot be
+    built, is different in every call.
+
+    Args:
+        name: Name of the scheduler.
+        scenario: The scenario that it schedules.
+        factories: Schedulers given as Python objects, by name.
+
+    Returns:
+        The identity; ``None`` for the package's own and for other names.
+    """
+    factory = own_factory(name, factories)
+    if factory is None and not is_outside(name):
+        return None
+    place = "" if factory is None else place_of_object(factory, _source(factory))
+    try:
+        if place is not None:
+            scheduler = make_scheduler(name, scenario, factories)
+            assert isinstance(scheduler, OwnScheduler)
+            return f"{place}\0{scheduler.fingerprint()}".encode()
+    except SchedulerError:
+        pass  # playing it reports the fault
+    return secrets.token_bytes(16)
 
 
 def load_scheduler(
@@ -167,7 +217,10 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
     if is_shipped(name):
         shipped_agent(name)
         return
-    if not (name in SCHEDULERS or (learned and name == LEARNED)) and own_code(name) is None:
+    if is_outside(name):
+        process_of(name)
+        return
+    if not (name in SCHEDULERS or (learned and name == LEARNED)):
         others = (*((LEARNED,) if learned else ()), *shipped_agents())
         raise ScenarioError(str(SCHEDULERS.unknown(name, others)))
 

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collapipe_env.evaluation.declared_sight import title_of
-from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code, package_title
+from collapipe_env.evaluation.scheduler_loading import (
+    is_outside,
+    load_scheduler,
+    make_scheduler,
+    own_factory,
+    package_title,
+)
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory
@@ -24,26 +29,23 @@ def own_titles(
         scenario: The scenario that they schedule.
         agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.
-
-    Raises:
-        SchedulerError: If one of the user's own cannot be imported.
     """
-    codes = {name: code for name in names if (code := own_code(name, factories)) is not None}
-    if not codes:
+    own = [name for name in names if is_outside(name) or own_factory(name, factories) is not None]
+    if not own:
         return {}
     titles = {}
     for name in names:
         try:
-            if name in codes:
-                titles[name] = title_of(OwnScheduler(name, codes[name], scenario), scenario)
+            if name in own:
+                titles[name] = title_of(make_scheduler(name, scenario, factories), scenario)
             elif name == LEARNED:
                 titles[name] = load_scheduler(name, scenario, agent).name
             else:
                 titles[name] = package_title(name)
         except CollaPipeError:
             continue  # it cannot play, which is reported when it should
-    told = told_apart(titles, [name for name in codes if name in titles])
-    return {name: told[name] for name in codes if name in told}
+    told = told_apart(titles, [name for name in own if name in titles])
+    return {name: told[name] for name in own if name in told}
 
 
 def told_apart(titles: Mapping[str, str], own: Sequence[str]) -> dict[str, str]:

@@ -81,3 +81,12 @@ def compute_in_threads(count: int) -> Callable[[], None]:
             torch.set_num_threads(on_import.before)
 
     return restore
+
+
+def threads_asked() -> int | None:
+    """Threads in which PyTorch computes; ``None`` where it is not imported and none were asked for."""
+    if "torch" in sys.modules:
+        import torch
+
+        return torch.get_num_threads()
+    return next((finder.count for finder in sys.meta_path if isinstance(finder, _OnImport)), None)

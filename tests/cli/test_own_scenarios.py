@@ -85,7 +85,7 @@ def folder(tmp_path, monkeypatch):
 def forget():
     """As in another process."""
     PROCESSES._added.pop("rain", None)
-    own_code._FILES.clear()
+    own_code.SOURCES.clear()
 
 
 def written(factor=1.0):
@@ -94,16 +94,14 @@ def written(factor=1.0):
         file.write(RAIN.format(factor=factor))
 
 
-def delays(place, name="DSSRA"):
+def delays(place, name="dssra"):
     with open(f"{place}/episodes.csv", newline="") as file:
-        return [
-            float(row["mean_delay_s"]) for row in csv.DictReader(file) if row["scheduler"] == name.lower()
-        ]
+        return [float(row["mean_delay_s"]) for row in csv.DictReader(file) if row["scheduler"] == name]
 
 
-def evaluated(reference, *more):
-    given = ["evaluate", "--scenario", reference, "--schedulers", "dssra", "--episodes", "2", "--rounds", "3"]
-    return main([*given, "--no-figures", *more])
+def evaluated(reference, *more, own=()):
+    given = ["evaluate", "--scenario", reference, "--schedulers", "dssra", *own, "--no-figures"]
+    return main([*given, "--episodes", "2", "--rounds", "3", *more])
 
 
 def test_commands_play_what_python_plays(folder, capsys):
@@ -118,6 +116,14 @@ def test_commands_play_what_python_plays(folder, capsys):
     assert delays("runs/evaluate-wet") == pytest.approx(expected, rel=1e-12)
     dry = collapipe_env.evaluate(["dssra"], scenario="small", seeds=2, rounds=3)
     assert min(expected) > max(np.mean(episode.delay) for episode in dry.episodes["dssra"])
+
+
+def test_schedulers_of_ones_own_play_it_in_their_process(folder):
+    (folder / "mine.py").write_text(
+        "from collapipe_env.agents.dssra.policy import DSSRA\nclass Mine(DSSRA):\n    name = 'mine'\n"
+    )
+    assert evaluated("rain.py:wet", own=["mine.py:Mine"]) == 0
+    assert delays("runs/evaluate-wet", "mine.py:Mine") == delays("runs/evaluate-wet")
 
 
 def test_its_run_is_viewed(folder, capsys):

@@ -1,8 +1,6 @@
 """Schedulers of one's own on the command line of ``evaluate``, ``compare`` and ``train``."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,22 +93,6 @@ def test_what_cannot_be_imported_gets_one_line_and_writes_nothing(here: Path, co
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: scheduler 'broken.py:Mine' cannot be imported: ZeroDivisionError: ")
     assert sorted(here.rglob("*")) == before
-
-
-@pytest.mark.slow
-def test_one_that_closes_standard_output_ends_with_one_line(here: Path) -> None:
-    text = SOURCE.replace(
-        "        return self.inner.act",
-        "        import sys; sys.stdout.close()\n        return self.inner.act",
-    )
-    (here / "rude.py").write_text(text)
-    command = ["evaluate", "--scenario", "one.yaml", "--schedulers", "rude.py:Mine", *QUICK, "--no-figures"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "collapipe_env", *command], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 2
-    assert "Traceback" not in ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith("error: standard output was closed: ")
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,16 @@
-"""Schedulers named as ``file.py:Name`` and ``package.module:Name``: found, run and told apart."""
+"""Code of one's own, named as ``file.py:Name`` and ``package.module:Name``: found, imported, or refused."""
 
-import os
-import signal
 import sys
 from pathlib import Path
 
-import even_support  # noqa: F401 - stays imported
 import pytest
 
-import collapipe_env
-from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
-from collapipe_env.evaluation.own_code import import_factory
-from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.evaluation.sudden_end import no_sudden_end
+from collapipe_env.evaluation.own_code import import_own
 from collapipe_env.ground.errors import SchedulerError
-from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import scheduler_names
+from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 
-SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 2}})
-PLAIN = "from even_support import Even\nclass Mine(Even):\n    name = 'mine'\n"
+PLAIN = "class Mine:\n    name = 'mine'\n"
 
 
 @pytest.fixture(autouse=True)
@@ -39,45 +30,24 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def play(reference: str) -> str:
-    return play_episode(
-        reference, make_scheduler(reference, SCENARIO), SCENARIO, 0, 2, "surrogate"
-    ).result.title
-
-
-def test_a_file_is_played_under_its_own_name_and_leaves_others_alone(tmp_path: Path) -> None:
+def test_a_file_runs_once_with_its_neighbours_and_leaves_namesakes_alone(tmp_path: Path) -> None:
     import statistics
 
-    file = write(tmp_path / "statistics.py", PLAIN)
-    assert play(f"{file}:Mine") == "mine"
+    write(tmp_path / "own_helper.py", "TITLE = 'mine'\n")
+    file = write(tmp_path / "statistics.py", "from own_helper import TITLE\n" + PLAIN)
+    found = import_own(f"{file}:Mine", SCHEDULERS).found
+    assert found is import_own(f"{tmp_path}/../{tmp_path.name}/statistics.py:Mine", SCHEDULERS).found
     assert sys.modules["statistics"] is statistics
     assert not (tmp_path / "__pycache__").exists()
 
 
-def test_a_file_imports_its_neighbours_early_and_late_and_two_may_not_be_mixed_up(tmp_path: Path) -> None:
-    for folder in ("one", "two"):
-        write(tmp_path / folder / "own_helper.py", f"TITLE = {folder!r}\n")
-        text = PLAIN.replace("'mine'", "own_helper.TITLE") + (
-            "    def act(self, observation, state):\n"
-            "        from own_late import SEEN\n"
-            "        return super().act(observation, state)\n"
-        )
-        text = f"import own_helper\n{text}"
-        write(tmp_path / folder / "policy.py", text)
-    write(tmp_path / "one" / "own_late.py", "SEEN = 1\n")
-    assert play(f"{tmp_path / 'one' / 'policy.py'}:Mine") == "one"
-    message = r"two/own_helper\.py has the name of .*one/own_helper\.py, which is imported already: rename"
-    with pytest.raises(SchedulerError, match=message):
-        make_scheduler(f"{tmp_path / 'two' / 'policy.py'}:Mine", SCENARIO)
-
-
 def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch) -> None:
     write(tmp_path / "ours" / "__init__.py", "")
-    write(tmp_path / "ours" / "base.py", "TITLE = 'ours'\n")
-    write(tmp_path / "ours" / "best.py", "from .base import TITLE\n" + PLAIN.replace("'mine'", "TITLE"))
+    write(tmp_path / "ours" / "base.py", PLAIN)
+    write(tmp_path / "ours" / "best.py", "from .base import Mine\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
-    assert play("ours.best:Mine") == "ours"
+    assert import_own("ours.best:Mine", SCHEDULERS).found.name == "mine"
 
 
 REFERENCES = {
@@ -108,22 +78,6 @@ SOURCES = {
         r"No module named 'no_such_library' \(.*mine\.py, line 3\)",
     ),
     "its helper fails": ("import helper\n", r"ValueError: bad \(.*mine\.py, line 1\)"),
-    "takes nothing": (
-        "def Mine():\n    pass\n",
-        "cannot be built: TypeError: .*: it is called with the scenario alone",
-    ),
-    "gives nothing": ("def Mine(scenario):\n    pass\n", "is None, which has no reset: a scheduler has name"),
-    "cannot act": (
-        "class Mine:\n    name = 'x'\n    def __init__(self, s): pass\n    reset = print\n",
-        "is a Mine, which has no act",
-    ),
-    "nameless": (PLAIN.replace("'mine'", "None"), "has no name: give it one line"),
-    "odd name": (PLAIN.replace("'mine'", "3"), "has name = 3"),
-    "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "has name = 'a.*b': give it one line"),
-    "fails when built": (
-        "class Mine:\n    def __init__(self, scenario):\n        self.x = scenario['x']\n",
-        r"cannot be built: TypeError: .*mine\.py, line 3\)",
-    ),
 }
 FAULTS = {name: (PLAIN, *fault) for name, fault in REFERENCES.items()}
 FAULTS |= {name: (text, "{file}:Mine", message) for name, (text, message) in SOURCES.items()}
@@ -137,7 +91,7 @@ def test_every_fault_is_one_clear_line(tmp_path: Path, fault: str) -> None:
     reference = reference.format(file=file, folder=tmp_path)
     before = set(sys.modules)
     with pytest.raises(SchedulerError, match=message) as caught:
-        make_scheduler(reference, SCENARIO)
+        import_own(reference, SCHEDULERS)
     assert "\n" not in str(caught.value)
     left = {name for name in set(sys.modules) - before if "mine" in name or "helper" in name}
     assert len(left) <= 1  # the file itself, where it could be run
@@ -153,29 +107,3 @@ def test_every_name_has_a_file_name_of_its_own() -> None:
     for stem in stems:
         assert set(stem) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
         assert len(stem) < 60
-
-
-def test_another_copy_of_the_package_beside_a_file_stays_out(tmp_path: Path) -> None:
-    """As in a clone of the sources, while an installed package plays."""
-    write(tmp_path / "collapipe_env" / "__init__.py", "raise ImportError('the other copy')\n")
-    file = write(tmp_path / "mine.py", f"import collapipe_env as package\n{PLAIN}")
-    factory = import_factory(f"{file}:Mine").factory
-    assert sys.modules[factory.__module__].package is collapipe_env
-    assert play(f"{file}:Mine") == "mine"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_code_may_end_processes_of_its_own() -> None:
-    before = os._exit
-    with no_sudden_end():
-        child = os.fork()
-        if child == 0:
-            try:
-                os._exit(7)
-            finally:
-                os.kill(os.getpid(), signal.SIGKILL)
-        with pytest.raises(SystemExit, match=r"os._exit\(3\)"):
-            os._exit(3)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert os._exit is before

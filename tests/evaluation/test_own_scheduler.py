@@ -15,8 +15,7 @@ from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
 from collapipe_env.evaluation.leaderboard.season import Cell, present_season
 from collapipe_env.evaluation.leaderboard.submission import named_player
-from collapipe_env.evaluation.own_code import python_code
-from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.evaluation.own_scheduler import SchedulerHere
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.tuning_trial import Candidate, play_candidate
@@ -51,7 +50,7 @@ def play(answer=None):
     def factory(scenario):
         return Own(scenario, answer)
 
-    scheduler = OwnScheduler("own:Name", python_code(factory, Own), SCENARIO)
+    scheduler = SchedulerHere("own:Name", factory, __file__, SCENARIO)
     return play_episode("own", scheduler, SCENARIO, 0, 3, "surrogate").result
 
 
@@ -132,6 +131,35 @@ def test_methods_that_take_other_arguments_say_how_they_are_called(
         play(lambda *_: 1 + "a")
 
 
+class Silent(Own):
+    reset = None
+
+
+NOT_BUILT = {
+    "takes nothing": (lambda: None, "cannot be built: TypeError: .*: it is called with the scenario alone"),
+    "gives nothing": (lambda _: None, "is None, which has no reset: a scheduler has name"),
+    "cannot reset": (Silent, "is a Silent, which has no reset"),
+    "nameless": (lambda s: named(s, None), "has no name: give it one line"),
+    "odd name": (lambda s: named(s, 3), "has name = 3"),
+    "two lines": (lambda s: named(s, "a\nb"), "has name = 'a.*b': give it one line"),
+    "fails": (lambda s: s["x"], r"cannot be built: TypeError: .*own_scheduler\.py, line \d+\)"),
+}
+
+
+def named(scenario, name):
+    made = Own(scenario)
+    made.name = name
+    return made
+
+
+@pytest.mark.parametrize("fault", NOT_BUILT)
+def test_what_is_no_scheduler_is_one_clear_line(fault: str) -> None:
+    factory, message = NOT_BUILT[fault]
+    with pytest.raises(SchedulerError, match=message) as caught:
+        SchedulerHere("own:Name", factory, __file__, SCENARIO)
+    assert "\n" not in str(caught.value)
+
+
 class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError
@@ -184,13 +212,13 @@ def test_ctrl_c_in_the_users_code_stays_ctrl_c(monkeypatch) -> None:
 
 def test_asking_may_fail_too(monkeypatch) -> None:
     monkeypatch.setattr(Own, "__getattr__", Shy.__getattr__, raising=False)
-    scheduler = OwnScheduler("own:Name", python_code(Own, Own), SCENARIO)
+    scheduler = SchedulerHere("own:Name", Own, __file__, SCENARIO)
     with pytest.raises(SchedulerError, match="failed in fingerprint: RuntimeError: no fingerprint here"):
         scheduler.fingerprint()
     with pytest.raises(SchedulerError, match="act returned a Shy, which cannot be played"):
         play(lambda *_: Shy())
     with pytest.raises(SchedulerError, match="cannot be built: RuntimeError: no reset here"):
-        OwnScheduler("own:Name", python_code(lambda _: Shy(), Shy), SCENARIO)
+        SchedulerHere("own:Name", lambda _: Shy(), __file__, SCENARIO)
 
 
 class Watcher:

@@ -21,7 +21,6 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
-from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError
 from collapipe_env.schedulers import StateScheduler
 
@@ -116,15 +115,13 @@ def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -
         frozen = plan.anchors.get(cell.name)
         if frozen is not None:
             require_digest(cell.name, frozen, digests[cell.name])
-    with no_sudden_end():
         _require_fair(plan)
     name = plan.player.scheduler
     own = [plan.evaluation(cell, (name,), plan.player) for cell in plan.cells]
     unfrozen = [cell for cell in plan.cells if anchoring and plan.frozen(cell) is None]
     beside = tuple(anchor for anchor in (ZERO, HUNDRED) if anchor != name)
     along = [plan.evaluation(cell, beside, None) for cell in unfrozen]
-    with no_sudden_end():  # an end with status 0 would look like a success
-        outcomes = evaluate_all([*along, *own], executor, tolerant=True)
+    outcomes = evaluate_all([*along, *own], executor, tolerant=True)
     anchored = dict(zip([cell.name for cell in unfrozen], outcomes, strict=False))
     found = {}
     for cell, outcome in zip(plan.cells, outcomes[len(along) :], strict=True):

@@ -1,0 +1,212 @@
+"""A user's own scheduler, named as ``file.py:Name`` or ``package.module:Name``, in a process of its own.
+
+This process never imports it. It sends observations and states, and reads back names, texts and plain arrays;
+so the code can neither change nor see what measures it. A process serves all schedulers of one name, episode
+after episode, and ends when it takes longer than :data:`LIMIT_S` for an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
+from collapipe_env.evaluation.declared_sight import SIGHTS
+from collapipe_env.evaluation.own_parts import sources_of
+from collapipe_env.evaluation.own_scheduler import OwnScheduler, is_title
+from collapipe_env.evaluation.scheduler_worker import Arrays, decision_of, decoded, read_answer
+from collapipe_env.evaluation.torch_threads import threads_asked
+from collapipe_env.ground.errors import SchedulerError, reason
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Decision
+from collapipe_env.simulator.state import SystemState
+
+LIMIT_S = 600.0
+"""Longest time for one answer, such as a decision or the building of a scheduler [s]."""
+_MOST_PROCESSES = 8
+"""Processes that are kept for further episodes."""
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from collapipe_env.evaluation.scheduler_worker import serve; serve()"
+)
+
+
+class ProcessScheduler(OwnScheduler):
+    """A user's own scheduler in a process of its own.
+
+    Args:
+        reference: ``package.module:Name`` or ``path/to/file.py:Name``.
+        scenario: The scenario that it schedules.
+
+    Raises:
+        SchedulerError: If it cannot be imported or built, or is not a scheduler.
+    """
+
+    def __init__(self, reference: str, scenario: Scenario) -> None:
+        super().__init__(reference)
+        self._process = process_of(reference)
+        self._number = next(self._process.numbers)
+        try:
+            played = pickle.dumps(scenario)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise SchedulerError(
+                f"scheduler {self.called} decides in a process of its own, which cannot get this scenario "
+                f"({reason(error)}): define what it uses at the top level of a file"
+            ) from None
+        told, _ = self._asked("build", sources_of(scenario), threads_asked(), played)
+        weakref.finalize(self, self._process.dropped.append, self._number)
+        name, self.sees, self.observation = told["name"], told["sees"], told["observation"]
+        if not is_title(name) or self.sees not in SIGHTS or self.observation not in OBSERVATIONS:
+            raise self._process.broken(self.called, "build", "sent an answer that cannot be read")
+        self.named(name)
+
+    def reset(self, seed: int | None = None) -> None:
+        """Forget earlier episodes."""
+        self._asked("reset", seed)
+
+    def act(self, observation: Observation, state: SystemState) -> Decision:
+        """Decide one round."""
+        _, arrays = self._asked("act", observation, state)
+        try:
+            return decision_of(arrays)
+        except Exception as error:
+            raise self.refused(arrays, error) from error
+
+    def fingerprint(self) -> str:
+        """Text of its method of this name; empty without one."""
+        return str(self._asked("fingerprint")[0]["text"])
+
+    def _asked(self, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
+        return self._process.ask(self.called, method, self._number, *given)
+
+
+class SchedulerProcess:
+    """The process of a scheduler's code.
+
+    Attributes:
+        numbers: Numbers for the schedulers that are built in it.
+        dropped: Numbers of schedulers that nobody uses any more.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self.numbers, self.dropped = itertools.count(), list[int]()
+        self._process = subprocess.Popen(  # noqa: S603 - the user named the code
+            [sys.executable, "-B", "-c", _START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches this process, which ends that one
+        )
+        self._talks = ThreadPoolExecutor(1)
+        self._end = weakref.finalize(self, _ended, self._process)
+        self.ask(repr(reference), "load", reference)
+
+    def ask(self, called: str, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
+        """Return the answer to a request.
+
+        Args:
+            called: The scheduler, for errors.
+            method: Method of the worker.
+
+        Raises:
+            SchedulerError: Of the code's own, or if the process ended, takes too long, or sends something
+                else than an answer.
+        """
+        dropped = [self.dropped.pop() for _ in range(len(self.dropped))]
+        try:
+            message = pickle.dumps((method, given, dropped))
+            body = self._talks.submit(self._talk, message).result(LIMIT_S)
+        except TimeoutError:
+            raise self.broken(called, method, f"took longer than {LIMIT_S:g} s, and was ended") from None
+        except BaseException:
+            self.stop()
+            raise
+        if not body:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            code = self._process.returncode
+            fate = "closed its connection" if code is None else f"ended with exit code {code}"
+            if code is not None and code < 0:
+                fate = f"was ended by {signal.Signals(-code).name} (perhaps it ran out of memory)"
+            raise self.broken(called, method, fate)
+        try:
+            told, arrays = decoded(body)
+            if (error := told.get("error")) is None:
+                return told, arrays
+            text = reason(SchedulerError(str(error)), longest=1500)
+        except Exception:  # whatever the user's code wrote there
+            raise self.broken(called, method, "sent an answer that cannot be read") from None
+        raise SchedulerError(text)
+
+    def broken(self, called: str, method: str, fate: str) -> SchedulerError:
+        """End the process, and return the error that says why.
+
+        Args:
+            called: The scheduler.
+            method: What it was asked for.
+            fate: What happened to the process.
+        """
+        self.stop()
+        return SchedulerError(
+            f"scheduler {called}: its process {fate} in {method}: see what it wrote above, and let it return "
+            "its decisions without ending its process"
+        )
+
+    def stop(self) -> None:
+        """End the process; the next scheduler of its name gets a new one."""
+        self._end()
+        _kept.cache_clear()
+
+    def _talk(self, message: bytes) -> bytes:
+        """Send a request and wait for the answer; empty if the process ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(message)
+            self._process.stdin.flush()
+            return read_answer(self._process.stdout)
+        except Exception:  # a broken pipe, or half an answer
+            return b""
+
+
+def process_of(reference: str) -> SchedulerProcess:
+    """The process of a scheduler's code, which is kept as long as its file is the same.
+
+    Args:
+        reference: ``package.module:Name`` or ``path/to/file.py:Name``.
+
+    Raises:
+        SchedulerError: If the code cannot be imported.
+    """
+    changed = 0
+    with contextlib.suppress(OSError, ValueError):
+        changed = Path(reference.rpartition(":")[0]).stat().st_mtime_ns
+    return _kept(reference, os.getcwd(), changed)
+
+
+@lru_cache(maxsize=_MOST_PROCESSES)
+def _kept(reference: str, folder: str, changed: int) -> SchedulerProcess:  # noqa: ARG001 - they tell it apart
+    return SchedulerProcess(reference)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and whatever it started in its session."""
+    if process.poll() is None:
+        with contextlib.suppress(OSError, AttributeError):  # gone by now, or a system without sessions
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):  # it may still hold a request that nobody read
+            assert pipe is not None
+            pipe.close()
