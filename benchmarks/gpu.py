@@ -32,6 +32,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_step import Losses, Weights, learn_and_play
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.training_groups import Group
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -184,7 +185,7 @@ class Training:
     """
 
     def __init__(self, scenario: str, device: str) -> None:
-        p, loaded = GraphParameters(), load_scenario(scenario)
+        p, loaded = usual(GraphParameters), load_scenario(scenario)
         torch.manual_seed(0)
         self._net = GraphNet().to(device)
         self._adam = torch.optim.Adam(self._net.parameters(), lr=p.learning_rate)

@@ -11,8 +11,8 @@ import train_agent
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.callbacks import SystemCurves
 from collapipe_env.agents.learned.graph.graph_parameters import (
-    RECIPES,
     check_graph_parameters,
+    recipe,
     require_scenarios,
 )
 from collapipe_env.cli.common import Call, parse
@@ -295,10 +295,10 @@ def test_a_recipe_sets_what_is_not_given() -> None:
     given = ["--algo", "graph", "--recipe", "wild", "--graph.samples=12", "--graph.most_clusters", "9"]
     options = parse(Options, "train", None, given).with_recipe(Call("train", tuple(given)).given)
     assert options.steps == 4000
-    wanted = replace(RECIPES["wild"][1], samples=12, most_clusters=9)
+    wanted = replace(recipe("wild")[1], samples=12, most_clusters=9)
     assert options.graph == wanted
-    check_graph_parameters(RECIPES["wild"][1], "")
-    require_scenarios(RECIPES["wild"][1], "")
+    check_graph_parameters(recipe("wild")[1], "")
+    require_scenarios(recipe("wild")[1], "")
     assert replace(options, training=replace(options.training, steps=7)).with_recipe(()).steps == 7
 
 

@@ -3,17 +3,23 @@
 from pathlib import Path
 
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
-from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.zoo import shipped_agents as zoo
 
 SCENARIO = load_scenario({"name": "tiny", "base": "small", "dynamics": {"rounds": 4}})
 TINY = {
-    "ppo": PPOParameters(
-        policy="mlp", credit="round", rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)
+    "ppo": usual(
+        PPOParameters, policy="mlp", credit="round", rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)
     ),
-    "sac": SACParameters(
-        policy="mlp", buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
+    "sac": usual(
+        SACParameters,
+        policy="mlp",
+        buffer_size=200,
+        learning_starts=8,
+        minibatch=8,
+        gradient_steps=1,
+        hidden_units=(8,),
     ),
 }
 COMMAND = "collapipe train --scenario tiny.yaml"

@@ -31,6 +31,7 @@ from .cluster_net import ClusterFeatures
 from .cluster_policies import ClusterActorCritic, ClusterSACPolicy
 from .cluster_ppo import ClusterPPO
 from .hyperparameters import (
+    PARAMETERS,
     HyperParameters,
     PPOParameters,
     fitting_minibatch,
@@ -64,7 +65,7 @@ def sb3_agent(agent: AgentFile, scenario: Scenario, place: str) -> LearnedSchedu
     record, tensors = agent.playing
     require_same_layout(record, scenario, place)
     try:
-        parameters = parameters_from_dict(record.algorithm, record.hyperparameters)
+        parameters = parameters_from_dict(PARAMETERS[record.algorithm], record.hyperparameters)
     except CheckpointError as error:
         raise CheckpointError(f"{place}: {error}: train again with --fresh") from None
     widths, held = parameters.hidden_units, sum(value.size for value in tensors.values())

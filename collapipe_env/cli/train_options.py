@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import tyro
 
 from collapipe_env.agents.learned.graph.graph_parameters import (
-    RECIPES,
     GraphParameters,
     check_graph_parameters,
+    recipe,
     require_scenarios,
 )
 from collapipe_env.agents.learned.hyperparameters import (
@@ -20,6 +20,7 @@ from collapipe_env.agents.learned.hyperparameters import (
     PPOParameters,
     SACParameters,
     check_parameters,
+    usual,
 )
 from collapipe_env.cli.common import require_schedulers
 from collapipe_env.cli.executor_options import ExecutorOptions
@@ -130,11 +131,11 @@ class Options:
     evaluation: tyro.conf.OmitArgPrefixes[EvaluationOptions] = field(default_factory=EvaluationOptions)
     output: tyro.conf.OmitArgPrefixes[OutputOptions] = field(default_factory=OutputOptions)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
-    ppo: PPOParameters = field(default_factory=PPOParameters)
+    ppo: PPOParameters = field(default_factory=lambda: usual(PPOParameters))
     """Hyper-parameters of PPO. The defaults were chosen by experiments on medium."""
-    sac: SACParameters = field(default_factory=SACParameters)
+    sac: SACParameters = field(default_factory=lambda: usual(SACParameters))
     """Hyper-parameters of SAC."""
-    graph: GraphParameters = field(default_factory=GraphParameters)
+    graph: GraphParameters = field(default_factory=lambda: usual(GraphParameters))
     """Hyper-parameters of the graph net."""
 
     def with_recipe(self, given: Iterable[str]) -> Options:
@@ -151,12 +152,12 @@ class Options:
                 f"--recipe {training.recipe} with --algo {training.algo}: it is a training of the graph net; "
                 "give --algo graph"
             )
-        steps, recipe = RECIPES[training.recipe]
-        left = [f.name for f in fields(recipe) if f"--graph.{f.name.replace('_', '-')}" not in named]
+        steps, named_recipe = recipe(training.recipe)
+        left = [f.name for f in fields(GraphParameters) if f"--graph.{f.name.replace('_', '-')}" not in named]
         return replace(
             self,
             training=replace(training, steps=training.steps or steps),
-            graph=replace(self.graph, **{name: getattr(recipe, name) for name in left}),
+            graph=replace(self.graph, **{name: getattr(named_recipe, name) for name in left}),
         )
 
     @property
@@ -210,7 +211,7 @@ class Options:
         if training.algo == "graph":
             self._check_graph()
         for name, given in (("ppo", self.ppo), ("sac", self.sac), ("graph", self.graph)):
-            if name != training.algo and given != type(given)():
+            if name != training.algo and given != usual(type(given)):
                 raise ScenarioError(
                     f"--{name}.* options with --algo {training.algo}: they are of another algorithm; leave "
                     f"them out, or give --{training.algo}.* options"

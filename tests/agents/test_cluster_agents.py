@@ -1,5 +1,6 @@
 """Policies that share their weights over clusters, and PPO with credit for each cluster."""
 
+import dataclasses
 import math
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 from collapipe_env.agents.learned.cluster_policies import ClusterActorCritic
 from collapipe_env.agents.learned.cluster_ppo import ClusterPPO, clipped_gain, normalised
 from collapipe_env.agents.learned.cluster_rollouts import ClusterRolloutBuffer
-from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.agents.learned.sb3_models import build_model, policy_options
 from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
@@ -25,15 +26,14 @@ from collapipe_env.scenario.decision_names import COLLAPIPE
 SCENARIO = load_scenario({"base": "medium", "dynamics": {"rounds": 6, "processes": {"migration": {}}}})
 N, K = 4, 5
 PARAMETERS = {
-    "ppo": PPOParameters(rollout_steps=8, minibatch=16, epochs=2, hidden_units=(16, 16)),
-    "sac": SACParameters(buffer_size=500, learning_starts=8, minibatch=16, hidden_units=(16, 16)),
+    "ppo": usual(PPOParameters, rollout_steps=8, minibatch=16, epochs=2, hidden_units=(16, 16)),
+    "sac": usual(SACParameters, buffer_size=500, learning_starts=8, minibatch=16, hidden_units=(16, 16)),
 }
 
 
 def make_model(algorithm: str = "ppo", scenario=SCENARIO, envs: int = 3, **changes):
     env = make_sb3_vec_env(scenario, envs, learner="surrogate", reward=changes.pop("reward", "lyapunov"))
-    kind = type(PARAMETERS[algorithm])
-    return build_model(kind(**{**vars(PARAMETERS[algorithm]), **changes}), env, seed=1)
+    return build_model(dataclasses.replace(PARAMETERS[algorithm], **changes), env, seed=1)
 
 
 def observations(model, count: int = 4) -> torch.Tensor:

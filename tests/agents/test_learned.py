@@ -1,6 +1,7 @@
 """Learned agents: saved and read without executing anything, resumed, and the best version kept."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,17 @@ import pytest
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train, training_state
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.hyperparameters import (
     PARAMETERS,
+    VALUES,
     PPOParameters,
     SACParameters,
     check_parameters,
     fitting_minibatch,
     initial_learning_rate,
     linear_schedule,
+    usual,
 )
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -26,9 +30,9 @@ from collapipe_env.schedulers import Scheduler
 
 SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 5}})
 TINY = {
-    "ppo": PPOParameters(rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
-    "sac": SACParameters(
-        buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
+    "ppo": usual(PPOParameters, rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
+    "sac": usual(
+        SACParameters, buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
     ),
 }
 TINY |= {f"{name} mlp": dataclasses.replace(tiny, policy="mlp", gamma=0.9) for name, tiny in TINY.items()}
@@ -183,31 +187,31 @@ def test_an_agent_of_other_sizes_names_both(trained: TrainingFiles) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "change", "message"),
     [
-        ("ppo", {"learning_rate": 0.0}, r"--ppo\.learning-rate = 0\.0: a number above 0"),
-        ("ppo", {"gamma": 1.5}, r"--ppo\.gamma = 1\.5: a number from 0 to 1"),
-        ("ppo", {"clip_range": float("nan")}, r"--ppo\.clip-range = nan: a finite number"),
+        ("ppo", {"learning_rate": 0.0}, r"--ppo\.learning-rate = 0\.0: it should be greater than 0"),
+        ("ppo", {"gamma": 1.5}, r"--ppo\.gamma = 1\.5: it should be less than or equal to 1"),
+        ("ppo", {"clip_range": float("nan")}, r"--ppo\.clip-range = nan: it should be"),
         ("ppo", {"target_kl": -1.0}, r"--ppo\.target-kl"),
         ("ppo", {"hidden_units": ()}, r"--ppo\.hidden-units = \(\)"),
-        ("ppo", {"policy": "cnn"}, r"--ppo\.policy = 'cnn': one of clusters, mlp is needed"),
-        ("ppo", {"credit": "node"}, r"--ppo\.credit = 'node': one of clusters, round is needed"),
-        ("ppo", {"epochs": 0}, r"--ppo\.epochs = 0: at least 1"),
+        ("ppo", {"policy": "cnn"}, r"--ppo\.policy = 'cnn': it should be 'clusters' or 'mlp'"),
+        ("ppo", {"credit": "node"}, r"--ppo\.credit = 'node': it should be 'clusters' or 'round'"),
+        ("ppo", {"epochs": 0}, r"--ppo\.epochs = 0: it should be greater than or equal to 1"),
         ("sac", {"tau": -0.1}, r"--sac\.tau"),
         ("sac", {"learning_starts": -1}, r"--sac\.learning-starts"),
     ],
 )
 def test_hyperparameters_out_of_range(algorithm: str, change: dict, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
-        check_parameters(dataclasses.replace(PARAMETERS[algorithm](), **change), f"--{algorithm}.")
-    check_parameters(PARAMETERS[algorithm](), f"--{algorithm}.")
+        check_parameters(dataclasses.replace(usual(PARAMETERS[algorithm]), **change), f"--{algorithm}.")
+    check_parameters(usual(PARAMETERS[algorithm]), f"--{algorithm}.")
 
 
 def test_schedule_and_minibatch() -> None:
-    mlp = PPOParameters(policy="mlp")
+    mlp = usual(PPOParameters, policy="mlp")
     assert initial_learning_rate(mlp, 52, 4) == 1e-3
     assert initial_learning_rate(mlp, 304, 16) == pytest.approx(3e-4, rel=0.02)
-    assert initial_learning_rate(PPOParameters(), 52, 4) == 3e-3
-    assert initial_learning_rate(PPOParameters(), 304, 16) == pytest.approx(1e-3)
-    assert initial_learning_rate(PPOParameters(learning_rate=0.5), 304, 16) == 0.5
+    assert initial_learning_rate(usual(PPOParameters), 52, 4) == 3e-3
+    assert initial_learning_rate(usual(PPOParameters), 304, 16) == pytest.approx(1e-3)
+    assert initial_learning_rate(usual(PPOParameters, learning_rate=0.5), 304, 16) == 0.5
     rate = linear_schedule(1e-3, 1e-4)
     assert [rate(x) for x in (1.0, 0.5, 0.0, -0.1)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
     assert [fitting_minibatch(*a) for a in ((512, 2048), (512, 96), (100, 96), (7, 12), (5, 7))] == [
@@ -253,3 +257,10 @@ def test_versions_are_compared_by_priced_delay() -> None:
     assert found.objective == found.priced_delay
     expected = (total + left / scenario.budgets.tradeoff_v).mean() / 5
     assert found.priced_delay == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [*PARAMETERS.values(), GraphParameters])
+def test_the_file_names_every_hyper_parameter_once(kind: type) -> None:
+    values = VALUES[kind.algorithm]
+    assert list(values) == [field.name for field in dataclasses.fields(kind)]
+    assert json.loads(json.dumps(dataclasses.asdict(usual(kind)))) == values

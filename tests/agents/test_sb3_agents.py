@@ -136,7 +136,7 @@ def test_decisions_and_their_order_are_compared(checkpoint: Path, tmp_path: Path
     ("change", "message"),
     [
         ({"algorithm": "pp0"}, r"algorithm 'pp0' is not known: did you mean 'ppo'"),
-        ({"hyperparameters": {}}, r"hyper-parameters .* are missing or not known"),
+        ({"hyperparameters": {"gama": 1}}, r"hyper-parameter 'gama' is not known to this version"),
         ({"features": {}}, r"observations of 0 numbers"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
-from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, usual
 from collapipe_env.agents.learned.tracking import require_tracker
 from collapipe_env.cli import train as command
 from collapipe_env.ground.errors import DataError, MissingPackageError
@@ -22,7 +22,7 @@ def trained(folder: Path, track: str, steps: int = 48) -> Curves:
     plan = TrainingPlan(
         scenario=load_scenario({"base": "small", "dynamics": {"rounds": 5}}),
         algorithm="ppo",
-        parameters=PPOParameters(rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
+        parameters=usual(PPOParameters, rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
         steps=steps,
         envs=4,
         seed=3,

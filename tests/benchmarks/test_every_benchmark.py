@@ -10,6 +10,7 @@ import torch
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_run import GraphFiles, GraphPlan
 from collapipe_env.agents.learned.graph.graph_training import GraphTraining
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.scenario import load_scenario
 
 SLICES = ("--slice-seconds", "0.002", "--repeats", "2")
@@ -137,8 +138,15 @@ def test_runs_of_the_graph_net_are_paired_with_the_reference_and_pooled(tmp_path
     agents = []
     for seed in (0, 1):
         files = GraphFiles(tmp_path / str(seed))
-        parameters = GraphParameters(
-            clusters=8, most_clusters=3, random_groups=0, scenarios=("small",), samples=2, width=8, hidden=8
+        parameters = usual(
+            GraphParameters,
+            clusters=8,
+            most_clusters=3,
+            random_groups=0,
+            scenarios=("small",),
+            samples=2,
+            width=8,
+            hidden=8,
         )
         GraphTraining(GraphPlan(load_scenario("small"), parameters, 2, seed, 2), files).run(lambda _: None)
         agents.append(str(files.best))

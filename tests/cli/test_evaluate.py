@@ -9,7 +9,7 @@ import pytest
 
 from collapipe_env import evaluate
 from collapipe_env.agents.learned.agent_file import write_agent_file
-from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, usual
 from collapipe_env.agents.learned.sb3_models import build_model, saved_model
 from collapipe_env.cli.main import main
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
@@ -53,7 +53,7 @@ def test_several_saved_agents_share_a_row(scenario, tmp_path: Path) -> None:
     agents = [tmp_path / f"{seed}.safetensors" for seed in range(2)]
     system = load_scenario(scenario[1])
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, system, "surrogate", autoreset_mode="SameStep"))
-    parameters = PPOParameters(hidden_units=(8,))
+    parameters = usual(PPOParameters, hidden_units=(8,))
     for seed, path in enumerate(agents):
         saved = saved_model(build_model(parameters, env, seed), "ppo", parameters, system, {}, [])
         write_agent_file(path, *saved.playing)

@@ -17,6 +17,7 @@ from collapipe_env.agents.learned.hyperparameters import (
     SACParameters,
     fitting_minibatch,
     initial_learning_rate,
+    usual,
 )
 from collapipe_env.agents.learned.sb3_models import policy_options
 from collapipe_env.cli.train_options import DEFAULT_ENVS, DEFAULT_STEPS
@@ -26,11 +27,12 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 
 MLP = {
-    "ppo": PPOParameters(
+    "ppo": usual(
+        PPOParameters,
         policy="mlp", credit="round", rollout_steps=32, minibatch=512, epochs=4, gamma=0.9,
         hidden_units=(256, 256),
     ),
-    "sac": SACParameters(policy="mlp", gamma=0.9, hidden_units=(256, 256)),
+    "sac": usual(SACParameters, policy="mlp", gamma=0.9, hidden_units=(256, 256)),
 }  # fmt: skip
 REWARD = "drift_plus_penalty"
 
@@ -118,9 +120,9 @@ def test_nothing_that_has_a_default_is_left_out() -> None:
             "policy": "the Zoo has one network on the whole observation",
         },
     }
-    assert PPOParameters().final_learning_rate == 0.0
-    assert PPOParameters().target_kl is None
-    assert SACParameters().target_entropy_per_action == -1.0
+    assert usual(PPOParameters).final_learning_rate == 0.0
+    assert usual(PPOParameters).target_kl is None
+    assert usual(SACParameters).target_entropy_per_action == -1.0
     for algorithm, plain in MLP.items():
         numbers = {"learning_rate": 0.123, "hidden_units": (7,)}
         for field in dataclasses.fields(plain):

@@ -12,6 +12,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_run import GraphFiles, GraphPlan
 from collapipe_env.agents.learned.graph.graph_training import GraphTraining
 from collapipe_env.agents.learned.graph.graph_validation import validation_scenarios
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.agents.learned.validation import VALIDATION_SEED
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
@@ -21,8 +22,15 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 def trained(folder, seed):
     files = GraphFiles(folder)
-    parameters = GraphParameters(
-        clusters=8, most_clusters=3, random_groups=0, scenarios=("small",), samples=2, width=8, hidden=8
+    parameters = usual(
+        GraphParameters,
+        clusters=8,
+        most_clusters=3,
+        random_groups=0,
+        scenarios=("small",),
+        samples=2,
+        width=8,
+        hidden=8,
     )
     GraphTraining(GraphPlan(load_scenario("small"), parameters, 1, seed, 1), files).run(lambda _: None)
     return files.latest

@@ -11,7 +11,7 @@ from generalisation_columns import COLUMNS
 from tool_support import filled, page_of
 
 from collapipe_env.agents.learned.agent_file import write_agent_file
-from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, usual
 from collapipe_env.agents.learned.sb3_models import build_model, saved_model
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -44,7 +44,7 @@ class Slow:
 def agents(tmp_path_factory) -> list[Path]:
     """Two untrained agents for ``small``, which fit no other size."""
     folder = tmp_path_factory.mktemp("agents")
-    scenario, parameters = load_scenario("small"), PPOParameters(hidden_units=(8,))
+    scenario, parameters = load_scenario("small"), usual(PPOParameters, hidden_units=(8,))
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
     paths = [folder / f"{seed}.safetensors" for seed in range(2)]
     for seed, path in enumerate(paths):

@@ -20,11 +20,12 @@ from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphPlan, GraphTraining
 from collapipe_env.agents.learned.graph.graph_validation import GraphValidator
 from collapipe_env.agents.learned.graph.net import GraphNet
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 
-FEW = GraphParameters(clusters=8, most_clusters=3, random_groups=2, samples=2, width=16, hidden=16)
+FEW = usual(GraphParameters, clusters=8, most_clusters=3, random_groups=2, samples=2, width=16, hidden=16)
 """A small net on small groups."""
 
 
@@ -306,7 +307,7 @@ def test_the_share_head_learns_where_gains_are_hidden(tmp_path):
 
 
 def test_a_training_starts_from_a_net_of_the_zoo_without_parts_of_it(tmp_path, monkeypatch):
-    sizes = {name: getattr(GraphParameters(), name) for name in ("width", "hidden")}
+    sizes = {name: getattr(usual(GraphParameters), name) for name in ("width", "hidden")}
     training, _ = started_from(tmp_path, "zoo:graph", **sizes, without=("pooling",))
     interrupt_at(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):

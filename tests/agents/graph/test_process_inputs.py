@@ -22,6 +22,7 @@ from collapipe_env.agents.learned.graph.process_inputs import (
     risk_columns,
 )
 from collapipe_env.agents.learned.graph.training_groups import Group
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
@@ -116,4 +117,4 @@ def test_files_without_later_weights_load_with_weights_of_zero(tmp_path):
     assert len(added) == 6  # for heat and failures, and two layers for shares
     assert not any(weights[name].any() for name in added)
     # A training starts with weights of its own for what the file lacks: of zeros, nothing would learn.
-    assert first_weights(GraphParameters(start_from=str(path))).keys() == older.keys()
+    assert first_weights(usual(GraphParameters, start_from=str(path))).keys() == older.keys()

@@ -11,6 +11,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters,
 from collapipe_env.agents.learned.graph.graph_validation import wild_scenarios
 from collapipe_env.agents.learned.graph.random_systems import random_system
 from collapipe_env.agents.learned.graph.training_groups import Curriculum, Group
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
@@ -119,7 +120,7 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
     memories = {"devices.profiles.0.memory_bytes": [130e6, 2e9]}
     tight = tmp_path / "tight.yaml"
     tight.write_text(load_scenario("small").with_overrides(memories).to_yaml())
-    parameters = GraphParameters(scenarios=(str(tight),))
+    parameters = usual(GraphParameters, scenarios=(str(tight),))
     with pytest.raises(ScenarioError, match=r"--graph\.scenarios: .*worst draw of the layout"):
         require_scenarios(parameters, "--graph.")
     curriculum = Curriculum(parameters.scenarios, random=0, most_clusters=2, clusters=4)

@@ -17,12 +17,13 @@ from collapipe_env.agents.learned.graph.training_range import (
     training_range,
     warn_outside,
 )
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 
-LADDER = GraphParameters(most_clusters=12)
-RANDOM = GraphParameters(scenarios=(), most_clusters=12)
-WILD = GraphParameters(scenarios=("small-wild", "large-wild"), random_systems="wild", most_clusters=12)
+LADDER = usual(GraphParameters, most_clusters=12)
+RANDOM = usual(GraphParameters, scenarios=(), most_clusters=12)
+WILD = usual(GraphParameters, scenarios=("small-wild", "large-wild"), random_systems="wild", most_clusters=12)
 
 
 @pytest.mark.parametrize("parameters", [LADDER, RANDOM, WILD], ids=["ladder", "random", "wild"])
