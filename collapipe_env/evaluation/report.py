@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE
 from collapipe_env.evaluation.plan import EvaluationPlan
-from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.statistics import Summary, measure_name
@@ -87,7 +87,7 @@ def write_report(
         console.print(f"samples:   {run / 'samples.md'}", markup=False, soft_wrap=True)
     for model in kept_models(comparisons):
         console.print(f"model:     {model}/", markup=False, soft_wrap=True)
-    if figures and not drawing_possible():
+    if figures and find_spec("matplotlib") is None:
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
         )

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from collapipe_env.evaluation.comparison import notes, overall
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
-from collapipe_env.evaluation.pareto import pareto_front
+from collapipe_env.evaluation.figures import pareto_front
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.report import write_report
 from collapipe_env.evaluation.resampling import interquartile_mean, stratified_estimate

@@ -15,13 +15,14 @@ from collapipe_env.evaluation.figures import (
     delay_bars,
     delay_distribution,
     energy_against_delay,
-    loss_over_time,
+    loss_over,
     mean_loss_curve,
     memory_per_device,
     over_rounds,
 )
 from collapipe_env.evaluation.learning_curve import learning_curve
-from collapipe_env.evaluation.plotting import RC, Look, looks_of
+from collapipe_env.evaluation.looks import Look, looks_of
+from collapipe_env.evaluation.plotting import RC
 from collapipe_env.schedulers import LEARNED, SCHEDULERS, scheduler_names
 
 DELAYS = {
@@ -125,6 +126,10 @@ def test_loss_is_drawn_against_simulated_time(two) -> None:
     assert axes.get_xlabel() == "simulated time (min)"
 
 
+def loss_over_time(comparisons):
+    return loss_over(comparisons, "delay", 60.0, "simulated time (min)")
+
+
 def delays_over_rounds(comparisons):
     return over_rounds(comparisons, "delay", "round delay (s)")
 
@@ -195,7 +200,7 @@ def test_schedulers_that_use_the_server_are_marked_by_what_they_did(two) -> None
 def saved(monkeypatch):
     figures = {}
     monkeypatch.setattr(
-        "collapipe_env.evaluation.figures.save",
+        "collapipe_env.evaluation.plotting.save",
         lambda figure, path: figures.__setitem__(path.stem, figure),
     )
     return figures
@@ -271,6 +276,6 @@ def test_every_scheduler_has_a_look_of_its_own_by_its_name() -> None:
     # Alone, each has the look that its name gives it in every process.
     assert looks_of(["mine.py:Fast"])["mine.py:Fast"] == Look("#CC79A7", "<", "-.")
     assert looks_of(["mine.py:Slow"])["mine.py:Slow"] == Look("#009E73", ">", "-.")
-    code = "from collapipe_env.evaluation.plotting import looks_of; print(looks_of(['mine.py:Fast']))"
+    code = "from collapipe_env.evaluation.looks import looks_of; print(looks_of(['mine.py:Fast']))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == str(looks_of(["mine.py:Fast"]))

@@ -15,7 +15,7 @@ from collapipe_env.evaluation.comparison import overall, summarise_scenario
 from collapipe_env.evaluation.delay_profile import delay_profile
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.figures import delay_bars, energy_against_delay, loss_over_energy
+from collapipe_env.evaluation.figures import delay_bars, energy_against_delay, loss_over
 from collapipe_env.evaluation.report import markdown_report
 from collapipe_env.evaluation.runner import Outcome
 from collapipe_env.ground.files import without_nan
@@ -111,7 +111,8 @@ def test_pictures_compare_time_per_progress_too() -> None:
 
 
 def test_losses_are_drawn_against_energy() -> None:
-    axes = loss_over_energy([comparison("one", {"dssra": [[1.0] * 4, [2.0] * 4]})]).axes[0]
+    done = comparison("one", {"dssra": [[1.0] * 4, [2.0] * 4]})
+    axes = loss_over([done], "energy_j", 1e3, "energy of all nodes (kJ)").axes[0]
     assert axes.get_xlabel() == "energy of all nodes (kJ)"
     assert axes.lines[0].get_xdata()[-1] == pytest.approx(4 * 2.0 / 1e3)
 

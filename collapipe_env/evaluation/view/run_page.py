@@ -16,7 +16,7 @@ import numpy as np
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import is_whole, judge
-from collapipe_env.evaluation.plotting import looks_of
+from collapipe_env.evaluation.looks import looks_of
 from collapipe_env.evaluation.raw_results import EPISODE_FIGURES
 from collapipe_env.evaluation.view.episode_detail import detail_length, episode_detail
 from collapipe_env.evaluation.view.packing import Packed, packed
