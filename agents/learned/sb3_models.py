@@ -28,8 +28,8 @@ from collapipe_env.simulator.build import action_codec
 from .agent_file import TRAINING, AgentFile, AgentRecord, Tensors, require_tensors
 from .agent_layout import decisions_of, features_of, require_same_layout
 from .cluster_net import ClusterFeatures
-from .cluster_policies import ClusterActorCritic, ClusterSACPolicy
-from .cluster_ppo import ClusterPPO
+from .cluster_ppo import ClusterActorCritic, ClusterPPO
+from .cluster_sac import ClusterSACPolicy
 from .hyperparameters import (
     PARAMETERS,
     HyperParameters,

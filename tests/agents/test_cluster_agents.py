@@ -12,9 +12,13 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import VecMonitor
 
-from collapipe_env.agents.learned.cluster_policies import ClusterActorCritic
-from collapipe_env.agents.learned.cluster_ppo import ClusterPPO, clipped_gain, normalised
-from collapipe_env.agents.learned.cluster_rollouts import ClusterRolloutBuffer
+from collapipe_env.agents.learned.cluster_ppo import (
+    ClusterActorCritic,
+    ClusterPPO,
+    Rollout,
+    clipped_gain,
+    normalised,
+)
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.agents.learned.sb3_models import build_model, policy_options
 from collapipe_env.agents.learned.validation import Validator
@@ -181,36 +185,32 @@ def test_advantages_are_scaled_apart() -> None:
     )
 
 
-def test_returns_of_every_cluster_are_those_of_a_buffer_of_its_own() -> None:
+def test_advantages_of_every_cluster_are_those_of_a_buffer_of_its_own() -> None:
     model = make_model()
     T, E = 9, 3
     spaces = (model.observation_space, model.action_space)
     options = {"device": "cpu", "gae_lambda": 0.8, "gamma": 0.7, "n_envs": E}
-    ours = ClusterRolloutBuffer(T, *spaces, clusters=N, **options)
     theirs = [RolloutBuffer(T, *spaces, **options) for _ in range(N + 1)]
     rng = np.random.default_rng(4)
-    size = (E, spaces[0].shape[0]), (E, spaces[1].shape[0])
-    for _ in range(T):
-        obs, action = (rng.normal(size=shape).astype(np.float32) for shape in size)
-        reward, value = rng.normal(size=(E, N + 1)), torch.as_tensor(rng.normal(size=(E, N + 1)))
-        starts = rng.random(E) < 0.3
-        ours.add(obs, action, reward, starts, value, torch.zeros(E, 2 * N))
+    rewards, values = rng.normal(size=(2, T, E, N + 1)).astype(np.float32)
+    starts = rng.random((T, E)) < 0.3
+    obs, action = (np.zeros((E, space.shape[0]), np.float32) for space in spaces)
+    for t in range(T):
         for column, one in enumerate(theirs):
-            one.add(obs, action, reward[:, column], starts, value[:, column], torch.zeros(E))
-    last, dones = torch.as_tensor(rng.normal(size=(E, N + 1))), np.array([True, False, False])
-    ours.compute_returns_and_advantage(last, dones)
+            value = torch.as_tensor(values[t, :, column])
+            one.add(obs, action, rewards[t, :, column], starts[t], value, torch.zeros(E))
+    last, dones = rng.normal(size=(E, N + 1)).astype(np.float32), np.array([True, False, False])
+    rollout = Rollout(obs, action, obs, rewards, values, starts)
+    found = rollout.advantages(last, dones, gamma=0.7, lam=0.8)
     for column, one in enumerate(theirs):
-        one.compute_returns_and_advantage(last[:, column], dones)
-        assert ours.advantages[..., column] == pytest.approx(one.advantages, rel=1e-4, abs=1e-5)
-        assert ours.returns[..., column] == pytest.approx(one.returns, rel=1e-4, abs=1e-5)
-    seen = torch.cat([batch.observations for batch in ours.minibatches(10)])
-    assert sorted(seen[:, 0].tolist()) == sorted(ours.observations[..., 0].flatten().tolist())
+        one.compute_returns_and_advantage(torch.as_tensor(last[:, column]), dones)
+        assert found[..., column] == pytest.approx(one.advantages, rel=1e-4, abs=1e-5)
 
 
 def played(model) -> np.ndarray:
     """Rewards (T, E, N + 1) of a rollout."""
     model.learn(model.n_steps * model.n_envs)
-    return model.rollout_buffer.rewards
+    return model.rollout.rewards
 
 
 def test_rollouts_hold_each_clusters_reward() -> None:
