@@ -15,11 +15,11 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
     recipe,
     require_scenarios,
 )
-from collapipe_env.cli.common import Call, parse
-from collapipe_env.cli.early_end import INTERRUPTED
+from collapipe_env.agents.learned.training_files import TrainingFiles
+from collapipe_env.cli.common import parse
+from collapipe_env.cli.early_end import INTERRUPTED, Call
 from collapipe_env.cli.train import Job
 from collapipe_env.cli.train_options import Options
-from collapipe_env.cli.trainings import files_of
 from collapipe_env.ground.errors import CheckpointError
 
 TINY = [
@@ -133,7 +133,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
 
 
 def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -> None:
-    assert "no agent in" in refused(capsys, scenario, TINY, SURROGATE, "--evaluate-only")
+    assert "no best agent in" in refused(capsys, scenario, TINY, SURROGATE, "--evaluate-only")
     assert run(scenario, TINY, SURROGATE) == 0
     first = json.loads((tmp_path / "run" / "results.json").read_text())
     assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--rounds", 2) == 0
@@ -293,27 +293,30 @@ def test_every_option_is_checked_before_anything_is_written(
 
 def test_a_recipe_sets_what_is_not_given() -> None:
     given = ["--algo", "graph", "--recipe", "wild", "--graph.samples=12", "--graph.most_clusters", "9"]
-    options = parse(Options, "train", None, given).with_recipe(Call("train", tuple(given)).given)
+    call = Call("train", tuple(given))
+    options = parse(Options, call).with_recipe(call)
     assert options.steps == 4000
     wanted = replace(recipe("wild")[1], samples=12, most_clusters=9)
     assert options.graph == wanted
     check_graph_parameters(recipe("wild")[1], "")
     require_scenarios(recipe("wild")[1], "")
-    assert replace(options, training=replace(options.training, steps=7)).with_recipe(()).steps == 7
+    longer = Call("train", (*given, "--steps", "7"))
+    assert parse(Options, longer).with_recipe(longer).steps == 7
 
 
 def test_a_net_to_start_from_is_read_before_anything_is_written_and_only_at_the_start(tmp_path) -> None:
     out = tmp_path / "run"
     given = ["--algo", "graph", "--graph.start-from", "zoo:medium-ppo", "--schedulers", "agent"]
     given += ["--out", str(out)]
-    options = parse(Options, "train", None, given)
+    call = Call("train", tuple(given))
+    options = parse(Options, call)
     with pytest.raises(CheckpointError, match="not a graph net"):
-        Job(options, Call("train", tuple(given)))
+        Job(options, call)
     assert not out.exists()
-    latest = files_of(options, out).latest
+    latest = TrainingFiles(out).latest
     latest.parent.mkdir(parents=True)
     latest.touch()  # a training that has begun goes on without that file
-    Job(options, Call("train", tuple(given)))
+    Job(options, call)
     fresh = replace(options, output=replace(options.output, fresh=True))
     with pytest.raises(CheckpointError, match="not a graph net"):
-        Job(fresh, Call("train", tuple(given)))
+        Job(fresh, call)

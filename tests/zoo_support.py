@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
+from collapipe_env.agents.learned.agent_training import TrainingPlan, train
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.zoo import shipped_agents as zoo
 

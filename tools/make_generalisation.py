@@ -27,7 +27,8 @@ from typing import Annotated, Any
 from generalisation_columns import COLUMNS, MEANINGS
 from generated_parts import markdown_table, replaced, typed_command, write_parts
 
-from collapipe_env.cli.common import Call, command
+from collapipe_env.cli.common import command
+from collapipe_env.cli.early_end import Call, guarded
 from collapipe_env.cli.option_types import PROCESSES, ROUNDS, Within
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.columns import cell
@@ -390,7 +391,12 @@ def _estimate(estimate: Estimate, digits: str, scale: float = 1.0) -> str:
     return f"{mean} ({interval})" if interval else mean
 
 
-main = command(Options, _run, DESCRIPTION, "python tools/make_generalisation.py")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    given = tuple(sys.argv[1:] if arguments is None else arguments)
+    call = Call("python tools/make_generalisation.py", given)
+    return guarded(lambda: command(Options, _run, DESCRIPTION)(call), call)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,6 +20,7 @@ from .curves import curves_logger
 from .hyperparameters import Algorithm, HyperParameters
 from .sb3_models import Model, build_model, restore_model, saved_model
 from .tracking import Tracker
+from .training_files import TrainingFiles
 from .validation import Score, Validator
 
 
@@ -69,28 +70,6 @@ class TrainingPlan:
             "command": self.command,
             **asdict(self.parameters),
         }
-
-
-@dataclass(frozen=True)
-class TrainingFiles:
-    """Files of a training run."""
-
-    folder: Path
-
-    @property
-    def latest(self) -> Path:
-        """The last version, from which training continues."""
-        return self.folder / "checkpoints" / "latest.safetensors"
-
-    @property
-    def best(self) -> Path:
-        """The best version by :meth:`Score.better_than`, which only plays."""
-        return self.folder / "checkpoints" / "best.safetensors"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder for ``tensorboard --logdir``."""
-        return self.folder / "tensorboard"
 
 
 @dataclass

@@ -1,14 +1,30 @@
-"""``collapipe calibrate``: constants of this machine, as a scenario."""
+"""Measure this machine and write a scenario with its speed.
+
+Processes train the priced model on plans of one cluster, as fast as they can
+and without emulation (this needs the extra ray). The simulator's formulas are
+then fitted to the measured passes and messages: FLOP/s, overhead per block,
+and overhead, latency and rate of messages. Other plans, not used for the fit,
+are measured and predicted to check it. Ends with a table and with
+profile.yaml, a scenario. After Ctrl-C, finished rounds are kept and the same
+command resumes there.
+
+Examples:
+  collapipe calibrate --scenario small
+  collapipe calibrate --scenario small --devices 3 --slow-down 4
+  collapipe calibrate --from runs/calibrate-small --out runs/again
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from collapipe_env.cli.common import Call, chosen_scenario, command, opened, print_pages, say_files
+from collapipe_env.cli.chosen import chosen_scenario
+from collapipe_env.cli.common import command, opened, print_pages, say_files
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.ground.errors import ScenarioError
@@ -18,21 +34,7 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import PRESETS
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.calibration_rounds import CalibrationPlan, Measured
-
-DESCRIPTION = """Measure this machine and write a scenario with its speed.
-
-Processes train the priced model on plans of one cluster, as fast as they can and without emulation (this
-needs the extra ray). The simulator's formulas are then fitted to the measured passes and messages: FLOP/s,
-overhead per block, and overhead, latency and rate of messages. Other plans, not used for the fit, are
-measured and predicted to check it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C,
-finished rounds are kept and the same command resumes there.
-
-Examples:
-  collapipe calibrate --scenario small
-  collapipe calibrate --scenario small --devices 3 --slow-down 4
-  collapipe calibrate --from runs/calibrate-small --out runs/again
-"""
+    from collapipe_env.execution.calibration_rounds import Measured
 
 
 @dataclass(frozen=True)
@@ -58,26 +60,30 @@ def _run(options: Options, call: Call) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
-    from collapipe_env.execution.calibration_rounds import calibration_plans, setting_of
+    from collapipe_env.execution.calibration_rounds import (
+        calibration_plans,
+        measured_rounds,
+        read_round,
+        setting_of,
+    )
 
-    if options.from_ is not None and options.out is None:
-        raise ScenarioError("--from needs --out, another folder for the new profile")
     torch.set_num_threads(1)
-    if options.from_ is None:
+    earlier = None if options.from_ is None else RunDirectory(options.from_)
+    if earlier is None:
         base, named = chosen_scenario(options.scenario), options.scenario
         devices = options.devices or min(max(os.cpu_count() or 2, 2), 4)
         slow_down = options.slow_down
     else:
-        before = read_json(
-            RunDirectory(options.from_) / "run.json", "name the folder of a calibration with --from"
-        )
+        if options.out is None:
+            raise ScenarioError("--from needs --out, another folder for the new profile")
+        before = read_json(earlier / "run.json", "name the folder of a calibration with --from")
         if before.get("kind") != "calibration":
             raise ScenarioError(f"--from {options.from_} holds no calibration: name the folder of one")
         base, named = load_scenario(before["base"]), str(before["base_name"])
         devices, slow_down = int(before["devices"]), float(before["slow_down"])
     setting = setting_of(base, devices)
     plans = calibration_plans(setting)
-    if options.from_ is None:
+    if earlier is None:
         require_ray("collapipe calibrate")
     run = RunDirectory(options.out or Path("runs") / f"calibrate-{folder_name(base.name)}")
     asked = {
@@ -91,48 +97,32 @@ def _run(options: Options, call: Call) -> None:
         "from": None if options.from_ is None else str(options.from_),
     }
     with opened(run, call, asked, setting, fresh=options.fresh, growing="rounds"):
-        if options.from_ is None:
-            rounds = _measure(options, run, setting, plans)
+        if earlier is None:
+            # All plans take turns, so that a change of the machine's load affects all of them.
+            places = {
+                run / "measured" / f"{number:02d}-{place:02d}.json": plan
+                for number in range(1, options.rounds + 1)
+                for place, plan in enumerate(plans, 1)
+            }
+            missing = [(path, plan) for path, plan in places.items() if not path.exists()]
+            print(
+                f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
+                f"{2 + devices} processes: the server, a control unit, {devices} devices"
+            )
+            # Each round is kept as soon as it ends.
+            measured = measured_rounds(setting, missing, options.seed, options.slow_down)
+            for done, one in enumerate(measured, 1 + len(places) - len(missing)):
+                print(
+                    f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  "
+                    f"(load {one.load:.1f})",
+                    flush=True,
+                )
+            rounds = [read_round(path) for path in places]
         else:
-            rounds = _kept(RunDirectory(options.from_) / "measured")
+            rounds = [read_round(path) for path in sorted((earlier / "measured").glob("*.json"))]
+            if not rounds:
+                raise ScenarioError(f"--from {earlier.path} holds no finished rounds: measure first")
         _report(run, base, named, setting, rounds, call.record())
-
-
-def _measure(
-    options: Options, run: RunDirectory, setting: Scenario, plans: Sequence[CalibrationPlan]
-) -> list[Measured]:
-    """Measure the missing rounds; each is kept as soon as it ends."""
-    from collapipe_env.execution.calibration_rounds import measured_rounds, read_round
-
-    # All plans take turns, so that a change of the machine's load affects all of them.
-    places = [
-        (run / "measured" / f"{number:02d}-{place:02d}.json", plan)
-        for number in range(1, options.rounds + 1)
-        for place, plan in enumerate(plans, 1)
-    ]
-    missing = [(path, plan) for path, plan in places if not path.exists()]
-    devices = setting.cluster.max_devices
-    print(
-        f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
-        f"{2 + devices} processes: the server, a control unit, {devices} devices"
-    )
-    measured = measured_rounds(setting, missing, options.seed, options.slow_down)
-    for done, one in enumerate(measured, 1 + len(places) - len(missing)):
-        print(
-            f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  (load {one.load:.1f})",
-            flush=True,
-        )
-    return [read_round(path) for path, _ in places]
-
-
-def _kept(measured: Path) -> list[Measured]:
-    """Rounds of an earlier calibration."""
-    from collapipe_env.execution.calibration_rounds import read_round
-
-    found = [read_round(path) for path in sorted(measured.glob("*.json"))]
-    if not found:
-        raise ScenarioError(f"--from {measured.parent} holds no finished rounds: measure first")
-    return found
 
 
 def _report(
@@ -144,35 +134,26 @@ def _report(
     head: dict[str, Any],
 ) -> None:
     """Fit, check, write and print."""
+    from collapipe_env.execution import calibration_profile as profile
     from collapipe_env.execution.calibration_fit import fit
-    from collapipe_env.execution.calibration_profile import (
-        calibrated,
-        calibration_page,
-        checked_plans,
-        merged,
-    )
     from collapipe_env.scenario.plain_data import plain_yaml
     from collapipe_env.simulator.build import system_parameters
 
-    fitted = [one for one in rounds if one.plan.fitted]
-    constants = fit(fitted, system_parameters(setting).costs)
-    sections = calibrated(base, f"{base.name}-calibrated", setting, constants)
-    scenario = merged(base, sections)
-    checked = checked_plans(rounds, scenario)
-    low, high = min(one.load for one in rounds), max(one.load for one in rounds)
-    load = f"Load average of the machine: {low:.1f} to {high:.1f}; {os.cpu_count()} cores."
-    page = calibration_page(f"Calibration of this machine on {base.name}", checked, constants, [load])
+    constants = fit([one for one in rounds if one.plan.fitted], system_parameters(setting).costs)
+    sections = profile.calibrated(base, f"{base.name}-calibrated", setting, constants)
+    scenario = profile.merged(base, sections)
+    checked = profile.checked_plans(rounds, scenario)
+    load = [min(one.load for one in rounds), max(one.load for one in rounds)]
+    below = f"Load average of the machine: {load[0]:.1f} to {load[1]:.1f}; {os.cpu_count()} cores."
+    title = f"Calibration of this machine on {base.name}"
+    page = profile.calibration_page(title, checked, constants, [below])
     written = {"base": named, **sections} if named in PRESETS else scenario.to_dict()
-    numbers = {
-        "constants": asdict(constants),
-        "plans": [asdict(one) for one in checked],
-        "load": [low, high],
-    }
+    numbers = {"constants": constants, "plans": checked, "load": load}
     write_text(run / "profile.yaml", f"# Written by {head['command']}\n{plain_yaml(written)}")
     write_json(run / "calibration.json", {**head, **numbers})
     write_text(run / "table.md", page.markdown())
     print_pages(page)
-    say_files(table=run / "table.md", numbers=run / "calibration.json", scenario=run / "profile.yaml")
+    say_files(run, table="table.md", numbers="calibration.json", scenario="profile.yaml")
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe calibrate")
+main = command(Options, _run, __doc__)

@@ -1,17 +1,34 @@
-"""``collapipe compare``: any schedulers x scenarios x episodes."""
+"""Compare any schedulers on any scenarios: tables, raw numbers and figures.
+
+In each scenario all schedulers play the same held-out episodes, with the same
+channels, loads and data, and differences are paired by episode. If a
+scheduler cannot play a scenario, this is reported and the rest goes on. After
+Ctrl-C or SIGTERM, finished work is kept and the same command resumes there.
+More scenarios, schedulers or episodes can be added to the same folder (name
+the earlier ones again).
+
+Examples:
+  collapipe compare --scenarios small medium
+  collapipe compare --schedulers dssra titanic --episodes 20 --rounds 500
+  collapipe compare --agent medium=runs/mine/checkpoints/best.safetensors
+  collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
+  collapipe compare --episodes 50 --executor ray  # on other machines
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from collapipe_env.cli.common import Call, chosen_scenario, command, file_digest, opened, require_schedulers
+from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
+from collapipe_env.cli.common import command, opened, required_schedulers
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import OWN_HELP, Dataset, Folder, NotEmpty, Schedulers, TaskName, about
+from collapipe_env.cli.option_types import OWN_HELP, Dataset, Folder, Schedulers, TaskName, about
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.rounds import lasting
@@ -25,21 +42,6 @@ from collapipe_env.scenario.names import SHIPPED, is_tier
 from collapipe_env.schedulers import LEARNED, NAMED_ONLY, also_playing, scheduler_names
 from collapipe_env.zoo.shipped_agents import agent_path
 
-DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
-
-In each scenario all schedulers play the same held-out episodes, with the same channels, loads and data, and
-differences are paired by episode. If a scheduler cannot play a scenario, this is reported and the rest goes
-on. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes there. More scenarios,
-schedulers or episodes can be added to the same folder (name the earlier ones again).
-
-Examples:
-  collapipe compare --scenarios small medium
-  collapipe compare --schedulers dssra titanic --episodes 20 --rounds 500
-  collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.safetensors
-  collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
-  collapipe compare --episodes 50 --executor ray  # on other machines
-"""
-
 ALL = "all"
 """Name that selects all schedulers."""
 ON_TIERS = ("dssra", "pipeline", "random")
@@ -52,7 +54,6 @@ class Options:
 
     scenarios: Annotated[
         tuple[str, ...],
-        NotEmpty("medium"),
         about("NAME|FILE ...", text=f"Shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}"),
     ] = ("small", "medium")
     task: TaskName = None
@@ -78,11 +79,16 @@ class Options:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     @property
+    def takes_all(self) -> bool:
+        """Whether no list of schedulers is given."""
+        return self.schedulers in (None, (ALL,))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The schedulers without learned agents."""
-        every = tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
-        asked = every if self.schedulers in (None, (ALL,)) else full_names(self.schedulers or ())
-        return tuple(name for name in asked if name != LEARNED)
+        if self.takes_all:
+            return tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
+        return tuple(name for name in full_names(self.schedulers or ()) if name != LEARNED)
 
     def names_for(self, scenario: Scenario) -> tuple[str, ...]:
         """The schedulers of one scenario; without a list, also those that differ from others only there.
@@ -91,9 +97,9 @@ class Options:
         and by those that other options name: most planners of published systems ignore the effects of a tier,
         and some take long for its large sizes.
         """
-        if self.schedulers is not None and self.schedulers != (ALL,):
-            return self.names
         playing = self.names
+        if not self.takes_all:
+            return playing
         if self.schedulers is None and is_tier(scenario.name):
             asked = (*ON_TIERS, *self.drawn, *(() if self.reference is None else (self.held_against,)))
             playing = tuple(name for name in playing if name in asked)
@@ -113,59 +119,48 @@ class Options:
         """Names of the schedulers whose typical rounds are drawn side by side."""
         return full_names(self.gantt)
 
-    def check(self) -> None:
-        """Refuse combinations that make no sense.
-
-        Raises:
-            CollaPipeError: Names the option, its value and the allowed values.
-        """
-        self.where.check()
-        asked = self.names if self.schedulers in (None, (ALL,)) else self.schedulers or ()
-        require_schedulers(asked)
-        if LEARNED in asked and not self.agent:
-            raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
-        playing = (*self.names, *([LEARNED] if self.agent else []))
-        for option, names in (("--reference", (self.held_against,)), ("--gantt", self.drawn)):
-            for name in names:
-                if name not in playing:
-                    raise ScenarioError(
-                        f"{option} {name!r} does not play: add it to --schedulers, or name one of "
-                        f"{', '.join(playing)}"
-                    )
-
 
 def _run(options: Options, call: Call) -> None:
-    options.check()
+    options.where.check()
+    asked = required_schedulers(options.names if options.takes_all else options.schedulers or ())
+    if LEARNED in asked and not options.agent:
+        raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
+    playing = (*options.names, *([LEARNED] if options.agent else []))
+    for option, names in (("--reference", (options.held_against,)), ("--gantt", options.drawn)):
+        for name in names:
+            if name not in playing:
+                raise ScenarioError(
+                    f"{option} {name!r} does not play: add it to --schedulers, or name one of "
+                    f"{', '.join(playing)}"
+                )
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
     play = options.play
-    learner = play.usable_learner(list(scenarios.values()))
-    default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
-    run = RunDirectory(options.out or default)
-    # Options that may differ between runs in a folder are not listed: their results are added.
-    asked = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
+    learner = play.learner_for(scenarios.values())
+    say_data(scenarios.values())
+    run = RunDirectory(options.out or Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}")
     plans = []
     for name, scenario in scenarios.items():
-        playing = (*([LEARNED] if name in agents else []), *options.names_for(scenario))
+        own = (*([LEARNED] if name in agents else []), *options.names_for(scenario))
         folder = run / "evaluation" / folder_name(name)
-        plans.append(
-            play.plan(scenario, playing, agents.get(name, ()), learner, lambda *_, f=folder: f, play.threads)
-        )
-    with opened(run, call, asked, fresh=play.fresh):
+        files = agents.get(name, ())
+        plans.append(play.plan(scenario, own, files, learner, lambda *_, f=folder: f, play.threads))
+    # Options that may differ between runs in a folder are not listed: their results are added.
+    deciding = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
+    with opened(run, call, deciding, fresh=play.fresh):
         for name, scenario in scenarios.items():
             write_text(run / "scenarios" / f"{folder_name(name)}.yaml", scenario.to_yaml())
-            playing = options.names_for(scenario)
-            if options.schedulers is None and (left := [n for n in options.names if n not in playing]):
-                print(f"{name}: {', '.join(playing)} play; --schedulers {ALL} adds {len(left)} more")
-        more = {
-            "scenario_digests": {name: scenario_digest(scenario) for name, scenario in scenarios.items()},
-            "agent_digests": {name: [file_digest(file) for file in files] for name, files in agents.items()},
-            "options": asdict(options),
-        }
+            few = options.names_for(scenario)
+            if options.schedulers is None and (left := set(options.names) - set(few)):
+                print(f"{name}: {', '.join(few)} play; --schedulers {ALL} adds {len(left)} more")
         play_and_report(
             plans,
             run,
-            lambda: call.record(**more),
+            lambda: call.record(
+                scenario_digests={name: scenario_digest(scenario) for name, scenario in scenarios.items()},
+                agent_digests={name: list(map(file_digest, files)) for name, files in agents.items()},
+                options=options,
+            ),
             executor=options.where.build(play.processes, threads=play.threads),
             figures=not play.no_figures,
             several=True,
@@ -176,6 +171,8 @@ def _run(options: Options, call: Call) -> None:
 
 def _scenarios(options: Options) -> dict[str, Scenario]:
     """The scenarios by name, long enough for the requested rounds."""
+    if not options.scenarios:
+        raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
     found: dict[str, Scenario] = {}
     for source in options.scenarios:
         scenario = lasting(chosen_scenario(source, options.task, options.dataset), options.play.rounds)
@@ -214,4 +211,4 @@ def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, tuple
     return found
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe compare")
+main = command(Options, _run, __doc__)

@@ -1,4 +1,4 @@
-"""Early ends of a command: SIGTERM and SIGHUP act as Ctrl-C, and a closed output ends it quietly.
+"""Ends of a command: bad input is one line, SIGTERM and SIGHUP act as Ctrl-C, a closed output is no error.
 
 Work is kept, worker processes end, and the exit status tells the cases apart.
 """
@@ -8,45 +8,65 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.interrupts import SIGNALS
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it."""
-UNREAD = 141
-"""Exit status where the reader of the output, such as ``head``, has closed it; as shells report it."""
+_GONE = (errno.EPIPE, errno.EIO)
+"""Errors of an output without a reader, and of a terminal that is gone."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, treated as Ctrl-C.
+@dataclass(frozen=True)
+class Call:
+    """A command line: the program and its arguments; ``str`` gives it as it can be typed again."""
 
-    Attributes:
-        status: Exit status after it, as shells expect it.
-    """
+    program: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.program} {shlex.join(self.arguments)}".rstrip()
+
+    def record(self, **more: Any) -> dict[str, Any]:
+        """Return the origin of a result for its file: command, time, versions, and ``more``."""
+        from collapipe_env.evaluation.provenance import versions
+
+        finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        return {"command": str(self), "finished": finished, "versions": versions(), **more}
+
+
+class Terminated(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP, with the exit ``status`` that shells expect after it."""
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         super().__init__()
         self.status = 128 + number
 
 
-def status_after(stop: KeyboardInterrupt) -> int:
-    """Return the exit status after Ctrl-C or a signal that acts as it."""
-    return stop.status if isinstance(stop, Terminated) else INTERRUPTED
-
-
 def run_process(main: Callable[[], int]) -> int:
-    """Run a command as the whole work of this process.
-
-    Returns:
-        The status, with which the process must exit next.
-    """
-    _open_output()
+    """Run a command as the whole work of this process; returns the status with which it must exit next."""
+    # Outputs that were closed at the start (``>&-``) are opened, and lead nowhere. Otherwise the next files
+    # to be opened would get their numbers, and with them what libraries print.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)  # for worker processes
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end of the process
+        # Characters that an output lacks become question marks instead of an error.
+        getattr(sys, name).reconfigure(errors="replace")
     status = main()
     if status > 128:  # it was ended early; another Ctrl-C must not interrupt Python's own end
         for number in SIGNALS:
@@ -57,113 +77,85 @@ def run_process(main: Callable[[], int]) -> int:
     return status
 
 
-def _open_output() -> None:
-    """Open outputs that were closed at the start (``>&-``), so that they lead nowhere.
-
-    Otherwise the next files to be opened would get their numbers, and with them what libraries print.
-    """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(number, True)  # for worker processes
-    os.close(number)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end of the process
-
-
-def answered(text: str) -> int:
-    """Print a text as the whole answer of a command.
+def guarded(job: Callable[[], int | None], call: Call) -> int:
+    """Run a command to its end, whichever that is, and say in a line what ended it early.
 
     Returns:
-        The exit status: 0, or that of :func:`unwritten`.
+        The exit status: the job's, 0 without one; 2 for bad input and full disks, 129 after SIGHUP, 130 after
+        Ctrl-C, 141 if nobody reads the output any more (as after ``| head``), 143 after SIGTERM.
     """
-    try:
-        print(text, flush=True)
-    except OSError as error:
-        return unwritten(error)
-    return 0
+    with terminable(), warnings.catch_warnings():  # also while errors are told
+        warnings.showwarning = _warning_lines()
+        try:
+            status = job()
+            sys.stdout.flush()  # at its exit, Python could only report the error
+            return status or 0
+        except CollaPipeError as error:
+            _say(f"error: {error}")
+            return 2
+        except (KeyboardInterrupt, OSError, SystemExit) as end:
+            return _status_after(end, call)
 
 
-def note(text: str) -> None:
-    """Print a line on standard error, if it can be written."""
-    try:
-        print(text, file=sys.stderr)
-    except OSError:
-        drop_output()
+def _status_after(end: BaseException, call: Call) -> int:
+    # Rich exits where a pipe is broken.
+    failed = end.__context__ if isinstance(end, SystemExit) else end
+    stop = failed
+    if isinstance(failed, OSError) and failed.errno in _GONE:
+        # A signal may have ended the reader, or the terminal, too.
+        while stop is not None and not isinstance(stop, KeyboardInterrupt):
+            stop = stop.__context__
+    if isinstance(stop, KeyboardInterrupt):
+        status = stop.status if isinstance(stop, Terminated) else INTERRUPTED
+        again = Call(call.program, tuple(option for option in call.arguments if option != "--fresh"))
+        how = "interrupted" if status == INTERRUPTED else "terminated"
+        _say(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}")
+        return status
+    if isinstance(failed, BrokenPipeError):
+        _say()
+        return 128 + 13  # as shells report SIGPIPE, which Windows lacks
+    if isinstance(failed, OSError) and failed.errno in _FULL:
+        # The package's own files have errors of their own: this is the output, or a library's file.
+        _say(
+            f"error: cannot write {failed.filename or 'the output'} ({failed.strerror}): free some space, "
+            "or write it elsewhere; all finished work is kept"
+        )
+        return 2
+    raise end
 
 
-def unwritten(error: BaseException) -> int:
-    """Return the exit status for an output that cannot be written; say so on standard error if that helps.
-
-    Raises:
-        BaseException: The error itself, if it is none of writing.
-    """
-    if isinstance(_writing(error), BrokenPipeError):
-        drop_output()
-        return UNREAD
-    if not (isinstance(error, OSError) and error.errno in _FULL):
-        raise error
-    # The package's own files have errors of their own: this is the output, or a library's file.
-    drop_output()
-    note(
-        f"error: cannot write {error.filename or 'the output'} ({error.strerror}): free some space, "
-        "or write it elsewhere; all finished work is kept"
-    )
-    return 2
-
-
-def stop_before(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the signal after which an output could not be written: it may have ended the reader, too."""
-    failed = _writing(error)
-    # A terminal that is gone gives EIO.
-    if not isinstance(failed, OSError) or failed.errno not in (errno.EPIPE, errno.EIO):
-        return None
-    before = failed.__context__
-    while before is not None and not isinstance(before, KeyboardInterrupt):
-        before = before.__context__
-    return before
-
-
-def _writing(error: BaseException) -> BaseException | None:
-    """Return the error behind an exit: Rich exits where a pipe is broken."""
-    return error.__context__ if isinstance(error, SystemExit) else error
-
-
-def drop_output() -> None:
-    """Discard pending output that has no reader or no disk space left.
-
-    Otherwise Python would report at its exit that it could not be written.
-    """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
+def _say(text: str = "") -> None:
+    """Print a text on standard error, and drop output that has no reader or no disk space left."""
+    with contextlib.suppress(OSError):
+        if text:
+            print(text, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):  # or Python would report at its exit that it cannot be written
         try:
             stream.flush()
         except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+            os.close(nowhere)
 
 
-def stopped_early() -> int:
-    """Say that Ctrl-C came before the command had begun its work, while its modules were imported.
+def _warning_lines() -> Callable[..., None]:
+    """A function that shows each warning once, in a line above the progress bar, without its source."""
+    said: set[str] = set()
 
-    Returns:
-        The exit status.
-    """
-    note("\ninterrupted before any work was done")
-    return INTERRUPTED
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        from tqdm import tqdm
 
+        text = " ".join(str(message).split())
+        if text not in said:
+            said.add(text)
+            tqdm.write(f"warning: {text}", file=sys.stderr)
 
-def _in_numba(frame: FrameType | None) -> bool:
-    """Whether Python code runs for Numba, which turns an exception in it into a ``SystemError``."""
-    while frame is not None:
-        if frame.f_code.co_name == "_numba_unpickle":  # for every array that a compiled function returns
-            return True
-        frame = frame.f_back
-    return False
+    return show
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` on Ctrl-C, or :class:`Terminated` on SIGTERM or SIGHUP: once in all.
+    """Raise :class:`Terminated` on Ctrl-C, SIGTERM and SIGHUP: once in all.
 
     What comes later must not interrupt the saving, nor the end of worker processes. Signals that are ignored,
     as SIGHUP is under ``nohup``, stay ignored. Outside the main thread nothing changes.
@@ -173,13 +165,16 @@ def terminable() -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if _in_numba(frame):
-            # Raised here, it would leave the compiled function as a SystemError: it comes again in a moment.
-            threading.Timer(1e-3, signal.raise_signal, (number,)).start()
-            return
+        while frame is not None:
+            # An exception that is raised where Numba hands an array over would leave the compiled function
+            # as a SystemError: the signal comes again in a moment.
+            if frame.f_code.co_name == "_numba_unpickle":
+                threading.Timer(1e-3, signal.raise_signal, (number,)).start()
+                return
+            frame = frame.f_back
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+        raise Terminated(number)
 
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:

@@ -1,41 +1,8 @@
-"""``collapipe evaluate``: schedulers, or a saved agent, on held-out episodes of one scenario."""
+"""Compare schedulers on the same held-out episodes of one scenario.
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Annotated
-
-import tyro
-
-from collapipe_env.cli.common import Call, chosen_scenario, command, file_digest, opened, require_schedulers
-from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import (
-    Dataset,
-    Episodes,
-    Folder,
-    Learner,
-    Schedulers,
-    Source,
-    TaskName,
-    about,
-)
-from collapipe_env.cli.playing import PlayOptions, play_and_report
-from collapipe_env.evaluation.agent_runs import require_runs
-from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler
-from collapipe_env.ground.errors import CheckpointError, ScenarioError
-from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.task_registry import task_traits
-from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
-from collapipe_env.zoo.shipped_agents import agent_path
-
-DESCRIPTION = """Compare schedulers on the same held-out episodes of one scenario.
-
-Ends with a table and figures. No scheduler is trained. Language models are really trained and write samples,
-unless you choose another learner. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes
-there.
+Ends with a table and figures. No scheduler is trained. Language models are
+really trained and write samples, unless you choose another learner. After
+Ctrl-C or SIGTERM, finished work is kept and the same command resumes there.
 
 Examples:
   collapipe evaluate --scenario small
@@ -46,34 +13,66 @@ Examples:
   collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.safetensors
 """
 
+from __future__ import annotations
 
-USUAL_OF_LANGUAGE = {"learner": "real", "episodes": 1}
-"""Defaults where a language model is trained: its table has a perplexity, and its samples need real training,
-which takes a second or more per round."""
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
+from collapipe_env.cli.common import command, opened, required_schedulers
+from collapipe_env.cli.early_end import Call
+from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli.option_types import (
+    EPISODES,
+    EPISODES_HELP,
+    LEARNER_HELP,
+    Dataset,
+    Folder,
+    Schedulers,
+    Source,
+    TaskName,
+    about,
+)
+from collapipe_env.cli.playing import PlayOptions, play_and_report
+from collapipe_env.evaluation.agent_runs import require_runs
+from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.ground.errors import CheckpointError, ScenarioError
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.task_registry import task_traits
+from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
+from collapipe_env.zoo.shipped_agents import agent_path
 
 
 @dataclass(frozen=True)
 class EvaluatePlay(PlayOptions):
     """Episodes and how they are played."""
 
-    episodes: Annotated[Episodes, about(default="5; 1 for language models")] = PlayOptions.episodes
-    learner: Annotated[Learner, about(default="surrogate; real for language models")] = PlayOptions.learner
+    # Their defaults depend on the scenario, see usual_for().
+    episodes: Annotated[int | None, EPISODES, about("INT", "5; 1 for language models", EPISODES_HELP)] = None  # type: ignore[assignment]
+    learner: Annotated[str | None, about("NAME", "surrogate; real for language models", LEARNER_HELP)] = None  # type: ignore[assignment]
 
-    def usual_for(self, scenario: Scenario, asked: set[str]) -> EvaluatePlay:
+    def usual_for(self, scenario: Scenario) -> EvaluatePlay:
         """Return these options with the defaults of a scenario.
 
-        Args:
-            asked: Options of the command line. They stay unchanged, and with another learner the number of
-                episodes is the usual one.
+        A language model is really trained: its table has a perplexity, and its samples need that. It takes a
+        second or more per round.
         """
-        if "--learner" in asked or not task_traits(scenario.workload.task).causal:
-            return self
-        usual = {name: value for name, value in USUAL_OF_LANGUAGE.items() if f"--{name}" not in asked}
-        print(
-            "language models are trained here, and write samples; --learner surrogate only plays the "
-            "schedulers, which is quicker"
+        trains = self.learner is None and task_traits(scenario.workload.task).causal
+        if trains:
+            print(
+                "language models are trained here, and write samples; --learner surrogate only plays the "
+                "schedulers, which is quicker"
+            )
+        return replace(
+            self,
+            episodes=self.episodes or (1 if trains else 5),
+            learner=self.learner or ("real" if trains else "surrogate"),
         )
-        return replace(self, **usual)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -91,52 +90,38 @@ class Options:
     play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The schedulers, the agent first where there is one."""
-        if self.schedulers is not None:
-            return full_names(self.schedulers)
-        return ((LEARNED,) if self.agent else ()) + DEFAULT_SCHEDULERS
-
-    def check(self) -> None:
-        """Refuse combinations that make no sense.
-
-        Raises:
-            CollaPipeError: Names the option, its value and the allowed values.
-        """
-        self.where.check()
-        require_schedulers(self.names)
-        if self.agent and LEARNED not in self.names:
-            raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
-        if not self.agent and LEARNED in self.names:
-            raise CheckpointError(f"--schedulers names {LEARNED!r}: give the file of one with --agent")
-
 
 def _run(options: Options, call: Call) -> None:
-    options.check()
+    options.where.check()
+    usual = (*((LEARNED,) if options.agent else ()), *DEFAULT_SCHEDULERS)
+    names = usual if options.schedulers is None else required_schedulers(options.schedulers)
+    if options.agent and LEARNED not in names:
+        raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
+    if LEARNED in names and not options.agent:
+        raise CheckpointError(f"--schedulers names {LEARNED!r}: give the file of one with --agent")
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
-    play = options.play.usual_for(scenario, call.given)
-    options = replace(options, play=play)
+    play = options.play.usual_for(scenario)
     played = lasting(scenario, play.rounds)
     files = tuple(map(agent_path, options.agent))
     digests = [file_digest(file) for file in files]
-    for name in options.names:  # refuse bad schedulers before anything is written
+    for name in names:  # refuse bad schedulers before anything is written
         if name == LEARNED:
             require_runs("--agent", files, played)
         else:
             load_scheduler(name, played, None)
-    learner = play.usable_learner([scenario])
+    learner = play.learner_for([scenario])
+    say_data([scenario])
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     agent = digests[0] if len(digests) == 1 else digests or None
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
     with opened(run, call, asked, played, fresh=play.fresh):
         play_and_report(
-            [play.plan(scenario, options.names, files, learner, run.episodes_of, play.threads)],
+            [play.plan(scenario, names, files, learner, run.episodes_of, play.threads)],
             run,
-            lambda: call.record(scenario=played.to_dict(), options=asdict(options)),
+            lambda: call.record(scenario=played.to_dict(), options=replace(options, play=play)),
             executor=options.where.build(play.processes, threads=play.threads),
             figures=not play.no_figures,
         )
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe evaluate")
+main = command(Options, _run, __doc__)

@@ -1,15 +1,33 @@
-"""``collapipe execute``: a scheduler's plans, carried out by roles that really train."""
+"""Carry out a scheduler's plans: devices, control units and heads really train.
+
+By default, all of them are objects of this process, and with the virtual
+clock nothing waits: all times are the simulator's. With --engine ray each
+device and each control unit has a process of its own, here or on the machines
+of a Ray cluster, and with the wall clock operations and transfers last as
+long as the simulator says. Times are compared with the simulator's. Ends with
+a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and
+SIGTERM stop all processes. However a run ends, finished rounds are kept, and
+the same command resumes there, also with a larger --rounds.
+
+Examples:
+  collapipe execute --scenario small --rounds 3
+  collapipe execute --fault c0d1@1.5
+  collapipe execute --engine ray --schedule 1f1b --kill c0d1@2
+  collapipe execute --engine ray --ray-address auto --place c0*=hall c1*=lab
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from collapipe_env.cli.common import Call, chosen_scenario, command, opened, say_data
+from collapipe_env.cli.chosen import chosen_scenario, say_data
+from collapipe_env.cli.common import command, opened
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executed_rounds import ExecutedRounds
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.labels import counted
@@ -28,29 +46,11 @@ from collapipe_env.scenario import Scenario
 if TYPE_CHECKING:
     from collapipe_env.execution.driver import Execution
 
-DESCRIPTION = """Carry out a scheduler's plans: devices, control units and heads really train.
-
-By default, all of them are objects of this process, and with the virtual clock nothing waits: all times are
-the simulator's. With --engine ray each device and each control unit has a process of its own, here or on the
-machines of a Ray cluster, and with the wall clock operations and transfers last as long as the simulator
-says. Times are compared with the simulator's. Ends with a table, a picture of each round, a Chrome trace and
-the weights. Ctrl-C and SIGTERM stop all processes. However a run ends, finished rounds are kept, and the same
-command resumes there, also with a larger --rounds.
-
-Examples:
-  collapipe execute --scenario small --rounds 3
-  collapipe execute --fault c0d1@1.5
-  collapipe execute --engine ray --schedule 1f1b --kill c0d1@2
-  collapipe execute --engine ray --ray-address auto --place c0*=office c1*=hall
-"""
 
 LONGEST_S = 1e6
 """Latest time of a failure since the start of its round [s]."""
-FAILURE = re.compile(
-    r"c(?P<cluster>[0-9]{1,4})d(?P<device>[0-9]{1,4})@(?P<seconds>[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})"
-)
-
-
+FAILURE = re.compile(r"c([0-9]{1,4})d([0-9]{1,4})@([0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9})")
+"""Cluster, device and seconds of a failure."""
 Failing = Annotated[tuple[str, ...], about("ROLE@SECONDS ...")]
 
 
@@ -104,61 +104,59 @@ class Options:
         Raises:
             ScenarioError: Names the options and the remedy.
         """
-        ray = self.engine == "ray"
-        for option, given in (
-            ("--clock wall", self.clock == "wall"),
-            ("--clock none", self.clock == "none"),
-            ("--ray-address", self.ray_address is not None),
-            ("--place", bool(self.place)),
+        ray, clock = self.engine == "ray", self.usual_clock
+        alone = "needs --engine ray: in this process nothing runs side by side"
+        processes = "needs --engine ray with --clock wall or none; otherwise use --fault"
+        for given, fits, message in (
+            (self.clock in ("wall", "none"), ray, f"--clock {self.clock} {alone}"),
+            (self.ray_address is not None, ray, f"--ray-address {alone}"),
+            (self.place, ray, f"--place {alone}"),
+            (
+                *(self.place, self.ray_address is not None),
+                "--place needs --ray-address: a Ray that is started here is on this machine",
+            ),
+            (
+                *(self.time_scale is not None, clock == "wall"),
+                "--time-scale needs --clock wall: other clocks do not wait for simulated times",
+            ),
+            (
+                *(self.slow_down != 1.0, clock == "none"),
+                "--slow-down needs --clock none: other clocks take the priced times",
+            ),
+            (
+                *(self.fault, clock == "virtual"),
+                "--fault needs --clock virtual; with another clock use --kill",
+            ),
+            (self.kill, ray and clock != "virtual", f"--kill {processes}"),
+            (self.hang, ray and clock != "virtual", f"--hang {processes}"),
         ):
-            if given and not ray:
-                raise ScenarioError(f"{option} needs --engine ray: in this process nothing runs side by side")
-        if self.place and self.ray_address is None:
-            raise ScenarioError("--place needs --ray-address: a Ray that is started here is on this machine")
-        if self.time_scale is not None and self.usual_clock != "wall":
-            raise ScenarioError(
-                "--time-scale needs --clock wall: other clocks do not wait for simulated times"
-            )
-        if self.slow_down != 1.0 and self.clock != "none":
-            raise ScenarioError("--slow-down needs --clock none: other clocks take the priced times")
-        if self.fault and self.usual_clock != "virtual":
-            raise ScenarioError("--fault needs --clock virtual; with another clock use --kill")
-        for option, failing in (("--kill", self.kill), ("--hang", self.hang)):
-            if failing and (not ray or self.clock == "virtual"):
-                raise ScenarioError(
-                    f"{option} needs --engine ray with --clock wall or none; otherwise use --fault"
-                )
+            if given and not fits:
+                raise ScenarioError(message)
+        if ray:
+            from collapipe_env.ground.ray_cluster import require_ray
+
+            require_ray("--engine ray")
 
     @property
     def usual_clock(self) -> Literal["wall", "virtual", "none"]:
         """The clock, or that of the engine if none is given."""
         return self.clock or ("wall" if self.engine == "ray" else "virtual")
 
-    @property
-    def places(self) -> dict[str, str]:
-        """Label of the machines by the roles that they carry.
-
-        Raises:
-            ScenarioError: If one is not ROLES=LABEL.
-        """
-        pairs = [text.partition("=") for text in self.place]
-        for text, (roles, _, label) in zip(self.place, pairs, strict=True):
-            if not (roles and label):
-                raise ScenarioError(f"--place {shown(text)} is not ROLES=LABEL; c0d*=office is an example")
-        return {roles: label for roles, _, label in pairs}
-
-    def start_engine(self, scenario: Scenario) -> Engine:
+    def start_engine(self, scenario: Scenario, places: Mapping[str, str]) -> Engine:
         """Return the engine; processes of Ray import what their roles need while plans are made.
 
+        Args:
+            places: Label of the machines by the roles that they carry.
+
         Raises:
-            CollaPipeError: If Ray is not installed, or cannot be used.
+            CollaPipeError: If Ray cannot be used.
         """
         if self.engine == "inline":
             return Inline()
         from collapipe_env.execution.ray_engine import Ray
 
-        engine = Ray(self.ray_address, places=self.places)
-        if not self.places:
+        engine = Ray(self.ray_address, places=places)
+        if not places:
             processes = sum(scenario.cluster.devices_per_cluster) + scenario.cluster.clusters
             engine.prepare(processes, "collapipe_env.execution.device")
         return engine
@@ -166,14 +164,9 @@ class Options:
 
 def _run(options: Options, call: Call) -> None:
     options.check()
-    _ = options.places
-    if options.engine == "ray":
-        from collapipe_env.ground.ray_cluster import require_ray
-
-        require_ray("--engine ray")
     scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
-    _require_roles(options.places, scenario)
+    places = _places(options.place, scenario)
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
@@ -181,14 +174,22 @@ def _run(options: Options, call: Call) -> None:
     scheduler = replanned(
         load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
     )
-    asked_for = (("--fault", options.fault), ("--kill", options.kill), ("--hang", options.hang))
-    failures = [_failures(option, texts, scenario) for option, texts in asked_for]
+    failing = {"--fault": options.fault, "--kill": options.kill, "--hang": options.hang}
+    failures = [_failures(option, texts, scenario) for option, texts in failing.items()]
     say_data([scenario])
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
-    asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     # A run may grow, and nothing else.
-    origin = json_digest({name: value for name, value in asked.items() if name != "rounds"})
+    names = ("seed", "time_scale", "slow_down", "schedule", "micro_batches", "fault", "kill", "hang")
+    values = {name: getattr(options, name) for name in names}
+    deciding = {
+        "kind": "execution",
+        "scenario": scenario.to_dict(),
+        "scheduler": name,
+        "clock": options.usual_clock,
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in values.items()},
+    }
+    origin, asked = json_digest(deciding), {**deciding, "rounds": options.rounds}
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
         state = committed(run, origin)
         past = [] if state is None else reports(run, origin, state.rounds)
@@ -201,7 +202,7 @@ def _run(options: Options, call: Call) -> None:
             )
         if not done:
             (run / "weights.npz").unlink(missing_ok=True)  # those of fewer rounds
-        with Inline() if done else options.start_engine(scenario) as engine:
+        with Inline() if done else options.start_engine(scenario, places) as engine:
             # Imported late, so that --help and typing errors are answered at once.
             from collapipe_env.execution.uncompiled import leave_compiler_out
 
@@ -228,33 +229,33 @@ def _run(options: Options, call: Call) -> None:
             rounds.play(Failures(*failures))
 
 
-def _require_roles(patterns: Iterable[str], scenario: Scenario) -> None:
-    """Refuse a pattern of ``--place`` that fits no role.
-
-    Raises:
-        ScenarioError: Names the pattern.
-    """
+def _places(given: Iterable[str], scenario: Scenario) -> dict[str, str]:
+    """Label of the machines by the roles that they carry."""
     counts = enumerate(scenario.cluster.devices_per_cluster)
     names = [node_name(n, k) for n, count in counts for k in range(count + 1)]
-    for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
+    places = {}
+    for text in given:
+        roles, _, label = text.partition("=")
+        if not (roles and label):
+            raise ScenarioError(f"--place {shown(text)} is not ROLES=LABEL; c0d*=office is an example")
+        if not fnmatch.filter(names, roles):
             raise ScenarioError(
-                f"--place {shown(pattern)} fits no role of {scenario.name}: use one of {names[0]} to "
+                f"--place {shown(roles)} fits no role of {scenario.name}: use one of {names[0]} to "
                 f"{names[-1]}, or a pattern such as c0d*"
             )
+        places[roles] = label
+    return places
 
 
 def _say_what_begins(options: Options, scenario: Scenario, execution: Execution) -> None:
-    devices = sum(scenario.cluster.devices_per_cluster)
-    units = scenario.cluster.clusters
-    first = execution.upcoming
-    begins = f"{counted(units, 'control unit')} and {counted(devices, 'device')}"
+    units, devices = scenario.cluster.clusters, sum(scenario.cluster.devices_per_cluster)
     print(
-        f"{begins} {'as processes' if options.engine == 'ray' else 'in this process'}; "
+        f"{counted(units, 'control unit')} and {counted(devices, 'device')} "
+        f"{'as processes' if options.engine == 'ray' else 'in this process'}; "
         f"{counted(options.rounds, 'round')} of {options.scheduler} on {scenario.name}"
     )
     if options.usual_clock == "wall":
-        each = execution.scale * first.script.delay_s
+        each = execution.scale * execution.upcoming.script.delay_s
         print(
             f"wall clock: a simulated second lasts {execution.scale:.3g} s, a round takes about {each:.0f} s"
         )
@@ -264,19 +265,9 @@ def _say_what_begins(options: Options, scenario: Scenario, execution: Execution)
         print("no clock: all work runs as fast as this machine can")
 
 
-def _deciding(options: Options) -> dict[str, Any]:
-    """Options that decide what is measured, for the record of the run."""
-    names = (
-        *("rounds", "seed", "time_scale", "slow_down"),
-        *("schedule", "micro_batches", "fault", "kill", "hang"),
-    )
-    values = {"clock": options.usual_clock, **{name: getattr(options, name) for name in names}}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
 def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, float]]:
     """Cluster, device and time of each ``ROLE@SECONDS``."""
-    found: list[tuple[int, int, float]] = []
+    found: dict[tuple[int, int], float] = {}
     devices = scenario.cluster.devices_per_cluster
     for text in given:
         said = FAILURE.fullmatch(text)
@@ -285,7 +276,7 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
                 f"{option} {shown(text)} names no device and time: c0d1@1.5 is an example, with a time in "
                 "seconds since the start of the round"
             )
-        n, device, at = int(said["cluster"]), int(said["device"]), float(said["seconds"])
+        n, device, at = int(said[1]), int(said[2]), float(said[3])
         if n >= len(devices) or device >= devices[n]:
             there = f"clusters are c0 to c{len(devices) - 1}"
             if n < len(devices):
@@ -293,13 +284,13 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
             raise ScenarioError(f"{option} {shown(text)} names no device of {scenario.name}: its {there}")
         if at > LONGEST_S:
             raise ScenarioError(f"{option} {shown(text)}: use a time of at most {LONGEST_S:,.0f} s")
-        node = device + 1
-        if (n, node) in [one[:2] for one in found]:
+        if (n, device) in found:
             raise ScenarioError(
                 f"{option} names c{n}d{device} twice: a device fails once in a round, leave one out"
             )
-        found.append((n, node, at))
-    return found
+        found[n, device] = at
+    # Role 0 of a cluster is its control unit.
+    return [(n, device + 1, at) for (n, device), at in found.items()]
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe execute")
+main = command(Options, _run, __doc__)

@@ -6,7 +6,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +29,9 @@ class ExecutedRounds:
     """Rounds of a run: played, kept, and reported.
 
     Attributes:
-        execution: Plays them.
-        run: Folder of the run.
         origin: Digest of all that decides the rounds.
         record: Returns the origin of the results, for their file.
         title: Scenario and scheduler, for tables and pictures.
-        clock: Its clock.
         until: Rounds to play.
         played: Plan and report of each round so far.
         compared: Its comparison with its prices.
@@ -51,11 +48,7 @@ class ExecutedRounds:
     compared: list[ComparedRound] = field(default_factory=list)
 
     def take_up(self, past: Sequence[dict[str, Any]]) -> None:
-        """Take over the rounds that were played before.
-
-        Args:
-            past: The report of each.
-        """
+        """Take over the rounds that were played before, by the report of each."""
         for planned, result in zip(self.execution.replayed, past, strict=True):
             self._add(planned, result)
             self._draw()
@@ -65,9 +58,6 @@ class ExecutedRounds:
 
         Args:
             failures: What happens to devices in the first round.
-
-        Raises:
-            ExecutionError: If something is lost without which the execution cannot continue.
         """
         from collapipe_env.execution.cluster_round import ExecutionError
         from collapipe_env.execution.driver import NO_FAILURES
@@ -141,16 +131,9 @@ class ExecutedRounds:
         below = [f"clock {self.clock}{scale}{load}"]
         page = comparison_page(f"Priced and measured: {self.title}", self.compared, self.clock, below)
         phases = phase_page(self.compared)
-        write_json(
-            run / "execution.json", {**self.record(), "rounds": [asdict(one) for one in self.compared]}
-        )
+        write_json(run / "execution.json", {**self.record(), "rounds": self.compared})
         write_text(run / "table.md", page.markdown() + "\n" + phases.markdown())
         write_json(run / "trace.json", chrome_trace(both_timelines(self.played)))
         print_pages(page, phases)
-        say_files(
-            table=run / "table.md",
-            numbers=run / "execution.json",
-            pictures=run / "figures",
-            trace=run / "trace.json",
-            weights=run / "weights.npz",
-        )
+        names = {"table": "table.md", "numbers": "execution.json", "pictures": "figures"}
+        say_files(run, **names, trace="trace.json", weights="weights.npz")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from collapipe_env.cli.common import Call, command, opened
+from collapipe_env.cli.common import command, opened
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.option_types import PROCESSES, Count, Folder, Fresh, Within, about
 from collapipe_env.evaluation.labels import counted
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Score a scheduler (the even split is 0, DSSRA+ is 100), or verify scores.
 
-run plays the episodes of a season and scores them; verify plays them again and compares every number; table
-prints tables of several runs; freeze plays the anchors of a season. After Ctrl-C, finished episodes are kept
-and the same command resumes there. A scheduler.py is code: run executes your own, verify needs --trust-code.
+run plays the episodes of a season and scores them; verify plays them again
+and compares every number; table prints tables of several runs; freeze plays
+the anchors of a season. After Ctrl-C, finished episodes are kept and the same
+command resumes there. A scheduler.py is code: run executes your own, verify
+needs --trust-code.
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
@@ -292,11 +295,4 @@ def _play(plan: BoardPlan, run: RunDirectory, how: Playing, call: Call) -> None:
 Options = Run | Verify | Table | Freeze
 
 
-main = command(
-    Options,
-    lambda asked, call: asked.run(call),
-    DESCRIPTION,
-    "collapipe leaderboard",
-    usual=("--help",),
-    brief=("table",),
-)
+main = command(Options, lambda asked, call: asked.run(call), DESCRIPTION)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from collapipe_env.cli.early_end import answered, note, run_process, stopped_early
-from collapipe_env.ground.errors import nearest_name
+from collapipe_env.cli.early_end import Call, guarded, run_process
+from collapipe_env.ground.errors import CollaPipeError, nearest_name
 from collapipe_env.ground.version import __version__
 
 COMMANDS = {
@@ -24,6 +24,14 @@ COMMANDS = {
     "warm-up": "compile everything in advance, so that later runs start at once",
 }
 """Name and purpose of each command; its module has the same name, with underscores."""
+USAGE = "\n".join(
+    [
+        "usage: collapipe COMMAND [OPTIONS]\n\ncommands:",
+        *(f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items()),
+        "\ncollapipe COMMAND --help lists the options of a command. After Ctrl-C, finished",
+        "work is kept and the same command resumes there.",
+    ]
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,35 +41,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command line without the program's name; that of this process by default.
 
     Returns:
-        The exit status of :func:`~collapipe_env.cli.common.guarded`.
+        The exit status of :func:`~collapipe_env.cli.early_end.guarded`.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help", "help"):
-        return answered(_usage()) or (0 if given else 2)
-    if given[0] == "--version":
-        return answered(f"collapipe-env {__version__}")
-    name, rest = given[0], given[1:]
-    if name not in COMMANDS:
-        note(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}")
-        return 2
-    try:
+    given = tuple(sys.argv[1:] if arguments is None else arguments)
+    name = given[0] if given else ""
+
+    def job() -> int | None:
+        if name in ("", "-h", "--help", "help"):
+            print(USAGE)
+            return 0 if name else 2
+        if name == "--version":
+            print(f"collapipe-env {__version__}")
+            return 0
+        if name not in COMMANDS:
+            raise CollaPipeError(f"command {name!r} is not known: {nearest_name(name, COMMANDS)}")
         # Imported only now, so that other commands and --help do not wait for it.
-        command = import_module(f"collapipe_env.cli.{name.replace('-', '_')}")
-        status: int = command.main(rest)
-    except KeyboardInterrupt:
-        return stopped_early()
-    return status
+        status: int | None = import_module(f"collapipe_env.cli.{name.replace('-', '_')}").main(call)
+        return status
 
-
-def _usage() -> str:
-    lines = ["usage: collapipe COMMAND [OPTIONS]", "", "commands:"]
-    lines += [f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items()]
-    lines += [
-        "",
-        "collapipe COMMAND --help lists the options of a command. After Ctrl-C, finished",
-        "work is kept and the same command resumes there.",
-    ]
-    return "\n".join(lines)
+    call = Call(f"collapipe {name}", given[1:])
+    return guarded(job, call)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Declarations of options: words for ``--help``, and ranges; with the options that commands share."""
+"""Types of options: words for ``--help`` and ranges, and the options that commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import tyro
 
@@ -36,11 +35,7 @@ class Within:
     high: float
 
     def require(self, name: str, value: float | None) -> None:
-        """Refuse a number out of the range.
-
-        Args:
-            name: Its option.
-            value: The number; ``None`` where the option is not given.
+        """Refuse a number out of the range; ``None`` stands for an option that is not given.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -48,37 +43,6 @@ class Within:
         if value is not None and not self.low <= value <= self.high:
             low, high = (f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in (self.low, self.high))
             raise ScenarioError(f"{name} = {value}: use a number from {low} to {high}")
-
-
-@dataclass(frozen=True)
-class NotEmpty:
-    """Part of the type of an option that names one thing or more, such as the example."""
-
-    example: str
-
-    def require(self, name: str, value: Collection[str] | None) -> None:
-        """Refuse an option without a value; ``None`` stands for an option that is not given.
-
-        Raises:
-            ScenarioError: Names the option and the example.
-        """
-        if value is not None and not value:
-            raise ScenarioError(f"{name} is empty: name at least one, for instance {self.example}")
-
-
-def require_allowed(options: Any) -> None:
-    """Refuse values that the types of their options do not allow.
-
-    Raises:
-        ScenarioError: Names the option, its value and the allowed values.
-    """
-    for name, hint in get_type_hints(type(options), include_extras=True).items():
-        value = getattr(options, name)
-        if is_dataclass(value):
-            require_allowed(value)
-        for mark in getattr(hint, "__metadata__", ()):
-            if isinstance(mark, Within | NotEmpty):
-                mark.require(f"--{name.replace('_', '-')}", value)
 
 
 OWN_HELP = "or your own: file.py:Name, package.module:Name."
@@ -101,22 +65,18 @@ Dataset = Annotated[
         "Training data: a local file or folder, or hf:NAME from the Hugging Face hub.",
     ),
 ]
-Learner = Annotated[
-    str,
-    about(
-        "NAME",
-        text="Learner that supplies the loss: surrogate (a fitted bound), real (training in every round), "
-        f"{OWN_HELP} Delays and energies do not depend on it.",
-    ),
-]
+LEARNER_HELP = (
+    "Learner that supplies the loss: surrogate (a fitted bound), real (training in every round), "
+    f"{OWN_HELP} Delays and energies do not depend on it."
+)
+Learner = Annotated[str, about("NAME", text=LEARNER_HELP)]
 Schedulers = Annotated[
     tuple[str, ...] | None,
-    NotEmpty("dssra"),
     about("NAME ...", text=f"Schedulers to compare: {LEARNED} (the trained one), {UNTRAINED_HELP}"),
 ]
-Episodes = Annotated[
-    int, Within(1, 100_000), about(text="Number of held-out episodes, the same for every scheduler.")
-]
+EPISODES = Within(1, 100_000)
+EPISODES_HELP = "Number of held-out episodes, the same for every scheduler."
+Episodes = Annotated[int, EPISODES, about(text=EPISODES_HELP)]
 PROCESSES = Within(1, 1024)
 ROUNDS = Within(1, LARGEST_ROUNDS)
 Count = Annotated[int | None, about("INT")]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from collapipe_env.cli.common import chosen_learners, say_data
+from collapipe_env.cli.chosen import chosen_learners
 from collapipe_env.cli.option_types import (
     PROCESSES,
     Count,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.executor import Executor
     from collapipe_env.evaluation.plan import EvaluationPlan
 
-USUAL_SAMPLES = 2
-"""Default number of continuations that a language model writes."""
-
 
 @dataclass(frozen=True)
 class EpisodeOptions:
@@ -47,22 +44,18 @@ class EpisodeOptions:
     samples: Annotated[
         Count,
         Within(0, 100),
-        about(default=f"{USUAL_SAMPLES} if a language model is really trained, otherwise 0"),
+        about(default="2 if a language model is really trained, otherwise 0"),
     ] = None
     """Continuations of held-out texts that each trained language model writes at the end."""
     save_models: bool = False
     """Save each language model (style gpt2 or llama) of the first episode as a Hugging Face folder."""
 
-    def require_models(self, scenarios: Iterable[Scenario], learner: str) -> None:
-        """Refuse samples that no model can write, and models that cannot be saved.
-
-        Raises:
-            ScenarioError: If the learner trains no model, a task writes no text, or a model is of a kind that
-                cannot be saved.
-        """
+    def learner_for(self, scenarios: Collection[Scenario]) -> str:
+        """Return the registered name of the learner, which must be able to write what is asked for."""
+        (learner,) = chosen_learners(scenarios, self.learner)
         asked = [f"--samples {self.samples}"] * bool(self.samples) + ["--save-models"] * self.save_models
         if not asked:
-            return
+            return learner
         if learner != "real":
             raise ScenarioError(
                 f"{asked[0]} needs a trained model, and --learner {learner} has none: add --learner real"
@@ -72,30 +65,17 @@ class EpisodeOptions:
         from collapipe_env.tasks.base import require_writing, trained_architecture
 
         for scenario in scenarios:
-            task = scenario.workload.task
+            task, style = scenario.workload.task, trained_architecture(scenario).style
             if self.samples:
                 require_writing(get_task(task))
-            if not self.save_models:
-                continue
-            style = trained_architecture(scenario).style
-            if not task_traits(task).causal or style not in CAUSAL:
+            if self.save_models and not (task_traits(task).causal and style in CAUSAL):
                 raise ScenarioError(
                     f"--save-models: scenario {scenario.name!r} trains blocks of style {style!r} on task "
                     f"{task!r}, but only language-modelling with style "
                     f"{' or '.join(map(repr, CAUSAL))} can be saved: set learning.proxy.style (or "
                     "workload.style, with the proxy off), or leave the option out"
                 )
-
-    def samples_of(self, scenario: Scenario, learner: str) -> int:
-        """Continuations that each model of a scenario writes."""
-        if self.samples is not None:
-            return self.samples
-        if learner != "real":
-            return 0
-        from collapipe_env.tasks import get_task
-        from collapipe_env.tasks.base import writes_text
-
-        return USUAL_SAMPLES if writes_text(get_task(scenario.workload.task)) else 0
+        return learner
 
     def plan(
         self,
@@ -109,13 +89,16 @@ class EpisodeOptions:
         """Return the plan of the episodes.
 
         Args:
-            scenario: The scenario; more rounds than it has make it longer.
             agents: Files of the learned scheduler, one for each training run.
             folder: Returns the folder of finished episodes for the learner and the rounds.
         """
         from collapipe_env.evaluation.plan import EvaluationPlan
+        from collapipe_env.tasks import get_task
+        from collapipe_env.tasks.base import writes_text
 
-        rounds = self.rounds or scenario.dynamics.rounds
+        rounds, samples = self.rounds or scenario.dynamics.rounds, self.samples
+        if samples is None:
+            samples = 2 if learner == "real" and writes_text(get_task(scenario.workload.task)) else 0
         return EvaluationPlan(
             scenario=lasting(scenario, self.rounds),
             schedulers=schedulers,
@@ -126,7 +109,7 @@ class EpisodeOptions:
             own_learner=None if learner == self.learner else self.learner,
             folder=folder(learner, rounds),
             threads=threads,
-            samples=self.samples_of(scenario, learner),
+            samples=samples,
             save_models=self.save_models,
         )
 
@@ -141,17 +124,6 @@ class PlayOptions(EpisodeOptions):
     no_figures: bool = False
     """Draw no figures."""
 
-    def usable_learner(self, scenarios: Collection[Scenario]) -> str:
-        """Return the registered name of the learner, and print a line about the user's own data.
-
-        Raises:
-            CollaPipeError: If the learner, the data, or an option of trained models cannot be used.
-        """
-        (learner,) = chosen_learners(scenarios, self.learner)
-        self.require_models(scenarios, learner)
-        say_data(scenarios)
-        return learner
-
 
 def play_and_report(
     plans: Sequence[EvaluationPlan],
@@ -165,10 +137,9 @@ def play_and_report(
     gantt: Sequence[str] = (),
     history: Sequence[Mapping[str, float]] = (),
 ) -> None:
-    """Play the missing episodes, then print and write the report.
+    """Play the missing episodes of each scenario, then print and write the report.
 
     Args:
-        plans: The plans to play, one for each scenario.
         run: The folder, already open.
         record: Returns further contents of the JSON file; called at the end.
         several: Whether there may be several scenarios. A scheduler that cannot play one of them is then
@@ -176,9 +147,6 @@ def play_and_report(
         reference: Scheduler to which the others are compared; DSSRA if it plays, otherwise the first.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of the agent's training; may be empty.
-
-    Raises:
-        CollaPipeError: If a scheduler cannot play, or a file cannot be read or written.
     """
     from collapipe_env.evaluation.comparison import summarise_scenario
     from collapipe_env.evaluation.own_parts import place_of

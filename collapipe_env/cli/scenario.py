@@ -1,4 +1,17 @@
-"""``collapipe scenario``: show a scenario as YAML, check it, or list the differences between two."""
+"""Show or check a scenario, or list the differences between two.
+
+A scenario is a shipped one, a YAML file, or your own in Python
+(file.py:Name). Exit status: 0 on success; 1 if check finds an energy budget
+that cannot be met; 2 if a scenario cannot be used.
+
+Examples:
+  collapipe scenario show medium > my_scenario.yaml
+  collapipe scenario show medium --task ner
+  collapipe scenario check my_scenario.yaml
+  collapipe scenario diff medium my_scenario.yaml
+
+Shipped scenarios:
+"""
 
 from __future__ import annotations
 
@@ -8,25 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 import tyro
 
-from collapipe_env.cli.common import chosen_scenario, command
+from collapipe_env.cli.chosen import chosen_scenario
+from collapipe_env.cli.common import command
 from collapipe_env.cli.option_types import Source, TaskName
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.ground.errors import shortened
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
 from collapipe_env.scenario.names import SHIPPED
 
-DESCRIPTION = f"""Show or check a scenario, or list the differences between two.
-
-A scenario is a shipped one ({SHIPPED}), a YAML
-file, or your own in Python (file.py:Name). Exit status: 0 on success; 1 if check finds an energy budget that
-cannot be met; 2 if a scenario cannot be used.
-
-Examples:
-  collapipe scenario show medium > my_scenario.yaml
-  collapipe scenario show medium --task ner
-  collapipe scenario check my_scenario.yaml
-  collapipe scenario diff medium my_scenario.yaml
-"""
 INFEASIBLE = 1
 """Exit status of ``check`` if the scenario is valid but an energy budget cannot be met."""
 
@@ -38,11 +40,8 @@ class Show:
     scenario: tyro.conf.Positional[Source]
     task: TaskName = None
 
-    def run(self) -> int:
-        """Print the scenario."""
-        scenario = chosen_scenario(self.scenario, self.task)
-        print(scenario.to_yaml(), end="")
-        return 0
+    def _run(self) -> None:
+        print(chosen_scenario(self.scenario, self.task).to_yaml(), end="")
 
 
 @dataclass(frozen=True)
@@ -52,31 +51,32 @@ class Check:
     scenario: tyro.conf.Positional[Source]
     task: TaskName = None
 
-    def run(self) -> int:
-        """Print sizes and feasibility."""
+    def _run(self) -> int:
         from collapipe_env.feasibility import assumption, energy_feasibility, remedy
         from collapipe_env.simulator.idle_fields import idle_fields
 
         scenario = chosen_scenario(self.scenario, self.task)
-        played = _play_own_parts(scenario)
-        lines = _sizes(scenario)
-        width = max(len(name) for name, _ in lines)
-        print(f"scenario {scenario.name!r} is valid")
-        for name, text in lines:
-            _print_wrapped(f"  {name:<{width}}  {text}", width + 4)
-        if played:
-            _print_wrapped(f"a round was played with your own {', '.join(played)}", 2)
-        for place, reason in idle_fields(scenario).items():
-            _print_wrapped(f"{place} has no effect: {reason}", 2)
-        report = energy_feasibility(scenario)
+        played, report = _play_own_parts(scenario), energy_feasibility(scenario)
         verdict, *details = report.describe().splitlines()
-        _print_wrapped(verdict, 2)
-        for line in details:
-            _print_wrapped(f"  {line}", 4)
-        if walks := assumption(scenario):
-            _print_wrapped(walks, 2)
+        lines = [(f"  {name:<14}  {text}", 18) for name, text in _sizes(scenario).items()]
+        if played:
+            lines.append((f"a round was played with your own {', '.join(played)}", 2))
+        lines += [(f"{field} has no effect: {why}", 2) for field, why in idle_fields(scenario).items()]
+        lines += [(verdict, 2), *((f"  {line}", 4) for line in details), (assumption(scenario), 2)]
         if not report.feasible:
-            _print_wrapped(remedy(scenario, report), 2)
+            lines.append((remedy(scenario, report), 2))
+        print(f"scenario {scenario.name!r} is valid")
+        for line, indent in lines:
+            if line:
+                below = " " * indent
+                print(
+                    textwrap.fill(
+                        *(line, 80),
+                        subsequent_indent=below,
+                        break_long_words=False,
+                        break_on_hyphens=False,
+                    )
+                )
         return 0 if report.feasible else INFEASIBLE
 
 
@@ -87,24 +87,19 @@ class Diff:
     first: tyro.conf.Positional[Source]
     second: tyro.conf.Positional[Source]
 
-    def run(self) -> int:
-        """Print the differences."""
-        first, second = (chosen_scenario(source) for source in (self.first, self.second))
+    def _run(self) -> None:
+        first, second = (chosen_scenario(source).to_dict() for source in (self.first, self.second))
         lines = [
             (place, *(shortened(str(value), 60) for value in values))
-            for place, *values in differences(first.to_dict(), second.to_dict())
+            for place, *values in differences(first, second)
         ]
         if not lines:
             print("no differences")
-            return 0
-        header = ("field", self.first, self.second)
-        widths = [max(len(line[column]) for line in [header, *lines]) for column in (0, 1)]
-        for place, before, now in [header, *lines]:
+            return
+        lines = [("field", self.first, self.second), *lines]
+        widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+        for place, before, now in lines:
             print(f"{place:<{widths[0]}}  {before:<{widths[1]}}  {now}")
-        return 0
-
-
-Options = Show | Check | Diff
 
 
 def _play_own_parts(scenario: Scenario) -> list[str]:
@@ -122,34 +117,26 @@ def _play_own_parts(scenario: Scenario) -> list[str]:
     return own
 
 
-def _print_wrapped(line: str, indent: int) -> None:
-    """Print a line in 80 columns, the rest indented below; words stay whole."""
-    below = " " * indent
-    print(textwrap.fill(line, 80, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
-
-
-def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
-    """Return the sizes of a scenario, as names and texts."""
+def _sizes(scenario: Scenario) -> dict[str, str]:
+    """Sizes of a scenario in words."""
     from collapipe_env.envs.observation import FlatObserver
     from collapipe_env.simulator.build import action_codec
 
-    devices = scenario.cluster.devices_per_cluster
+    devices, rounds = scenario.cluster.devices_per_cluster, scenario.dynamics.rounds
     span = " to ".join(map(str, sorted({min(devices), max(devices)})))
-    workload, dynamics = scenario.workload, scenario.dynamics
     working = working_bytes(scenario)
     beside = f", {working / 1e6:,.1f} MB beside them" if working else ""
-    return [
-        ("clusters", f"{scenario.clusters:,}"),
-        ("devices", f"{sum(devices):,}, {span} in a cluster"),
-        (
-            "encoder blocks",
-            f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each{beside}",
-        ),
-        ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
-        ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
-        ("observation", f"{FlatObserver(scenario).layout.size:,} numbers"),
-        ("action", f"{action_codec(scenario).action_size:,} numbers"),
-    ]
+    return {
+        "clusters": f"{scenario.clusters:,}",
+        "devices": f"{sum(devices):,}, {span} in a cluster",
+        "encoder blocks": f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each{beside}",
+        "task": f"{scenario.workload.task}, data: {scenario.learning.dataset}",
+        "episode": f"{rounds:,} rounds, layout {scenario.cluster.layout}",
+        "observation": f"{FlatObserver(scenario).layout.size:,} numbers",
+        "action": f"{action_codec(scenario).action_size:,} numbers",
+    }
 
 
-main = command(Options, lambda asked, _: asked.run(), DESCRIPTION, "collapipe scenario")
+Options = Show | Check | Diff
+LISTED = textwrap.indent(textwrap.fill(SHIPPED, 78, break_on_hyphens=False), "  ")
+main = command(Options, lambda asked, _: asked._run(), f"{__doc__}{LISTED}")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from collapipe_env.cli.common import Call
-from collapipe_env.cli.early_end import Terminated, status_after, terminable
+from collapipe_env.agents.learned.training_files import TrainingFiles
+from collapipe_env.cli.early_end import Call, Terminated, terminable
 from collapipe_env.cli.train_options import Options
-from collapipe_env.cli.trainings import files_of, steps_kept
+from collapipe_env.cli.trainings import steps_kept
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.run_directory import HOLDER, LOCK
@@ -35,55 +35,40 @@ class Training:
     train: Callable[[Options, Call], None] = field(repr=False)
     options: Options
     call: Call
-    files: Files | None = field(default=None, repr=False)
+    files: Files | None = field(repr=False)
 
     def __str__(self) -> str:
         return f"the training with seed {self.options.training.seed}"
 
-    @property
-    def folder(self) -> Path:
-        """Its folder."""
-        assert self.options.output.out is not None
-        return self.options.output.out
-
-    def run_in(self, folder: Path) -> None:
-        """Train in a folder, continuing any earlier training there."""
-        options = replace(self.options, output=replace(self.options.output, out=folder))
-        self.train(options, self.call)
-
 
 def train_one(task: Training, _: Callable[[], None]) -> Files | None:
-    """Do one training: the task of an executor.
+    """Do one training, continuing any earlier one: the task of an executor.
 
     Returns:
         The files of its folder, if the calling process does not see that folder.
     """
-    if task.files is None:
-        if multiprocessing.parent_process() is None:
-            task.run_in(task.folder)
-        else:
-            _train_in_worker(task)
+    if task.files is not None:
+        with tempfile.TemporaryDirectory(prefix="collapipe-") as place:
+            folder = Path(place) / "run"
+            write_below(folder, task.files)
+            task.train(replace(task.options, output=replace(task.options.output, out=folder)), task.call)
+            return _unlocked(folder)
+    if multiprocessing.parent_process() is None:
+        task.train(task.options, task.call)
         return None
-    with tempfile.TemporaryDirectory(prefix="collapipe-") as place:
-        folder = Path(place) / "run"
-        write_below(folder, task.files)
-        task.run_in(folder)
-        return _unlocked(folder)
+    # In a process of the pool it is silent, because others also print; SIGTERM saves the training.
+    with open(os.devnull, "w") as nowhere, terminable():
+        try:
+            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+                task.train(task.options, task.call)
+        except Terminated as stop:
+            raise SystemExit(stop.status) from None
+    return None
 
 
 def _unlocked(folder: Path) -> Files:
     """The files of a training's folder but for its lock."""
     return {name: content for name, content in files_below(folder).items() if name not in (LOCK, HOLDER)}
-
-
-def _train_in_worker(task: Training) -> None:
-    """Train in a process of the pool: silently, because others also print; SIGTERM saves the training."""
-    with open(os.devnull, "w") as nowhere, terminable():
-        try:
-            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-                task.run_in(task.folder)
-        except Terminated as stop:
-            raise SystemExit(status_after(stop)) from None
 
 
 def train_all(
@@ -93,10 +78,7 @@ def train_all(
     executor: Executor,
     call: Call,
 ) -> None:
-    """Do all unfinished trainings.
-
-    Args:
-        folders: A folder for each training; seeds count up from the options' seed.
+    """Do all unfinished trainings, each in a folder of its own; seeds count up from the options' seed.
 
     Raises:
         CollaPipeError: If a training fails, or its worker is lost repeatedly.
@@ -104,28 +86,28 @@ def train_all(
             progress of unfinished ones.
     """
     tasks = []
-    for number, folder in enumerate(folders):
-        files = files_of(options, folder)
+    for seed, folder in enumerate(folders, options.training.seed):
+        files = TrainingFiles(folder)
         if steps_kept(files) >= options.steps and files.best.exists():
             continue
         one = replace(
             options,
-            training=replace(options.training, seed=options.training.seed + number, runs=1),
+            training=replace(options.training, seed=seed, runs=1),
             evaluation=replace(options.evaluation, schedulers=(LEARNED,)),
             output=replace(options.output, out=folder, fresh=False),
         )
-        known = _unlocked(folder) if executor.apart else None
-        tasks.append(Training(train, one, call, known))
-    finished = len(folders) - len(tasks)
+        tasks.append(Training(train, one, call, _unlocked(folder) if executor.apart else None))
     if not tasks:
-        print(f"{counted(finished, 'training')} done")
+        print(f"{counted(len(folders), 'training')} done")
         return
     print(f"training: {counted(len(tasks), 'seed')}, {executor.where}", flush=True)
 
     def done(task: Training, files: Files | None) -> None:
+        folder = task.options.output.out
+        assert folder is not None
         if files is not None:
-            write_below(task.folder, files)
-        print(f"seed {task.options.training.seed}: trained, in {task.folder}", flush=True)
+            write_below(folder, files)
+        print(f"seed {task.options.training.seed}: trained, in {folder}", flush=True)
 
     def again(task: Training, reason: str) -> None:
         print(f"seed {task.options.training.seed} restarted: {reason}", flush=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,7 +21,8 @@ from collapipe_env.agents.learned.hyperparameters import (
     check_parameters,
     usual,
 )
-from collapipe_env.cli.common import require_schedulers
+from collapipe_env.cli.common import parse
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.option_types import (
     OWN_HELP,
@@ -44,7 +44,6 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED
 
-LARGEST_SEED = 2**30
 DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("ppo", "surrogate"): 600_000,
     ("sac", "surrogate"): 200_000,
@@ -84,7 +83,7 @@ class TrainingOptions:
             f"delay, time_to_target, {OWN_HELP}",
         ),
     ] = None
-    seed: Annotated[int, Within(0, LARGEST_SEED)] = 0
+    seed: Annotated[int, Within(0, 2**30)] = 0
     """Seed of weights, exploration and training episodes."""
     runs: Annotated[int, Within(1, 1000)] = 1
     """Trainings with the seeds --seed, --seed + 1, ..., --processes at once; one row of the comparison."""
@@ -138,27 +137,24 @@ class Options:
     graph: GraphParameters = field(default_factory=lambda: usual(GraphParameters))
     """Hyper-parameters of the graph net."""
 
-    def with_recipe(self, given: Iterable[str]) -> Options:
-        """The options with the recipe's values in place of those that are not given.
+    def with_recipe(self, call: Call) -> Options:
+        """Return the options with the recipe's values in place of those that the call does not give.
 
         Raises:
             ScenarioError: The recipe is of another algorithm.
         """
-        training, named = self.training, {name.replace("_", "-") for name in given}
-        if training.recipe is None:
+        name = self.training.recipe
+        if name is None:
             return self
-        if training.algo != "graph":
+        if self.training.algo != "graph":
             raise ScenarioError(
-                f"--recipe {training.recipe} with --algo {training.algo}: it is a training of the graph net; "
+                f"--recipe {name} with --algo {self.training.algo}: it is a training of the graph net; "
                 "give --algo graph"
             )
-        steps, named_recipe = recipe(training.recipe)
-        left = [f.name for f in fields(GraphParameters) if f"--graph.{f.name.replace('_', '-')}" not in named]
-        return replace(
-            self,
-            training=replace(training, steps=training.steps or steps),
-            graph=replace(self.graph, **{name: getattr(named_recipe, name) for name in left}),
-        )
+        steps, graph = recipe(name)
+        default = Options(training=TrainingOptions(steps=steps), graph=graph)
+        options: Options = parse(Options, call, default=default)
+        return options
 
     @property
     def trains(self) -> bool:
@@ -173,15 +169,8 @@ class Options:
 
     @property
     def steps(self) -> int:
-        """Rounds to train on."""
+        """Rounds to train on, or gradient steps."""
         return self.training.steps or DEFAULT_STEPS[self.training.algo, self._like]
-
-    def whole_steps(self, done: int) -> int:
-        """Rounds after which a training ends that begins after some: PPO completes its current rollout."""
-        if self.training.algo == "graph":
-            return self.steps
-        rollout = self.envs * (self.ppo.rollout_steps if self.training.algo == "ppo" else 1)
-        return done + -(-(self.steps - done) // rollout) * rollout
 
     @property
     def envs(self) -> int:
@@ -197,24 +186,28 @@ class Options:
         """Refuse combinations that make no sense.
 
         Raises:
-            ScenarioError: Names the option, its value and the allowed values.
+            CollaPipeError: Names the option, its value and the allowed values.
         """
-        training, evaluation = self.training, self.evaluation
-        missing = (
-            with_target(scenario, training.reward or default_reward(scenario)).dynamics.target_loss is None
-        )
-        if training.reward == "time_to_target" and missing:
+        training, evaluation, algo = self.training, self.evaluation, self.training.algo
+        # Also for the usual reward: some scenarios have no target for it.
+        with_reward = with_target(scenario, training.reward or default_reward(scenario))
+        if training.reward == "time_to_target" and with_reward.dynamics.target_loss is None:
             raise ScenarioError(
                 f"--reward time_to_target needs a target loss, which scenario {scenario.name!r} does not "
                 "set: give dynamics.target_loss in a YAML file of your own"
             )
-        if training.algo == "graph":
-            self._check_graph()
-        for name, given in (("ppo", self.ppo), ("sac", self.sac), ("graph", self.graph)):
-            if name != training.algo and given != usual(type(given)):
+        for name in ("envs", "train_learner", "reward") if algo == "graph" else ():
+            value = getattr(training, name)
+            if value != getattr(TrainingOptions, name):
                 raise ScenarioError(
-                    f"--{name}.* options with --algo {training.algo}: they are of another algorithm; leave "
-                    f"them out, or give --{training.algo}.* options"
+                    f"--{name.replace('_', '-')} {value} with --algo graph: it learns from the model of the "
+                    "system, not from rewards; leave the option out"
+                )
+        for other in {"ppo", "sac", "graph"} - {algo}:
+            if (given := getattr(self, other)) != usual(type(given)):
+                raise ScenarioError(
+                    f"--{other}.* options with --algo {algo}: they are of another algorithm; leave "
+                    f"them out, or give --{algo}.* options"
                 )
         if self.output.track is not None and self.trains:
             from collapipe_env.agents.learned.tracking import require_tracker
@@ -223,24 +216,10 @@ class Options:
         self.where.check()
         if training.runs > 1 and evaluation.agent is not None:
             raise ScenarioError(f"--runs {training.runs} with --agent, which trains nothing: leave one out")
-        if evaluation.schedulers is not None:
-            require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
-        # Parameters of the other algorithms have their defaults, as checked above.
-        if training.algo == "graph":
-            check_graph_parameters(self.graph, "--graph.")
-            require_scenarios(self.graph, "--graph.")
+        if isinstance(self.parameters, GraphParameters):
+            check_graph_parameters(self.parameters, "--graph.")
+            require_scenarios(self.parameters, "--graph.")
         else:
-            check_parameters(getattr(self, training.algo), f"--{training.algo}.")
-
-    def _check_graph(self) -> None:
-        """Refuse options that the graph net's training does not have."""
-        plain = TrainingOptions()
-        for name in ("envs", "train_learner", "reward"):
-            value = getattr(self.training, name)
-            if value != getattr(plain, name):
-                raise ScenarioError(
-                    f"--{name.replace('_', '-')} {value} with --algo graph: it learns from the model of the "
-                    "system, not from rewards; leave the option out"
-                )
+            check_parameters(self.parameters, f"--{algo}.")

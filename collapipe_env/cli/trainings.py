@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.cli.train_options import Options
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collapipe_env.agents.learned.agent_training import TrainingFiles
-    from collapipe_env.agents.learned.graph.graph_run import GraphFiles
     from collapipe_env.agents.learned.validation import Score
 
 VALIDATIONS = 20
@@ -21,44 +19,41 @@ LEAST_BETWEEN_VALIDATIONS = 100
 """Fewest gradient steps of the graph net between validations, which take as long as dozens of steps."""
 
 
-def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
-    """Return the files of the training in a folder."""
-    if options.training.algo == "graph":
-        from collapipe_env.agents.learned.graph.graph_run import GraphFiles
-
-        return GraphFiles(folder)
-    from collapipe_env.agents.learned.agent_training import TrainingFiles
-
-    return TrainingFiles(folder)
-
-
-def steps_kept(files: TrainingFiles | GraphFiles) -> int:
+def steps_kept(files: TrainingFiles) -> int:
     """Steps of the training in a folder, 0 before it begins.
 
     Raises:
         CheckpointError: If its checkpoint is damaged.
     """
-    if not files.latest.exists():
-        return 0
     from collapipe_env.agents.learned.agent_file import read_agent_file
 
-    return read_agent_file(files.latest).record.steps
+    return read_agent_file(files.latest).record.steps if files.latest.exists() else 0
 
 
-def train_agent(
+def train(
     options: Options, scenario: Scenario, files: TrainingFiles, learner: str, reward: str, command: str
 ) -> None:
-    """Train PPO or SAC."""
-    from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
+    """Train what is not trained yet, with a line before and a summary after it."""
+    if options.training.algo == "graph":
+        _train_graph(options, scenario, files, command)
+    else:
+        _train_agent(options, scenario, files, learner, reward, command)
+
+
+def _train_agent(
+    options: Options, scenario: Scenario, files: TrainingFiles, learner: str, reward: str, command: str
+) -> None:
+    from collapipe_env.agents.learned import agent_training
 
     algorithm = options.training.algo
     assert algorithm != "graph"
-    before = training_state(files)
+    before = agent_training.training_state(files)
     if before.steps >= options.steps:
-        _say_done(before.steps)
+        print(f"training is done: {before.steps:,} steps")
         return
     notes = []
-    whole = options.whole_steps(before.steps)
+    rollout = options.envs * (options.ppo.rollout_steps if algorithm == "ppo" else 1)
+    whole = before.steps + -(-(options.steps - before.steps) // rollout) * rollout
     if whole != options.steps:
         notes.append(f"rounded up to {whole:,} steps, because a training ends with a whole rollout")
     if before.planned and before.planned < options.steps:
@@ -68,7 +63,7 @@ def train_agent(
         )
     what = f"{options.steps:,} steps on {options.envs} environments, {learner} learner"
     _say_start(f"{algorithm.upper()} on {scenario.name!r}, {what}", before.steps, files, notes)
-    plan = TrainingPlan(
+    plan = agent_training.TrainingPlan(
         scenario=scenario,
         algorithm=algorithm,
         parameters=getattr(options, algorithm),
@@ -81,12 +76,11 @@ def train_agent(
         command=command,
         track=options.output.track,
     )
-    state = train(plan, files)
+    state = agent_training.train(plan, files)
     _sum_up(state.best, state.seconds, files)
 
 
-def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command: str) -> None:
-    """Train the graph net, and show its validations on a scenario."""
+def _train_graph(options: Options, scenario: Scenario, files: TrainingFiles, command: str) -> None:
     from collapipe_env.agents.learned.graph.graph_files import systems_of
     from collapipe_env.agents.learned.graph.graph_run import GraphPlan
     from collapipe_env.agents.learned.graph.graph_training import GraphTraining
@@ -102,7 +96,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
     )
     training = GraphTraining(plan, files)
     if training.done:
-        _say_done(training.steps)
+        print(f"training is done: {training.steps:,} steps")
         return
     left_out = f" without {', '.join(options.graph.without)}" if options.graph.without else ""
     what = f"{plan.steps:,} gradient steps, validations on {scenario.name!r}"
@@ -111,17 +105,13 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
     _sum_up(training.best, training.seconds, files)
 
 
-def _say_done(steps: int) -> None:
-    print(f"training is done: {steps:,} steps")
-
-
-def _say_start(what: str, step: int, files: TrainingFiles | GraphFiles, notes: Sequence[str] = ()) -> None:
+def _say_start(what: str, step: int, files: TrainingFiles, notes: Sequence[str] = ()) -> None:
     print(f"{'going on' if step else 'training'}: {what}, from step {step:,}")
     for note in (*notes, f"curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}"):
         print(f"  {note}")
 
 
-def _sum_up(best: Score | None, seconds: float, files: TrainingFiles | GraphFiles) -> None:
+def _sum_up(best: Score | None, seconds: float, files: TrainingFiles) -> None:
     if best is not None:
         print(
             f"trained in {seconds:.0f} s; best version: priced delay {best.priced_delay:.2f} s, worst node's "

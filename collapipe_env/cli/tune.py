@@ -1,4 +1,17 @@
-"""``collapipe tune``: the scalars of DSSRA+ for a scenario."""
+"""Tune the scalars of dssra-plus for a scenario.
+
+Plays all candidates on the same episodes: a third are drawn at random, Optuna
+proposes the others. The best candidate and the neutral one, with which
+dssra-plus equals dssra, then play fresh episodes. Prints the result as a
+section of a scenario file. After Ctrl-C or SIGTERM, finished work is kept and
+the same command resumes there.
+
+Examples:
+  collapipe tune boards
+  collapipe tune mine.yaml --candidates 24 --episodes 4
+  collapipe tune mine.yaml --write mine.yaml
+  collapipe tune boards --processes 4       # candidates side by side
+"""
 
 from __future__ import annotations
 
@@ -6,11 +19,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from collapipe_env.cli.common import Call, chosen_scenario, command, opened, print_pages
+from collapipe_env.cli.chosen import chosen_scenario
+from collapipe_env.cli.common import command, opened, print_pages, say_files
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.option_types import (
     PROCESSES,
@@ -30,20 +45,6 @@ from collapipe_env.ground.progress import progress_bar
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.tuning_trial import Trial
-
-DESCRIPTION = """Tune the scalars of dssra-plus for a scenario.
-
-Plays all candidates on the same episodes: a third are drawn at random, Optuna proposes the others. The best
-candidate and the neutral one, with which dssra-plus equals dssra, then play fresh episodes. Prints the result
-as a section of a scenario file. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes
-there.
-
-Examples:
-  collapipe tune boards
-  collapipe tune mine.yaml --candidates 24 --episodes 4
-  collapipe tune mine.yaml --write mine.yaml
-  collapipe tune boards --processes 4       # candidates side by side
-"""
 
 
 @dataclass(frozen=True)
@@ -92,23 +93,21 @@ def _run(options: Options, call: Call) -> None:
     run = RunDirectory(options.out or default)
     # Its own scalars do not affect the result.
     neutral = dataclasses.replace(scenario, dssra_plus=type(scenario.dssra_plus)())
+    deciding: dict[str, Any] = {
+        "scheduler": scheduler,
+        "candidates": options.candidates,
+        "episodes": options.episodes,
+        "rounds": options.rounds or scenario.dynamics.rounds,
+        "seed": options.seed,
+    }
     plan = TuningPlan(
         scenario=lasting(neutral, options.rounds),
-        scheduler=scheduler,
         names=names,
-        candidates=options.candidates,
-        episodes=options.episodes,
         check_episodes=options.check_episodes,
-        rounds=options.rounds or scenario.dynamics.rounds,
-        seed=options.seed,
         store=run / "candidates.db",
+        **deciding,
     )
-    deciding = ("scheduler", "candidates", "episodes", "rounds", "seed")
-    asked = {
-        "kind": "tuning",
-        "scenario": plan.scenario.to_dict(),
-        **{name: getattr(plan, name) for name in deciding},
-    }
+    asked = {"kind": "tuning", "scenario": plan.scenario.to_dict(), **deciding}
     with opened(run, call, asked, plan.scenario, fresh=options.fresh):
         print(
             f"tuning {', '.join(names)} of {scheduler} on {scenario.name}: {plan.candidates} candidates, "
@@ -140,13 +139,12 @@ def _run(options: Options, call: Call) -> None:
         lines = section_lines(tuned.chosen, [str(call)])
         write_json(run / "tuning.json", {**call.record(**tuning_record(tuned)), "section": lines})
         write_text(run / "table.md", page.markdown() + "\n```yaml\n" + "\n".join(lines) + "\n```\n")
-        if options.write is not None:
-            write_scalars(options.write, scenario, tuned.chosen, [str(call)])
         print_pages(page)
         print("\n".join(lines), end="\n\n")
         if options.write is not None:
+            write_scalars(options.write, scenario, tuned.chosen, [str(call)])
             print(f"written:   {options.write}")
-        print(f"table:     {run / 'table.md'}\ntuning:    {run / 'tuning.json'}")
+        say_files(run, table="table.md", tuning="tuning.json")
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe tune")
+main = command(Options, _run, __doc__)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Turn a finished run into a page for the browser, or an episode into a video.
 
-Shows runs of train, evaluate and compare. The page is one HTML file that needs no network. It steps through
-the rounds with their Gantt charts, map, plans and energy queues, and has charts over the rounds and sortable
-tables. Rounds are replayed from the decisions that the run stored.
+Shows runs of train, evaluate and compare. The page is one HTML file that
+needs no network. It steps through the rounds with their Gantt charts, map,
+plans and energy queues, and has charts over the rounds and sortable tables.
+Rounds are replayed from the decisions that the run stored.
 
 Examples:
   collapipe view runs/evaluate-medium
@@ -104,4 +105,4 @@ def _one_more(bar: tqdm[Any]) -> None:
     bar.update(1)
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe view")
+main = command(Options, _run, DESCRIPTION)

@@ -1,19 +1,29 @@
-"""``collapipe warm-up``: compiles the loops of environments and schedulers in advance."""
+"""Compile all loops for this machine in advance.
+
+First steps and decisions then need not wait for the compiler. Compiled code
+is cached on disk, and what is already there is not compiled again. After
+Ctrl-C, finished work is kept and the same command resumes there.
+
+Examples:
+  collapipe warm-up
+  collapipe warm-up --schedulers dssra
+  collapipe warm-up --scenarios medium --schedulers dssra zoo:graph
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 from numba.core import event
 
-from collapipe_env.cli.common import command
-from collapipe_env.cli.option_types import OWN_HELP, UNTRAINED_HELP, NotEmpty, about
-from collapipe_env.evaluation.own_scenario import named_scenario
-from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
+from collapipe_env.cli.chosen import chosen_scenario
+from collapipe_env.cli.common import command, required_schedulers
+from collapipe_env.cli.option_types import OWN_HELP, UNTRAINED_HELP, about
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.compiled import cache_folder, own_module
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError, reason
 from collapipe_env.ground.progress import progress_bar
@@ -23,17 +33,6 @@ from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
-DESCRIPTION = """Compile all loops for this machine in advance.
-
-First steps and decisions then need not wait for the compiler. Compiled code is cached on disk, and what is
-already there is not compiled again. After Ctrl-C, finished work is kept and the same command resumes there.
-
-Examples:
-  collapipe warm-up
-  collapipe warm-up --schedulers dssra
-  collapipe warm-up --scenarios medium --schedulers dssra zoo:graph
-"""
-
 
 @dataclass(frozen=True)
 class Options:
@@ -41,12 +40,10 @@ class Options:
 
     schedulers: Annotated[
         tuple[str, ...] | None,
-        NotEmpty("dssra"),
         about("NAME ...", "all", f"Schedulers whose searches to compile: {UNTRAINED_HELP}"),
     ] = None
     scenarios: Annotated[
         tuple[str, ...] | None,
-        NotEmpty("medium"),
         about(
             "NAME ...",
             "all that any scenario may need",
@@ -55,15 +52,16 @@ class Options:
     ] = None
 
 
-_ENVIRONMENTS = "environments"
+ENVIRONMENTS = "environments"
 """Name of the part in which no scheduler plays."""
+OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "schedule"]}
+"""The smallest scenario with the decision that has a search of its own."""
 
 
 class _Count(event.Listener):
     """Counts the package's functions that are compiled, rather than loaded."""
 
-    def __init__(self) -> None:
-        self.compiled = 0
+    compiled = 0
 
     def on_start(self, event: Any) -> None:
         self.compiled += bool(own_module(event))
@@ -73,20 +71,22 @@ class _Count(event.Listener):
 
 
 def _run(options: Options, *_: object) -> None:
-    """Play a round of everything that is compiled, and print the time."""
     schedulers, scenarios = options.schedulers, options.scenarios
     # Decisions of graph nets are compiled, too; one of the zoo's stands for all.
     nets = [f"{PREFIX}{name}" for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
     names = (*scheduler_names(), *nets[:1]) if schedulers is None else schedulers
-    for name in names:
-        require_scheduler(name)
+    required_schedulers(names)
+    jobs: dict[str, Callable[[], None]] = {}
     if scenarios is None:
-        jobs = _everything(names)
-    else:
-        places = {of: _named_scenario(of) for of in scenarios}
-        jobs = {
-            f"{name} on {of}": partial(_play, name, place) for of, place in places.items() for name in names
-        }
+        small = load_scenario("small")
+        jobs = {ENVIRONMENTS: _play_environments, **{name: partial(_play, name, small) for name in names}}
+        if "dssra" in names:
+            jobs["dssra, order and schedule open"] = partial(_play, "dssra", load_scenario(OPEN))
+    elif not scenarios:
+        raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
+    for source in scenarios or ():
+        scenario = chosen_scenario(source)
+        jobs |= {f"{name} on {source}": partial(_play, name, scenario) for name in names}
     count, left_out = _Count(), dict[str, str]()
     start = time.perf_counter()
     register: Any = event.register
@@ -107,7 +107,7 @@ def _run(options: Options, *_: object) -> None:
         # Among all pairs some are always impossible; only a user who names some wants to know.
         for name, why in left_out.items():
             print(f"left out: {name}: {why}")
-        if left_out.keys() >= jobs.keys() - {_ENVIRONMENTS}:
+        if left_out.keys() >= jobs.keys() - {ENVIRONMENTS}:
             raise ScenarioError(
                 "none of these schedulers can play: name others with --schedulers, or other scenarios with "
                 "--scenarios"
@@ -119,24 +119,6 @@ def _run(options: Options, *_: object) -> None:
     else:
         seconds = time.perf_counter() - start
         print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")
-
-
-def _named_scenario(source: str) -> Scenario:
-    """A scenario that ``--scenarios`` names."""
-    try:
-        return named_scenario(source)
-    except CollaPipeError as error:
-        raise ScenarioError(f"--scenarios: {str(error).removeprefix('scenario: ')}") from None
-
-
-def _everything(names: Sequence[str]) -> dict[str, Callable[[], None]]:
-    """Jobs that compile everything for these schedulers, by name."""
-    small = load_scenario("small")
-    jobs: dict[str, Callable[[], None]] = {_ENVIRONMENTS: _play_environments}
-    jobs.update({name: partial(_play, name, small) for name in names})
-    if "dssra" in names:
-        jobs["dssra, order and schedule open"] = partial(_play, "dssra", load_scenario(_OPEN))
-    return jobs
 
 
 def _play_environments() -> None:
@@ -154,10 +136,6 @@ def _play_environments() -> None:
         env.close()
 
 
-_OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "schedule"]}
-"""The smallest scenario with the decision that has a search of its own."""
-
-
 def _play(name: str, scenario: Scenario) -> None:
     """Have a scheduler decide a round of a scenario, and play it."""
     from collapipe_env.evaluation.episode import play_episode
@@ -165,4 +143,4 @@ def _play(name: str, scenario: Scenario) -> None:
     play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")
 
 
-main = command(Options, _run, DESCRIPTION, "collapipe warm-up")
+main = command(Options, _run, __doc__)

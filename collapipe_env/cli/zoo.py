@@ -1,4 +1,16 @@
-"""``collapipe zoo``: list the agents that come with the package, show one, or write such a file."""
+"""List the trained agents of the package, or show or export one.
+
+To play an agent of the zoo, give --agent zoo:NAME, or zoo:NAME among
+--schedulers. Its file is checked against the checksum in the index whenever
+it is loaded, and nothing in it is executed. export writes such a file from
+your own checkpoint; give it as --agent FILE.
+
+Examples:
+  collapipe zoo
+  collapipe zoo show NAME
+  collapipe evaluate --agent zoo:NAME
+  collapipe zoo export checkpoints/latest.safetensors agent.safetensors
+"""
 
 from __future__ import annotations
 
@@ -17,28 +29,12 @@ from collapipe_env.ground.files import read_regular
 from collapipe_env.zoo import shipped_agents
 from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agent
 
-DESCRIPTION = """List the trained agents of the package, or show or export one.
-
-To play an agent of the zoo, give --agent zoo:NAME, or zoo:NAME among --schedulers. Its file is checked
-against the checksum in the index whenever it is loaded, and nothing in it is executed. export writes such a
-file from your own checkpoint; give it as --agent FILE.
-
-Examples:
-  collapipe zoo
-  collapipe zoo show NAME
-  collapipe evaluate --agent zoo:NAME
-  collapipe zoo export checkpoints/latest.safetensors agent.safetensors
-"""
-LARGEST_CARD = 1024**2
-"""Largest size of a card that is printed [byte]."""
-
 
 @dataclass(frozen=True)
 class List:
     """Print the agents in a table."""
 
-    def run(self) -> None:
-        """Print name, algorithm, scenario, size and figures of each."""
+    def _run(self) -> None:
         agents = shipped_agents.shipped_agents().values()
         if not agents:
             print("no agents are shipped yet: train your own with collapipe train")
@@ -61,18 +57,14 @@ class Show:
     name: Annotated[tyro.conf.Positional[str], about("NAME")]
     """Name of an agent."""
 
-    def run(self) -> None:
-        """Print card and path."""
+    def _run(self) -> None:
         agent = shipped_agent(self.name)
         path = agent_path(f"{PREFIX}{agent.name}")
         card = path.with_name(agent.card)
         try:
-            text = read_regular(card, LARGEST_CARD).decode("utf-8")
+            text = read_regular(card, 1024**2).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(
-                f"cannot read the card {card} ({getattr(error, 'strerror', None) or error}): "
-                f"{shipped_agents.REMEDY}"
-            ) from None
+            raise CheckpointError(f"cannot read the card {card} ({error}): {shipped_agents.REMEDY}") from None
         print(f"{text.rstrip()}\n\n{path}")
 
 
@@ -85,8 +77,7 @@ class Export:
     out: Annotated[tyro.conf.Positional[Path], about("OUT")]
     """The .safetensors file to write."""
 
-    def run(self) -> None:
-        """Write the file and print its size."""
+    def _run(self) -> None:
         from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 
         if self.out.suffix != ".safetensors":
@@ -100,12 +91,10 @@ class Export:
         )
 
 
-Options = List | Show | Export
-
-
 def _size(count: int) -> str:
     """A number of bytes, in words."""
     return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1e6:,.1f} MB"
 
 
-main = command(Options, lambda asked, _: asked.run(), DESCRIPTION, "collapipe zoo", usual=("list",))
+Options = Annotated[List, tyro.conf.subcommand(is_default=True)] | Show | Export
+main = command(Options, lambda asked, _: asked._run(), __doc__)

@@ -262,9 +262,11 @@ def json_digest(content: Any) -> str:
 
 
 def without_nan(value: Any) -> Any:
-    """Return data as JSON can express it: fields of dataclasses by name, ``None`` for numbers not finite."""
+    """Return data as JSON has it: dataclasses by field, paths as text, ``None`` for numbers not finite."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

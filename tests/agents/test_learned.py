@@ -9,7 +9,7 @@ import pytest
 
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
-from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train, training_state
+from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.hyperparameters import (
     PARAMETERS,
@@ -22,6 +22,7 @@ from collapipe_env.agents.learned.hyperparameters import (
     linear_schedule,
     usual,
 )
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CheckpointError, ScenarioError

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
+from collapipe_env.agents.learned.agent_training import TrainingPlan, train
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, usual
 from collapipe_env.agents.learned.tracking import require_tracker
-from collapipe_env.cli import train as command
+from collapipe_env.agents.learned.training_files import TrainingFiles
+from collapipe_env.cli.main import main
 from collapipe_env.ground.errors import DataError, MissingPackageError
 from collapipe_env.scenario import load_scenario
 
@@ -127,7 +128,7 @@ def test_without_its_package_nothing_begins(tracker, tmp_path, monkeypatch, caps
     with pytest.raises(MissingPackageError):
         require_tracker(tracker)
     out = tmp_path / "run"
-    assert command.main(["--scenario", "small", "--track", tracker, "--out", str(out)]) == 2
+    assert main(["train", "--scenario", "small", "--track", tracker, "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert f"pip install 'collapipe-env[{tracker}]'" in line
     assert not out.exists()

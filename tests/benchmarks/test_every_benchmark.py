@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_run import GraphFiles, GraphPlan
+from collapipe_env.agents.learned.graph.graph_run import GraphPlan
 from collapipe_env.agents.learned.graph.graph_training import GraphTraining
 from collapipe_env.agents.learned.hyperparameters import usual
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.scenario import load_scenario
 
 SLICES = ("--slice-seconds", "0.002", "--repeats", "2")
@@ -137,7 +138,7 @@ def test_a_tiny_run_prints_and_stores_what_it_found(name, tmp_path, monkeypatch,
 def test_runs_of_the_graph_net_are_paired_with_the_reference_and_pooled(tmp_path, capsys):
     agents = []
     for seed in (0, 1):
-        files = GraphFiles(tmp_path / str(seed))
+        files = TrainingFiles(tmp_path / str(seed))
         parameters = usual(
             GraphParameters,
             clusters=8,

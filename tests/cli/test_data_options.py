@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.cli.common import chosen_scenario
+from collapipe_env.cli.chosen import chosen_scenario
 from collapipe_env.cli.main import main
 from collapipe_env.ground.errors import DataError
 

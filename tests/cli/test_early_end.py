@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.cli.common import Call, guarded
-from collapipe_env.cli.early_end import INTERRUPTED, Terminated, status_after, terminable
+from collapipe_env.cli.early_end import INTERRUPTED, Call, Terminated, guarded, terminable
 from collapipe_env.cli.main import main
 from collapipe_env.ground.interrupts import SIGNALS
 from collapipe_env.kernels.queues import queue_rows
@@ -118,8 +117,7 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
     assert not list((tmp_path / "run").rglob("*.partial"))
     assert main([*command, "--evaluate-only"]) == 2  # the folder is free, and holds no best agent yet
     line = capsys.readouterr().err
-    assert f"was interrupted at step {kept.steps:,}, before a best version was chosen" in line
-    assert f"--agent {latest}" in line
+    assert line.endswith(f"; the last version of its unfinished training is {latest}\n")
 
 
 def test_a_signal_while_numba_hands_over_an_array_is_no_system_error() -> None:
@@ -195,7 +193,8 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(script: str, sent: str, t
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])},
     )
     assert (result.returncode, result.stdout) == (130, "")
-    assert result.stderr == "\ninterrupted before any work was done\n"
+    assert result.stderr.startswith("\ninterrupted; all finished work is kept. To resume, run again:\n  ")
+    assert f" --scenario small --out {tmp_path / 'run'}\n" in result.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -210,9 +209,9 @@ def test_a_signal_is_heard_once_and_ignored_ones_stay_ignored(number: signal.Sig
                     signal.raise_signal(each)
 
     before = {each: signal.getsignal(each) for each in SIGNALS}
-    with pytest.raises(KeyboardInterrupt) as stop:
+    with pytest.raises(Terminated) as stop:
         work()
-    assert status_after(stop.value) == 128 + number
+    assert stop.value.status == 128 + number
     assert {each: signal.getsignal(each) for each in SIGNALS} == before
     signal.signal(number, signal.SIG_IGN)
     try:
@@ -280,8 +279,8 @@ def test_a_reader_that_ended_with_ctrl_c_too_changes_nothing(failed: int, capsys
         finally:
             raise OSError(failed, "gone")
 
-    assert guarded(interrupted, Call("collapipe", ()), resumable=False) == INTERRUPTED
-    assert capsys.readouterr().err == "\ninterrupted; there is nothing to resume\n"
+    assert guarded(interrupted, Call("collapipe", ())) == INTERRUPTED
+    assert capsys.readouterr().err.startswith("\ninterrupted; all finished work is kept.")
 
 
 def test_a_terminal_that_is_closed_ends_a_command_as_sigterm_does(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 from executed_support import quick
-from process_support import descendants, wait_until_gone
-from variants_support import mostly_slow
 
 from collapipe_env.cli.main import main
 
@@ -30,21 +27,6 @@ def written(scenario, folder):
     """Options of an execution of a scenario, which is written to a folder."""
     (folder / "quick.yaml").write_text(scenario.to_yaml())
     return ["--scenario", str(folder / "quick.yaml"), "--scheduler", "pipeline"]
-
-
-def as_from_a_terminal(command, folder):
-    """Start a command in a group of its own, all of which Ctrl-C reaches."""
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=environment(),
-        start_new_session=True,
-        # Whatever started the tests may ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
 
 
 def test_rounds_take_the_priced_times(tmp_path, capsys):
@@ -73,37 +55,6 @@ def test_rounds_take_the_priced_times(tmp_path, capsys):
     with np.load(out / "weights.npz") as weights:
         assert any(name.startswith("model/blocks.0") for name in weights)
         assert all(np.isfinite(weights[name]).all() for name in weights)
-
-
-@linux
-@pytest.mark.parametrize(
-    ("engine", "number", "status", "words"),
-    mostly_slow(
-        [
-            ("inline", signal.SIGINT, 130, "interrupted"),
-            ("ray", signal.SIGINT, 130, "interrupted"),
-            ("ray", signal.SIGHUP, 129, "terminated"),
-        ]
-    ),
-)
-def test_signals_of_a_terminal_leave_no_process(engine, number, status, words, tmp_path):
-    if engine == "ray":
-        pytest.importorskip("ray")
-    given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2, "dynamics.rounds": 1000}), tmp_path)
-    given += ["--engine", engine, "--clock", "virtual", "--rounds", "1000", "--out", "run"]
-    command = [sys.executable, "-m", "collapipe_env", "execute", *given]
-    with as_from_a_terminal(command, tmp_path) as process:
-        for line in process.stdout:
-            if line.startswith("round 1 "):
-                break
-        mine = descendants(process.pid)
-        for _ in range(2):
-            os.killpg(process.pid, number)
-        _, errors = process.communicate(timeout=100)
-    assert process.returncode == status, errors
-    assert f"{words}; all finished work is kept" in errors
-    assert "Traceback" not in errors
-    wait_until_gone(mine, 20.0)
 
 
 @pytest.mark.parametrize(

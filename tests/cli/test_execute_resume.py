@@ -76,6 +76,7 @@ def ended_early(folder, *given, number, after=2):
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        start_new_session=True,
         # Whatever started the tests may ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
@@ -84,7 +85,11 @@ def ended_early(folder, *given, number, after=2):
             if line.startswith(f"round {after} "):
                 break
         names = descendants(process.pid)
-        os.kill(process.pid, number)
+        if number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends these to all processes of a command
+            for _ in range(2):
+                os.killpg(process.pid, number)
+        else:
+            os.kill(process.pid, number)
         _, errors = process.communicate(timeout=300)
     return process.returncode, errors, names
 
@@ -172,9 +177,10 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
             (signal.SIGKILL, -signal.SIGKILL, ""),
             (signal.SIGTERM, 143, "terminated; all finished work is kept"),
             (signal.SIGINT, 130, "interrupted; all finished work is kept"),
+            (signal.SIGHUP, 129, "terminated; all finished work is kept"),
         ]
     ),
-    ids=["killed", "terminated", "interrupted"],
+    ids=["killed", "terminated", "interrupted", "hung up"],
 )
 def test_whatever_ends_it_leaves_no_process_and_all_rounds(engine, number, status, words, whole, tmp_path):
     if engine == "ray":

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from collapipe_env.cli.early_end import INTERRUPTED, Terminated
+from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import runner
-from collapipe_env.evaluation.leaderboard import anchor_files, board_folder, board_results, season
+from collapipe_env.evaluation.leaderboard import anchor_files, board_results, season
 from collapipe_env.evaluation.leaderboard.anchor_files import read_anchors
 from collapipe_env.evaluation.leaderboard.board_claims import require_of_season
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
@@ -283,15 +283,6 @@ def test_results_edited_by_hand_are_told(played, tmp_path, capsys) -> None:
     assert verify(played, tmp_path) == 2
     assert "they were edited" in capsys.readouterr().out
     assert leaderboard("table", played) == 2
-
-
-def test_a_stopped_table_has_nothing_to_resume(monkeypatch, capsys) -> None:
-    def stopped(_: object) -> None:
-        raise Terminated
-
-    monkeypatch.setattr(board_folder, "read_board", stopped)
-    assert leaderboard("table", "one", "two") == 143
-    assert capsys.readouterr().err == "\nterminated; there is nothing to resume\n"
 
 
 def test_the_digest_leaves_times_out(played) -> None:

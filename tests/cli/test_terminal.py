@@ -16,8 +16,8 @@ import pytest
 from variants_support import mostly_slow
 
 from collapipe_env.agents.learned.callbacks import ProgressBar
+from collapipe_env.cli.early_end import Call, guarded
 from collapipe_env.cli.main import COMMANDS, main
-from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.ground.progress import progress_bar
 
 fcntl, pty, struct, termios = (pytest.importorskip(n) for n in ("fcntl", "pty", "struct", "termios"))
@@ -161,10 +161,12 @@ def test_warnings_are_lines_without_source_and_said_once(tmp_path: Path, capsys)
 
 
 def test_a_warning_keeps_to_one_line_and_the_former_way_comes_back(capsys, recwarn) -> None:
-    before = warnings.showwarning
-    with warnings_as_lines():
+    def job() -> None:
         for _ in range(2):
             warnings.showwarning(UserWarning("one\n  two"), UserWarning, "file.py", 3)
+
+    before = warnings.showwarning
+    assert guarded(job, Call("collapipe", ())) == 0
     assert capsys.readouterr().err == "warning: one two\n"
     assert warnings.showwarning is before
 

@@ -12,7 +12,7 @@ from zoo_support import COMMAND, SCENARIO, trained_agent, use_zoo
 
 from collapipe_env.agents.learned.agent_file import AgentRecord, read_agent_file, write_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
-from collapipe_env.agents.learned.agent_training import TrainingFiles
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.zoo import shipped_agents as zoo
 

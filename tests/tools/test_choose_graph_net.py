@@ -9,10 +9,11 @@ from generalisation_columns import sized
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_run import GraphFiles, GraphPlan
+from collapipe_env.agents.learned.graph.graph_run import GraphPlan
 from collapipe_env.agents.learned.graph.graph_training import GraphTraining
 from collapipe_env.agents.learned.graph.graph_validation import validation_scenarios
 from collapipe_env.agents.learned.hyperparameters import usual
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.agents.learned.validation import VALIDATION_SEED
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
@@ -21,7 +22,7 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 
 def trained(folder, seed):
-    files = GraphFiles(folder)
+    files = TrainingFiles(folder)
     parameters = usual(
         GraphParameters,
         clusters=8,

@@ -1,9 +1,8 @@
-"""A training of the graph net: its options and its files."""
+"""A training of the graph net, as options."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from collapipe_env.agents.learned.tracking import Tracker
@@ -45,25 +44,3 @@ class GraphPlan:
             "command": self.command,
             **asdict(self.parameters),
         }
-
-
-@dataclass(frozen=True)
-class GraphFiles:
-    """Files of a training run."""
-
-    folder: Path
-
-    @property
-    def latest(self) -> Path:
-        """The last version, from which training continues."""
-        return self.folder / "checkpoints" / "latest.safetensors"
-
-    @property
-    def best(self) -> Path:
-        """The best version, which only plays."""
-        return self.folder / "checkpoints" / "best.safetensors"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder for ``tensorboard --logdir``."""
-        return self.folder / "tensorboard"

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_file import Tensors, read_agent_file, write_agent_file
 from collapipe_env.agents.learned.curves import curves_logger
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.agents.learned.validation import Score
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.progress import progress_bar
@@ -24,7 +25,7 @@ from collapipe_env.ground.version import __version__
 
 from .expected_step import learn_for_the_expected_round
 from .graph_files import ADAM, LEARNING, first_weights, graph_record, net_shape, require_graph_net
-from .graph_run import GraphFiles, GraphPlan
+from .graph_run import GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
 from .graph_validation import GraphValidator, graph_validator
@@ -59,7 +60,7 @@ class GraphTraining:
         best: The best of them.
     """
 
-    def __init__(self, plan: GraphPlan, files: GraphFiles) -> None:
+    def __init__(self, plan: GraphPlan, files: TrainingFiles) -> None:
         self.plan, self.files = plan, files
         self.steps, self.seconds = 0, 0.0
         self.history: list[Score] = []

@@ -17,10 +17,11 @@ from collapipe_env.agents.learned.graph import graph_training, graph_validation
 from collapipe_env.agents.learned.graph.graph_files import ADAM, LATER, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
-from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphPlan, GraphTraining
+from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
 from collapipe_env.agents.learned.graph.graph_validation import GraphValidator
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.hyperparameters import usual
+from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -42,7 +43,7 @@ def short_validations(monkeypatch):
 def trained(folder, steps, parameters=FEW, *, every=5, seed=1, say=None):
     """A training that has run."""
     plan = GraphPlan(support.SMALL, parameters, steps, seed, every, "a command")
-    training = GraphTraining(plan, GraphFiles(folder))
+    training = GraphTraining(plan, TrainingFiles(folder))
     training.run((lambda _: None) if say is None else say)
     return training
 
@@ -79,7 +80,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
     for name, seed in (("first", 1), ("second", 1), ("third", 2)):
         trained(tmp_path / name, 8, every=4, seed=seed)
     first, second, third = (
-        read_agent_file(GraphFiles(tmp_path / name).best) for name in ("first", "second", "third")
+        read_agent_file(TrainingFiles(tmp_path / name).best) for name in ("first", "second", "third")
     )
     assert without_seconds(first.record) == without_seconds(second.record)
     assert_same_tensors(first.tensors, second.tensors)
@@ -170,7 +171,7 @@ def test_an_interrupt_keeps_the_latest_version_alone_and_a_missing_best_one_is_m
         interrupt_at(patch, 4)
         with pytest.raises(KeyboardInterrupt):
             trained(tmp_path / "one", 20, every=10)
-    files = GraphFiles(tmp_path / "one")
+    files = TrainingFiles(tmp_path / "one")
     assert [path.name for path in files.latest.parent.iterdir()] == ["latest.safetensors"]
     assert read_agent_file(files.latest).record.steps == 3
     shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -223,7 +224,7 @@ def test_a_training_that_has_diverged_is_given_up_and_can_be_gone_on_with(
     tmp_path, monkeypatch, learned, value
 ):
     monkeypatch.setattr(graph_training, "MOST_SKIPPED", 5)
-    files = GraphFiles(tmp_path)
+    files = TrainingFiles(tmp_path)
     message = (
         rf"diverged at step {learned + 5}: no finite gradient in 6 steps; {files.latest} holds the weights; "
         "train again"
@@ -250,10 +251,10 @@ def test_an_interrupt_before_the_first_step_can_be_gone_on_with(tmp_path, monkey
         interrupt_at(patch, 1)
         with pytest.raises(KeyboardInterrupt):
             trained(tmp_path / "one", 4, every=4)
-    assert read_agent_file(GraphFiles(tmp_path / "one").latest).record.steps == 0
+    assert read_agent_file(TrainingFiles(tmp_path / "one").latest).record.steps == 0
     trained(tmp_path / "one", 4, every=4)
     trained(tmp_path / "two", 4, every=4)
-    first, second = (read_agent_file(GraphFiles(tmp_path / name).latest) for name in ("one", "two"))
+    first, second = (read_agent_file(TrainingFiles(tmp_path / name).latest) for name in ("one", "two"))
     assert_same_tensors(first.tensors, second.tensors)
 
 
@@ -266,13 +267,13 @@ def test_other_hyper_parameters_are_refused_by_name(tmp_path, field, value):
     other = replace(FEW, **{field: value})
     wanted = f"was trained with {field} = {getattr(FEW, field)}, not {value}: "
     with pytest.raises(CheckpointError, match=re.escape(wanted)):
-        GraphTraining(GraphPlan(support.SMALL, other, 4, 1, 2), GraphFiles(tmp_path))
+        GraphTraining(GraphPlan(support.SMALL, other, 4, 1, 2), TrainingFiles(tmp_path))
 
 
 def started_from(tmp_path, source, **changes):
     """A training that starts from a net, interrupted before its first step."""
     parameters = replace(FEW, start_from=str(source), **changes)
-    return GraphTraining(GraphPlan(support.SMALL, parameters, 4, 3, 4), GraphFiles(tmp_path)), parameters
+    return GraphTraining(GraphPlan(support.SMALL, parameters, 4, 3, 4), TrainingFiles(tmp_path)), parameters
 
 
 @pytest.mark.parametrize("version", ["best", "latest"])
