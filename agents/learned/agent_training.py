@@ -79,7 +79,6 @@ class TrainingState:
     Attributes:
         steps: Transitions so far.
         history: Validations, oldest first.
-        best: The best of them.
         seconds: Wall-clock time so far.
         planned: Transitions in all by the latest plan; 0 before it begins.
         shorter_plans: Transitions in all by earlier, shorter plans, oldest first.
@@ -87,10 +86,14 @@ class TrainingState:
 
     steps: int = 0
     history: list[Score] = field(default_factory=list)
-    best: Score | None = None
     seconds: float = 0.0
     planned: int = 0
     shorter_plans: list[int] = field(default_factory=list)
+
+    @property
+    def best(self) -> Score | None:
+        """The best validation; of equal ones the first."""
+        return min(self.history, key=lambda score: score.objective, default=None)
 
 
 def training_state(files: TrainingFiles) -> TrainingState:
@@ -138,13 +141,24 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         restore_model(model, saved, plan.scenario, str(files.latest))
     model.set_logger(curves_logger(files.tensorboard, plan.track, plan.told))
 
+    def kept() -> AgentFile:
+        state.steps, state.seconds = int(model.num_timesteps), validation.seconds
+        return _saved(plan, model, state)
+
     def keep(score: Score) -> None:
-        state.seconds = validation.seconds
-        say(_keep(plan, files, model, state, score))
+        state.history.append(score)
+        agent, better = kept(), score is state.best
+        if better:
+            write_agent_file(files.best, *agent.playing)
+        write_agent_file(files.latest, *agent)
+        say(
+            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.2f} s   "
+            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
+        )
 
     validator = Validator(plan.scenario, plan.validation_episodes)
     validation = Validation(validator, plan.validate_every, state.seconds, keep, state.steps)
-    bar = ProgressBar(plan.steps, f"training {plan.algorithm.upper()}", env)
+    bar = ProgressBar(plan.steps, f"training {plan.algorithm.upper()}", env, state.steps)
     remaining = plan.steps - model.num_timesteps
     try:
         if remaining > 0:
@@ -154,8 +168,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         validation.validate()
         model.logger.dump(model.num_timesteps)
     except KeyboardInterrupt:
-        state.seconds = validation.seconds
-        write_agent_file(files.latest, *_saved(plan, model, state))
+        write_agent_file(files.latest, *kept())
         say(f"the training is kept at step {state.steps:,}: {files.latest}")
         raise
     finally:
@@ -165,22 +178,8 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     return state
 
 
-def _keep(plan: TrainingPlan, files: TrainingFiles, model: Model, state: TrainingState, score: Score) -> str:
-    """Save the version that was just validated, also as the best if it is; return a line about it."""
-    state.history.append(score)
-    better = score.better_than(state.best)
-    if better:
-        state.best = score
-        write_agent_file(files.best, *_saved(plan, model, state).playing)
-    write_agent_file(files.latest, *_saved(plan, model, state))
-    return (
-        f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.2f} s   "
-        f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
-    )
-
-
 def _saved(plan: TrainingPlan, model: Model, state: TrainingState) -> AgentFile:
-    state.steps = int(model.num_timesteps)
+    """The model with the record of its training."""
     training: dict[str, Any] = {
         "seed": plan.seed,
         "steps": plan.steps,
@@ -198,16 +197,14 @@ def _saved(plan: TrainingPlan, model: Model, state: TrainingState) -> AgentFile:
 
 def _state_of(saved: AgentRecord, path: Path) -> TrainingState:
     try:
-        history = [Score.from_dict(entry) for entry in saved.history]
-        seconds = float(saved.training["seconds"])
-        planned = int(saved.training["steps"])
-        shorter = [int(steps) for steps in saved.training.get("lengthened_from", [])]
+        return TrainingState(
+            steps=saved.steps,
+            history=[Score.from_dict(entry) for entry in saved.history],
+            seconds=float(saved.training["seconds"]),
+            planned=int(saved.training["steps"]),
+            shorter_plans=[int(steps) for steps in saved.training["lengthened_from"]],
+        )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
             f"{path}: the record of its training is damaged ({error!r}): train again with --fresh"
         ) from None
-    best: Score | None = None
-    for score in history:
-        if score.better_than(best):
-            best = score
-    return TrainingState(saved.steps, history, best, seconds, planned, shorter)

@@ -1,14 +1,12 @@
-"""Callbacks during training: progress bar, the system's own curves, validations and checkpoints."""
+"""Callbacks during training: progress bar, the system's own curves, validations."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
-from tqdm import tqdm
 
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.ground.progress import progress_bar
@@ -17,35 +15,28 @@ from .validation import Score, Validator
 
 
 class ProgressBar(BaseCallback):
-    """A bar with the time left and the figures of the latest rounds.
+    """A bar with the time left and the delay of the latest rounds; no bar without a terminal.
 
     Args:
         total: Transitions at the end.
         title: Written before the bar.
         env: The training environment.
+        done: Transitions before a resume.
     """
 
-    def __init__(self, total: int, title: str, env: CollaPipeVecEnv) -> None:
+    def __init__(self, total: int, title: str, env: CollaPipeVecEnv, done: int) -> None:
         super().__init__()
-        self._total, self._title, self._env = total, title, env
-        self._bar: tqdm[Any] | None = None
-
-    def _on_training_start(self) -> None:
-        done = min(self.model.num_timesteps, self._total)
-        # No bar without a terminal; the validations' lines are enough for a log file.
-        self._bar = progress_bar(self._total, self._title, "steps", initial=done)
+        self._env = env
+        self._bar = progress_bar(total, title, "steps", initial=min(done, total))
 
     def _on_step(self) -> bool:
-        if self._bar is not None:
-            now = min(self.num_timesteps, self._total)
-            self._bar.set_postfix_str(f"delay {self._env.last_info['delay'].mean():.2f} s", refresh=False)
-            self._bar.update(now - self._bar.n)
+        self._bar.set_postfix_str(f"delay {self._env.last_info['delay'].mean():.2f} s", refresh=False)
+        self._bar.update(min(self.num_timesteps, self._bar.total) - self._bar.n)
         return True
 
     def close(self) -> None:
         """Leave the bar as it stands."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
 
 class SystemCurves(BaseCallback):
@@ -85,6 +76,8 @@ class Validation(BaseCallback):
     """Validates at regular intervals and passes the scores on.
 
     It acts at the start of a rollout, where the policy has learnt from every transition counted so far.
+    Stable-Baselines3's ``EvalCallback`` knows returns alone, plays other episodes each time, and saves
+    pickles.
 
     Args:
         validator: Plays the episodes.
@@ -123,8 +116,11 @@ class Validation(BaseCallback):
         """Validate now."""
         self._last = self.model.num_timesteps
         score = self._validator(self.model, self._last, self.seconds)
-        self.logger.record("validation/priced_delay_s", score.priced_delay)
-        self.logger.record("validation/mean_delay_s", score.mean_delay)
-        self.logger.record("validation/worst_energy_ratio", score.energy_ratio)
-        self.logger.record("validation/final_backlog", score.backlog)
+        for name, value in (
+            ("priced_delay_s", score.priced_delay),
+            ("mean_delay_s", score.mean_delay),
+            ("worst_energy_ratio", score.energy_ratio),
+            ("final_backlog", score.backlog),
+        ):
+            self.logger.record(f"validation/{name}", value)
         self._on_score(score)

@@ -13,18 +13,16 @@ from collapipe_env.ground.interrupts import uninterrupted
 from .tracking import Tracker, tracking_writer
 
 
-class _Curves(TensorBoardOutputFormat):
-    """Curves whose writing thread is never interrupted while it shares a lock with this one.
+class _Curves(Logger):
+    """Logger that is never interrupted while a writer's thread shares a lock with this one.
 
     TensorBoard passes what it writes to a thread. A signal's exception in the middle of that may leave their
-    common lock taken, and closing the file would then wait for ever.
+    common lock taken, and closing the file would then wait for ever. Trackers have threads too.
     """
 
-    def write(
-        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
-    ) -> None:
+    def dump(self, step: int = 0) -> None:
         with uninterrupted():
-            super().write(key_values, key_excluded, step)
+            super().dump(step)
 
     def close(self) -> None:
         with uninterrupted():
@@ -45,7 +43,7 @@ def curves_logger(
         CollaPipeError: If the tracker is not installed, or cannot start.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    writers: list[KVWriter] = (
-        [] if track is None else [tracking_writer(track, folder.parent / "tracking", told or {})]
-    )
-    return Logger(str(folder), [_Curves(str(folder)), *writers])
+    writers: list[KVWriter] = []
+    if track is not None:
+        writers.append(tracking_writer(track, folder.parent / "tracking", told or {}))
+    return _Curves(str(folder), [TensorBoardOutputFormat(str(folder)), *writers])

@@ -130,10 +130,7 @@ def test_the_bar_of_an_evaluation_shows_a_bar(terminal, monkeypatch) -> None:
 def test_the_bar_of_a_training_shows_a_bar(terminal, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal.file)
     env = SimpleNamespace(last_info={"delay": np.array([1234.56])})
-    bar = ProgressBar(600_000, "training PPO", env)  # type: ignore[arg-type]
-    bar.model = SimpleNamespace(num_timesteps=200_000)  # type: ignore[assignment]
-    bar._on_training_start()
-    assert bar._bar is not None
+    bar = ProgressBar(600_000, "training PPO", env, 200_000)  # type: ignore[arg-type]
     bar._bar.start_t -= 40_000.0
     bar.num_timesteps = 300_000
     bar._on_step()
