@@ -54,9 +54,9 @@ def played(monkeypatch):
 
     units, work = [], runner._work
 
-    def counted(unit, on_round) -> None:
+    def counted(unit, on_round):
         units.append(unit)
-        work(unit, on_round)
+        return work(unit, on_round)
 
     monkeypatch.setattr(runner, "_work", counted)
     return units

@@ -15,9 +15,9 @@ from collapipe_env.cli.early_end import Call, Terminated, terminable
 from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import steps_kept
 from collapipe_env.evaluation.executor import Executor, Hooks
+from collapipe_env.evaluation.folder_content import Files, files_below, write_below
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.run_directory import HOLDER, LOCK
-from collapipe_env.evaluation.travelling import Files, files_below, write_below
 from collapipe_env.schedulers import LEARNED
 
 

@@ -1,36 +1,32 @@
-"""Finished episodes as files: one for the figures, one for the decisions, with checksums over both."""
+"""Finished episodes as files: one for each, with its figures and decisions."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import json
 import re
 import shutil
-from collections.abc import Mapping
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from collapipe_env.evaluation.episode import PlayedEpisode, pack_allocations, packed_bytes, unpack_allocations
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
+from collapipe_env.evaluation.folder_content import Files, write_below
 from collapipe_env.ground.archives import open_zip
 from collapipe_env.ground.errors import DataError, reason
-from collapipe_env.ground.files import (
-    ARCHIVE_BYTES,
-    json_digest,
-    read_json,
-    read_regular,
-    without_nan,
-    write_bytes,
-    write_json,
-)
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular, unpacked_limit, write_bytes
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 
-EPISODE_BYTES = 4 * 1024**3
-"""Largest file of figures that is read: some 220 bytes a round, and there may be millions of rounds."""
+FIGURES = "episode.json"
+"""Name of the figures in the archive, beside the arrays of the decisions."""
 _PLAIN = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -44,6 +40,21 @@ def file_stem(scheduler: str) -> str:
         return scheduler
     readable = re.sub(r"[^A-Za-z0-9_]+", "_", scheduler).strip("_")[-40:]
     return f"{readable}-{hashlib.sha256(scheduler.encode()).hexdigest()[:10]}"
+
+
+def packed_episode(key: str, played: PlayedEpisode) -> bytes:
+    """Return the content of an episode's file: an ``.npz`` of the decisions, and the figures as JSON.
+
+    Args:
+        key: Digest of everything that it depends on.
+    """
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **pack_allocations(played.allocations))  # type: ignore[arg-type]
+    with zipfile.ZipFile(archive, "a") as members:
+        figures = json.dumps(played.result.to_dict())
+        members.writestr(zipfile.ZipInfo(FIGURES), figures, zipfile.ZIP_DEFLATED)
+        members.comment = key.encode()
+    return archive.getvalue()
 
 
 @dataclass(frozen=True)
@@ -63,13 +74,8 @@ class EpisodeFiles:
     run: int = 0
 
     @property
-    def figures(self) -> Path:
-        """JSON file of the result."""
-        return self.folder / f"{self._stem}.json"
-
-    @property
-    def decisions(self) -> Path:
-        """File of the decisions, arrays with the rounds in front."""
+    def path(self) -> Path:
+        """The episode."""
         return self.folder / f"{self._stem}.npz"
 
     @property
@@ -78,93 +84,63 @@ class EpisodeFiles:
         return self.folder / f"{self._stem}-model"
 
     @property
-    def new_model(self) -> Path:
-        """Folder of the model until :meth:`keep_model`."""
-        return self.folder / f"{self._stem}-model.part"
-
-    def remove_unfinished_model(self) -> None:
-        """Remove an incomplete model of an interrupted episode.
-
-        Raises:
-            DataError: If the folder cannot be removed.
-        """
-        try:
-            if self.new_model.exists():
-                shutil.rmtree(self.new_model)
-        except OSError as error:
-            raise self._in_the_way(error) from None
-
-    def keep_model(self) -> None:
-        """Give the complete new model its name, replacing that of an earlier episode.
-
-        Raises:
-            DataError: If a folder cannot be removed or renamed.
-        """
-        try:
-            if self.model.exists():
-                shutil.rmtree(self.model)
-            self.new_model.rename(self.model)
-        except OSError as error:
-            raise self._in_the_way(error) from None
-
-    def _in_the_way(self, error: OSError) -> DataError:
-        return DataError(
-            f"cannot replace the folder {self.model} ({error.strerror}): close what uses it, and run again"
-        )
-
-    @property
     def _stem(self) -> str:
         run = f"-run{self.run}" if self.run else ""
         return f"{file_stem(self.scheduler)}{run}-{self.episode}"
 
-    def write(self, key: str, played: PlayedEpisode) -> None:
+    def write(self, content: bytes, model: Files) -> None:
         """Store an episode.
 
         Args:
-            key: Digest of everything that it depends on.
+            content: Content of its file, see :func:`packed_episode`.
+            model: Files of the trained model; empty to keep none.
 
         Raises:
-            DataError: If a file cannot be written.
+            DataError: If a file cannot be written or replaced.
         """
-        arrays = io.BytesIO()
-        np.savez_compressed(arrays, **pack_allocations(played.allocations))  # type: ignore[arg-type]
-        content = arrays.getvalue()
-        write_bytes(self.decisions, content)
-        figures = {
-            "key": key,
-            "decisions": hashlib.sha256(content).hexdigest(),
-            "result": without_nan(played.result.to_dict()),
-        }
-        # Written last: its presence marks the episode as finished.
-        write_json(self.figures, {**figures, "checksum": json_digest(figures)})
+        if model:
+            unfinished = self.model.with_name(f"{self.model.name}.part")
+            try:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                write_below(unfinished, model)
+                if self.model.exists():
+                    shutil.rmtree(self.model)
+                unfinished.rename(self.model)
+            except OSError as error:
+                raise DataError(
+                    f"cannot replace the folder {self.model} ({error.strerror}): close what uses it, and run "
+                    "again"
+                ) from None
+        write_bytes(self.path, content)  # last: its presence marks the episode as finished
 
-    def is_finished(self, key: str) -> bool:
+    def is_finished(self, key: str, scenario: Scenario, rounds: int) -> bool:
         """Whether the episode is stored completely, under the same key.
+
+        Args:
+            key: Digest of everything that it depends on.
+            scenario: The scenario that was scheduled.
+            rounds: Rounds that were played.
 
         Raises:
             DataError: If it is stored, but damaged.
         """
-        if not self.figures.exists():
+        if not self.path.exists():
             return False
-        content = self._content()
-        if content["key"] != key:
-            return False
-        try:
-            decisions = read_regular(self.decisions, ARCHIVE_BYTES)
-        except OSError as error:
-            raise self._unreadable(error) from None
-        if hashlib.sha256(decisions).hexdigest() != content["decisions"]:
-            raise DataError(f"{self.decisions} is damaged (its checksum differs): {REMEDY}")
-        self._result(content)
+        with self._opened() as archive:
+            if archive.comment != key.encode():
+                return False
+            self._figures(archive)
+            _decisions(archive, scenario, rounds)
         return True
 
     def read(self) -> EpisodeResult:
         """The figures.
 
         Raises:
-            DataError: If the file is missing or damaged.
+            DataError: If the file is missing or damaged, or holds another episode.
         """
-        return self._result(self._content())
+        with self._opened() as archive:
+            return self._figures(archive)
 
     def read_decisions(self, scenario: Scenario, rounds: int) -> list[Allocation]:
         """The decisions, one for each round.
@@ -177,38 +153,47 @@ class EpisodeFiles:
             DataError: If the file is missing, damaged or of another length, or unpacks to more than these
                 decisions can need.
         """
+        with self._opened() as archive:
+            return _decisions(archive, scenario, rounds)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        """The file's archive; its checksums are compared by whatever reads a member to its end."""
         try:
-            content = read_regular(self.decisions, ARCHIVE_BYTES)
+            content = read_regular(self.path, ARCHIVE_BYTES)
         except OSError as error:
-            raise self._unreadable(error) from None
+            raise DataError(f"cannot read {self.path} ({error.strerror}): {REMEDY}") from None
         try:
-            # Equal plans compress to almost nothing, so the file's size does not limit what it unpacks to.
-            open_zip(content, packed_bytes(scenario, rounds)).close()
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return unpack_allocations(dict(arrays), rounds)
+            with open_zip(content, sys.maxsize) as archive:
+                yield archive
+        except DataError:
+            raise
         except Exception as error:  # the libraries may raise anything for a damaged archive
-            raise DataError(f"{self.decisions} is damaged ({reason(error)}): {REMEDY}") from None
+            raise DataError(f"{self.path} is damaged ({reason(error)}): {REMEDY}") from None
 
-    def _unreadable(self, error: OSError) -> DataError:
-        return DataError(f"cannot read {self.decisions} ({error.strerror}): {REMEDY}")
-
-    def _content(self) -> dict[str, Any]:
-        content = read_json(self.figures, REMEDY, EPISODE_BYTES)
-        intact = content.pop("checksum", None) == json_digest(content)
-        if not intact or set(content) != {"key", "decisions", "result"}:
-            raise DataError(
-                f"{self.figures} is damaged or of an older version (its checksum differs): {REMEDY}"
-            )
-        return content
-
-    def _result(self, content: Mapping[str, Any]) -> EpisodeResult:
-        result = content["result"]
-        if not isinstance(result, dict):
-            raise DataError(f"{self.figures} holds no result: {REMEDY}")
-        read = EpisodeResult.from_dict(result, str(self.figures))
+    def _figures(self, archive: zipfile.ZipFile) -> EpisodeResult:
+        figures = archive.getinfo(FIGURES)
+        _limit([figures], unpacked_limit(self.path.stat().st_size))
+        read = EpisodeResult.from_json(archive.read(figures), str(self.path))
         if (read.scheduler, read.run, read.episode) != (self.scheduler, self.run, self.episode):
             run = f", run {read.run}" if read.run else ""
-            raise DataError(
-                f"{self.figures} holds episode {read.episode} of {read.scheduler!r}{run}: {REMEDY}"
-            )
+            raise DataError(f"{self.path} holds episode {read.episode} of {read.scheduler!r}{run}: {REMEDY}")
         return read
+
+
+def _decisions(archive: zipfile.ZipFile, scenario: Scenario, rounds: int) -> list[Allocation]:
+    arrays = [member for member in archive.infolist() if member.filename != FIGURES]
+    # Equal plans compress to almost nothing, so the file's size does not limit what it unpacks to.
+    _limit(arrays, packed_bytes(scenario, rounds))
+    found = {}
+    for member in arrays:
+        with archive.open(member) as file:
+            found[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
+    return unpack_allocations(found, rounds)
+
+
+def _limit(members: Iterable[zipfile.ZipInfo], most: int) -> None:
+    """Refuse members of an archive that unpack to more bytes."""
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > most:
+        raise zipfile.BadZipFile(f"it unpacks to {unpacked:,} bytes, above the limit of {most:,}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from collapipe_env.evaluation.gate import late_slope
-from collapipe_env.ground.errors import DataError, shown
+from collapipe_env.ground.errors import DataError, fault_line, shortened
 from collapipe_env.learners.expected_progress import LEAST_PROGRESS
 
 COLUMNS = (
@@ -25,7 +26,15 @@ REMEDY = "run again to measure this episode again"
 LARGEST = 1e300
 """Larger than any real figure; a larger number comes from a damaged file."""
 
-Plain = TypeVar("Plain")
+
+def _plausible(value: float) -> float:
+    if abs(value) >= LARGEST:  # but not for NaN, which stands where there is no number
+        raise ValueError(f"beyond {LARGEST:g}")
+    return value
+
+
+Number = Annotated[float, AfterValidator(_plausible)]
+Whole = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 @dataclass(frozen=True)
@@ -68,30 +77,32 @@ class EpisodeResult:
         samples: Continuations that the trained model wrote at the end, texts by kind; empty unless requested.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid")
+
     scheduler: str
     title: str
-    episode: int
-    delay: list[float]
-    reward: list[float]
-    reference_delay_s: float
-    worst_energy: list[float]
-    backlog: list[float]
-    largest_backlog: list[float]
-    loss: list[float]
-    smoothed_loss: list[float]
-    initial_loss: float
-    metric: list[float]
-    metrics: dict[str, float]
-    memory_bytes: list[float]
-    decision_s: list[float]
-    energy_j: list[float]
-    progress: list[float]
-    energy_ratio: list[list[float]]
-    device_memory_bytes: list[list[float]]
-    offered_memory_bytes: list[list[float]]
-    server_blocks: int = 0
-    server_energy_ratio: float = 0.0
-    run: int = 0
+    episode: Whole
+    delay: list[Number]
+    reward: list[Number]
+    reference_delay_s: Number
+    worst_energy: list[Number]
+    backlog: list[Number]
+    largest_backlog: list[Number]
+    loss: list[Number]
+    smoothed_loss: list[Number]
+    initial_loss: Number
+    metric: list[Number]
+    metrics: dict[str, Number]
+    memory_bytes: list[Number]
+    decision_s: list[Number]
+    energy_j: list[Number]
+    progress: list[Number]
+    energy_ratio: list[list[Number]]
+    device_memory_bytes: list[list[Number]]
+    offered_memory_bytes: list[list[Number]]
+    server_blocks: Whole = 0
+    server_energy_ratio: Number = 0.0
+    run: Whole = 0
     samples: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -146,74 +157,26 @@ class EpisodeResult:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], place: str) -> EpisodeResult:
-        """The inverse of :meth:`to_dict`, for data read from JSON (``null`` for NaN).
+    def from_json(cls, text: str | bytes, place: str) -> EpisodeResult:
+        """The inverse of :meth:`to_dict`, for its JSON with ``NaN``.
 
         Raises:
             DataError: If a field is missing or has the wrong shape.
         """
-        names = {field.name for field in fields(cls)}
-        if set(data) != names:
-            odd = ", ".join(sorted(names ^ set(data)))
-            raise DataError(f"{place}: {odd} missing or unknown: {REMEDY}")
         try:
-            lists: dict[str, Any] = {name: [_number(v) for v in _of(list, data[name])] for name in COLUMNS}
-            tables: dict[str, Any] = {name: _table(data[name]) for name in TABLES}
-            if len({len(v) for v in lists.values()}) != 1 or not lists["delay"]:
-                raise ValueError("lists of different lengths, or empty")
-            (clusters, nodes), *others = (_shape(table) for table in tables.values())
-            if any(shape != (clusters, nodes - 1) for shape in others):
-                raise ValueError("tables that do not fit each other")
-            return cls(
-                scheduler=_of(str, data["scheduler"]),
-                title=_of(str, data["title"]),
-                episode=_count(data["episode"]),
-                server_blocks=_count(data["server_blocks"]),
-                server_energy_ratio=_number(data["server_energy_ratio"]),
-                run=_count(data["run"]),
-                samples=[
-                    {key: _of(str, text) for key, text in _of(dict, one).items()}
-                    for one in _of(list, data["samples"])
-                ],
-                initial_loss=_number(data["initial_loss"]),
-                reference_delay_s=_number(data["reference_delay_s"]),
-                metrics={name: _number(value) for name, value in _of(dict, data["metrics"]).items()},
-                **tables,
-                **lists,
-            )
-        except ValueError as error:
-            raise DataError(f"{place} is damaged ({error}): {REMEDY}") from None
+            read = _form().validate_json(text)
+        except ValidationError as error:
+            fault = fault_line(error.errors(include_url=False)[0])
+            raise DataError(f"{place} is damaged ({shortened(fault, 120)}): {REMEDY}") from None
+        rounds = {len(getattr(read, name)) for name in COLUMNS}
+        if len(rounds) > 1 or not read.delay:
+            raise DataError(f"{place} is damaged (lists of different lengths, or empty): {REMEDY}")
+        energy, *others = ([len(row) for row in getattr(read, name)] for name in TABLES)
+        if len({*energy}) != 1 or 0 in energy or others != [[size - 1 for size in energy]] * len(others):
+            raise DataError(f"{place} is damaged (tables that do not fit each other): {REMEDY}")
+        return read
 
 
-def _number(value: Any) -> float:
-    """A number read from JSON."""
-    if value is None:
-        return math.nan
-    # Whole numbers larger than any figure might not even fit into a float.
-    if isinstance(value, bool) or not isinstance(value, float | int) or not abs(value) < LARGEST:
-        raise ValueError(f"{shown(value, 60)} where a number is expected")
-    return float(value)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise ValueError(f"{shown(value, 60)} where a whole number from 0 on is expected")
-    return value
-
-
-def _of(kind: type[Plain], value: Any) -> Plain:
-    if not isinstance(value, kind):
-        raise ValueError(f"{shown(value, 60)} where a {kind.__name__} is expected")
-    return value
-
-
-def _table(value: Any) -> list[list[float]]:
-    """Rows of equal lengths, none of them empty."""
-    rows = [[_number(entry) for entry in _of(list, row)] for row in _of(list, value)]
-    if len({len(row) for row in rows}) != 1 or not rows[0]:
-        raise ValueError(f"{shown(value, 60)} where a table is expected")
-    return rows
-
-
-def _shape(table: list[list[float]]) -> tuple[int, int]:
-    return len(table), len(table[0])
+@functools.cache
+def _form() -> TypeAdapter[EpisodeResult]:
+    return TypeAdapter(EpisodeResult)

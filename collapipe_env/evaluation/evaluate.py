@@ -39,7 +39,6 @@ from collapipe_env.evaluation.scheduler_loading import (
     require_scheduler,
 )
 from collapipe_env.evaluation.statistics import Results, Summary
-from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.ground.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
 from collapipe_env.ground.files import without_nan, write_text
 from collapipe_env.learners.factory import LEARNERS
@@ -242,7 +241,6 @@ def evaluate(
             factories=factories,
             own_learner=LEARNERS.get(learner) if learner in LEARNERS.added() else None,
         )
-        cleanup.callback(compute_in_threads(plan.threads))
         (outcome,) = evaluate_all([plan], processes, lines=False)
         found = Evaluation(summarise_scenario(plan, outcome, reference))
         if run is not None:

@@ -8,19 +8,13 @@ import platform
 import sys
 import traceback
 import warnings
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from collapipe_env.ground.errors import (
-    AllocationError,
-    CheckpointError,
-    CollaPipeError,
-    DataError,
-    ScenarioError,
-    SchedulerError,
-)
+from collapipe_env.ground import errors
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.version import __version__
 
 TRIES = 3
@@ -40,10 +34,6 @@ def _raise(_: object, error: CollaPipeError) -> None:
     raise error
 
 
-def _always(_: object) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Hooks:
     """Functions that an executor calls in the process that submitted the tasks.
@@ -61,7 +51,7 @@ class Hooks:
     progress: Callable[[Any], None] = _ignore
     failed: Callable[[Any, CollaPipeError], None] = _raise
     again: Callable[[Any, str], None] = _ignore
-    wanted: Callable[[Any], bool] = _always
+    wanted: Callable[[Any], bool] = lambda _: True
 
 
 class Executor(Protocol):
@@ -97,39 +87,9 @@ class Executor(Protocol):
         """
 
 
-class Losses:
-    """Counts how often each task's worker was lost.
-
-    Args:
-        hooks: Functions to call on events.
-        remedy: Remedy for a task that is lost repeatedly, for the error.
-    """
-
-    def __init__(self, hooks: Hooks, remedy: str) -> None:
-        self._hooks, self._remedy = hooks, remedy
-        self._counts: Counter[int] = Counter()
-
-    def note(self, number: int, task: Any, reason: str) -> None:
-        """Count a loss; returns normally if the task should be restarted.
-
-        Args:
-            number: Place of the task among all.
-            reason: Fate of its worker, as a clause: ``"a worker process ended with exit code -9"``.
-
-        Raises:
-            CollaPipeError: After the last try.
-        """
-        self._counts[number] += 1
-        if self._counts[number] >= TRIES:
-            raise CollaPipeError(
-                f"{reason} while it worked on {task}, as in each of {TRIES} tries: {self._remedy}"
-            )
-        self._hooks.again(task, reason)
-
-
 @dataclass(frozen=True)
 class Errand:
-    """A task on its way to a worker on another machine.
+    """A task on its way to a worker in another process.
 
     Attributes:
         work: Function that does the task.
@@ -146,25 +106,40 @@ class Errand:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's answer to an :class:`Errand`.
+    """News of an :class:`Errand`.
 
     Attributes:
-        kind: ``"done"``, ``"failed"`` by an error of this package, or ``"broken"`` by any other error.
-        content: The result, the error, or the traceback as text.
+        kind: ``"done"``, ``"failed"`` by an error of this package, ``"broken"`` by any other error,
+            ``"lost"`` with its worker, or ``"progress"``.
+        content: The result, the error, the traceback, the fate of the worker, or the bits of progress.
         warnings: Texts of the warnings raised, with module and name of their category.
     """
 
-    kind: Literal["done", "failed", "broken"]
+    kind: Literal["done", "failed", "broken", "lost", "progress"]
     content: Any
-    warnings: tuple[tuple[str, tuple[str, str]], ...] = ()
+    warnings: tuple[tuple[str, str, str], ...] = ()
 
 
-def run_errand(errand: Errand) -> Reply:
-    """Run a task in a worker; its errors are part of the answer, so that engines do not retry it.
+class Workers(Protocol):
+    """Workers of an engine.
 
-    Args:
-        errand: The task.
+    Attributes:
+        jobs: Largest number of simultaneous tasks.
+        remedy: Remedy for a task whose worker is lost repeatedly.
     """
+
+    jobs: int
+    remedy: str
+
+    def start(self, number: int, errand: Errand) -> None:
+        """Have a task done, known by its number."""
+
+    def news(self) -> Iterable[tuple[int, Reply]]:
+        """Wait a moment, and return news of tasks, by number."""
+
+
+def run_errand(errand: Errand, on_progress: Callable[[], None] = _ignore) -> Reply:
+    """Run a task in a worker; its errors are part of the answer, so that engines do not retry it."""
     if errand.version != __version__:
         return Reply(
             "failed",
@@ -173,69 +148,72 @@ def run_errand(errand: Errand) -> Reply:
                 f"{errand.version}: install the same version on every machine"
             ),
         )
-    caught: list[tuple[str, tuple[str, str]]] = []
+    caught: list[tuple[str, str, str]] = []
 
     def show(message: object, category: type[Warning], *_: object, **__: object) -> None:
-        caught.append((str(message), (category.__module__, category.__qualname__)))
+        # By name: this process may know classes that the other does not.
+        caught.append((str(message), category.__module__, category.__qualname__))
 
     with contextlib.suppress(OSError):  # relative paths mean the same wherever the folder exists
         os.chdir(errand.folder)
     with warnings.catch_warnings():
         warnings.showwarning = show
         try:
-            return Reply("done", errand.work(errand.task, _ignore), tuple(caught))
+            return Reply("done", errand.work(errand.task, on_progress), tuple(caught))
         except CollaPipeError as error:
-            return Reply("failed", portable(error), tuple(caught))
+            # One of the package's own kinds, which every process can rebuild from its text.
+            own = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+            return Reply("failed", own(str(error)), tuple(caught))
         except Exception:
             return Reply("broken", traceback.format_exc(), tuple(caught))
 
 
-class Replies:
-    """Passes workers' answers on.
+def run_all(workers: Workers, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
+    """Have workers do all tasks; see :meth:`Executor.run`.
 
-    Args:
-        hooks: Functions to call on events.
+    Raises:
+        CollaPipeError: Also if anything broke in a worker; the traceback is on standard error.
     """
+    waiting, running = deque(range(len(tasks))), 0
+    losses: Counter[int] = Counter()
+    warned: set[tuple[str, str, str]] = set()
+    while waiting or running:
+        while waiting and running < workers.jobs:
+            number = waiting.popleft()
+            if hooks.wanted(tasks[number]):
+                workers.start(number, Errand(work, tasks[number]))
+                running += 1
+        for number, reply in workers.news() if running else ():
+            task, content = tasks[number], reply.content
+            if reply.kind == "progress":
+                for _ in range(content):
+                    hooks.progress(task)
+                continue
+            running -= 1
+            for warning in reply.warnings:
+                if warning not in warned:
+                    warned.add(warning)
+                    _warn_again(*warning)
+            if reply.kind == "done":
+                hooks.done(task, content)
+            elif reply.kind == "failed":
+                hooks.failed(task, content)
+            elif reply.kind == "broken":
+                print(content, file=sys.stderr)
+                last = content.strip().rpartition("\n")[2]
+                raise CollaPipeError(f"a worker failed on {task} ({last}): see the traceback above")
+            else:
+                losses[number] += 1
+                if losses[number] == TRIES:
+                    raise CollaPipeError(
+                        f"{content} while it worked on {task}, as in each of {TRIES} tries: {workers.remedy}"
+                    )
+                hooks.again(task, content)
+                waiting.appendleft(number)
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-        self._warned: set[tuple[str, tuple[str, str]]] = set()
 
-    def take(self, task: Any, reply: Reply) -> None:
-        """Raise the reply's warnings, each once, and report the end of the task.
-
-        Raises:
-            CollaPipeError: If anything broke in the worker; the traceback is on standard error.
-        """
-        for warning in reply.warnings:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                warn_again(*warning)
-        if reply.kind == "done":
-            self._hooks.done(task, reply.content)
-        elif reply.kind == "failed":
-            self._hooks.failed(task, reply.content)
-        else:
-            print(reply.content, file=sys.stderr)
-            last = str(reply.content).strip().rpartition("\n")[2]
-            raise CollaPipeError(f"a worker failed on {task} ({last}): see the traceback above")
-
-
-def warn_again(text: str, category: tuple[str, str]) -> None:
-    """Raise a worker's warning in this process, with its category where this process knows it.
-
-    Args:
-        text: The warning.
-        category: Module and name of its class.
-    """
-    module, name = category
+def _warn_again(text: str, module: str, name: str) -> None:
+    """Raise a worker's warning in this process, with its category where this process knows it."""
     found = getattr(sys.modules.get(module), name, None)
     kind = found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
     warnings.warn_explicit(text, kind, "a worker process", 0)
-
-
-def portable(error: CollaPipeError) -> CollaPipeError:
-    """The error as one of the package's own kinds, which every process can rebuild from its text."""
-    kinds = (ScenarioError, AllocationError, DataError, CheckpointError, SchedulerError)
-    kind = next((kind for kind in kinds if isinstance(error, kind)), CollaPipeError)
-    return kind(str(error))

@@ -86,6 +86,8 @@ class Unit:
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
         title: Title of a user's own scheduler.
+        keeps_model: Whether the trained model is kept, on request or to replace that of an earlier run.
+        agent: Content of the learned scheduler's file, for a worker that does not see the file.
     """
 
     plan: EvaluationPlan
@@ -94,6 +96,8 @@ class Unit:
     episode: int
     key: str
     title: str | None = None
+    keeps_model: bool = False
+    agent: bytes | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"scheduler {self.scheduler!r}, {self.place}"
@@ -108,11 +112,6 @@ class Unit:
     def files(self) -> EpisodeFiles:
         """Its files."""
         return EpisodeFiles(self.plan.folder, self.scheduler, self.episode, self.run)
-
-    @property
-    def keeps_model(self) -> bool:
-        """Whether the trained model is kept."""
-        return self.plan.save_models and self.episode == 0
 
     def read(self) -> EpisodeResult:
         """Its result, under the title that tells the scheduler apart from the others."""

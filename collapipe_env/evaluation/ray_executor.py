@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
+from collapipe_env.evaluation.executor import Errand, Hooks, Reply, Work, run_all, run_errand
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.ray_cluster import RayCluster, first_line
-
-REMEDY = (
-    "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of a "
-    "Ray that was started here: /tmp/ray/session_latest/logs). Finished work is kept"
-)
 
 
 @dataclass(frozen=True)
@@ -61,77 +56,61 @@ class RayExecutor:
         """Do all tasks; see :meth:`~collapipe_env.evaluation.executor.Executor.run`."""
         if not tasks:
             return
-        with contextlib.closing(
-            RayCluster(self._cluster, {"num_cpus": self.jobs * self.cpus}, "--executor ray")
-        ) as ray:
-            _Run(ray.ray, self, work, tasks, hooks).work_off()
+        options = {"num_cpus": self.jobs * self.cpus}
+        with (
+            contextlib.closing(RayCluster(self._cluster, options, "--executor ray")) as cluster,
+            contextlib.closing(_RayTasks(cluster.ray, self)) as workers,
+        ):
+            run_all(workers, work, tasks, hooks)
 
 
-class _Run:
-    """Tasks under way.
+class _RayTasks:
+    """Tasks under way; see :class:`~collapipe_env.evaluation.executor.Workers`.
 
     Args:
         ray: The library.
-        executor: Runs the tasks.
-        hooks: Functions to call on events.
     """
 
-    def __init__(
-        self, ray: Any, executor: RayExecutor, work: Work, tasks: Sequence[Any], hooks: Hooks
-    ) -> None:
-        self._ray, self._work, self._tasks, self._hooks = ray, work, tasks, hooks
+    remedy = (
+        "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of "
+        "a Ray that was started here: /tmp/ray/session_latest/logs). Finished work is kept"
+    )
+
+    def __init__(self, ray: Any, executor: RayExecutor) -> None:
+        self._ray = ray
         # Ray itself would repeat a lost task silently, without saying what was lost.
         self._remote = ray.remote(num_cpus=executor.cpus, max_retries=0)(run_errand)
         cpus = int(ray.cluster_resources().get("CPU", 1))
-        self._jobs = executor.asked or max(cpus // executor.cpus, 1)
-        self._waiting = iter(range(len(tasks)))
-        self._pending: dict[Any, int] = {}
-        self._losses, self._replies = Losses(hooks, REMEDY), Replies(hooks)
+        self.jobs = executor.asked or max(cpus // executor.cpus, 1)
+        self._running: dict[Any, int] = {}
 
-    def work_off(self) -> None:
-        """Do all tasks."""
+    def start(self, number: int, errand: Errand) -> None:
+        """Have the cluster do a task."""
+        self._running[self._remote.remote(errand)] = number
+
+    def news(self) -> Iterator[tuple[int, Reply]]:
+        """The ends of tasks."""
+        for reference in self._ray.wait([*self._running], num_returns=1)[0]:
+            yield self._running.pop(reference), self._reply(reference)
+
+    def _reply(self, reference: Any) -> Reply:
+        errors = self._ray.exceptions
         try:
-            self._fill()
-            while self._pending:
-                ready, _ = self._ray.wait([*self._pending], num_returns=1)
-                for reference in ready:
-                    self._take(reference, self._pending.pop(reference))
-                self._fill()
-        finally:
-            for reference in self._pending:
-                with contextlib.suppress(Exception):  # the cluster may be gone
-                    self._ray.cancel(reference, force=True)
-
-    def _fill(self) -> None:
-        """Hand out tasks up to the allowed number of simultaneous ones."""
-        while len(self._pending) < self._jobs:
-            number = next((n for n in self._waiting if self._hooks.wanted(self._tasks[n])), None)
-            if number is None:
-                return
-            self._submit(number)
-
-    def _submit(self, number: int) -> None:
-        self._pending[self._remote.remote(Errand(self._work, self._tasks[number]))] = number
-
-    def _take(self, reference: Any, number: int) -> None:
-        """Take the answer to a task, or hand it out again where its worker was lost."""
-        task, errors = self._tasks[number], self._ray.exceptions
-        try:
-            reply = self._ray.get(reference)
+            reply: Reply = self._ray.get(reference)
         except errors.RayTaskError as error:  # run_errand returns its own errors, so it was not even reached
+            last = str(error).strip().rpartition("\n")[2]
             raise CollaPipeError(
-                f"a Ray worker could not begin {task} ({_last_line(error)}): install the same versions of "
-                "Python, collapipe-env and its dependencies on every machine of the cluster"
+                f"a Ray worker could not begin its task ({last}): install the same versions of Python, "
+                "collapipe-env and its dependencies on every machine of the cluster"
             ) from None
         except errors.RaySystemError as error:
-            raise CollaPipeError(f"Ray failed on {task} ({first_line(error)})") from None
+            raise CollaPipeError(f"Ray failed on a task ({first_line(error)})") from None
         except errors.RayError as error:
-            self._losses.note(number, task, f"a Ray worker was lost ({type(error).__name__})")
-            self._submit(number)
-            return
-        assert isinstance(reply, Reply)
-        self._replies.take(task, reply)
+            return Reply("lost", f"a Ray worker was lost ({type(error).__name__})")
+        return reply
 
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().rpartition("\n")[2]
+    def close(self) -> None:
+        """Cancel the tasks under way."""
+        for reference in self._running:
+            with contextlib.suppress(Exception):  # the cluster may be gone
+                self._ray.cancel(reference, force=True)

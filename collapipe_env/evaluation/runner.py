@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.episode_files import EpisodeFiles
+from collapipe_env.evaluation.episode_files import EpisodeFiles, packed_episode
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.executor import Executor, Hooks
+from collapipe_env.evaluation.folder_content import Files, files_below
 from collapipe_env.evaluation.own_code import object_identity, register_again
 from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
@@ -21,11 +23,10 @@ from collapipe_env.evaluation.plan import EvaluationPlan, Unit
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_identity, registered
 from collapipe_env.evaluation.titles import own_titles
-from collapipe_env.evaluation.torch_threads import compute_in_threads
-from collapipe_env.evaluation.travelling import EpisodeParcel, execute_apart
+from collapipe_env.evaluation.torch_threads import TorchThreads
 from collapipe_env.evaluation.unit_progress import UnitProgress
 from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
-from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular, write_bytes
 from collapipe_env.ground.version import __version__
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.learners.surrogate_fits import fits_digest
@@ -33,7 +34,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.schedulers import LEARNED, Factory
 from collapipe_env.zoo.shipped_agents import agent_path, is_shipped
 
-FORMAT = 4
+FORMAT = 5
 """Format of an episode's file; episodes in another format are measured again."""
 
 
@@ -99,16 +100,13 @@ def evaluate_all(
                 progress.skipped(unit)
             return possible
 
-        def done(unit: Unit, episode: EpisodeParcel | None) -> None:
-            if episode is not None:
-                episode.store(unit)
+        def done(unit: Unit, episode: tuple[bytes, Files]) -> None:
+            unit.files.write(*episode)
             progress.done(unit)
 
-        hooks = Hooks(done, progress.round, failed, progress.again, wanted)
         if executor.apart:
-            execute_apart(_work, executor, missing, hooks)
-        else:
-            executor.run(_work, missing, hooks)
+            missing = [replace(unit, agent=_agent(unit)) for unit in missing]
+        executor.run(_work, missing, Hooks(done, progress.round, failed, progress.again, wanted))
     return [_outcome(plan, units, impossible) for plan in plans]
 
 
@@ -153,41 +151,33 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
     return EpisodeFiles(plan.folder, scheduler, episode, run).read_decisions(plan.scenario, plan.rounds)
 
 
+def _agent(unit: Unit) -> bytes | None:
+    """Content of the learned scheduler's file, which travels with a unit."""
+    file = unit.plan.agent_of(unit.run) if unit.scheduler == LEARNED else None
+    try:
+        return None if file is None else read_regular(file, ARCHIVE_BYTES)
+    except OSError as error:
+        raise DataError(f"cannot read the agent {file} ({error.strerror}): give it again") from None
+
+
 def _units(plan: EvaluationPlan) -> list[Unit]:
-    fits = fits_digest() if plan.learner == "surrogate" else ""
-    common: tuple[object, ...] = (
-        FORMAT,
-        __version__,
-        plan.scenario,
-        plan.rounds,
-        plan.learner,
-        plan.blind,
-        fits,
-    )
+    common: list[object] = [FORMAT, __version__, plan.scenario, plan.rounds, plan.learner, plan.blind]
+    common.append(fits_digest() if plan.learner == "surrogate" else "")
     if plan.own_learner is not None:
-        common += (object_identity(plan.own_learner),)
+        common.append(object_identity(plan.own_learner))
     titles = own_titles(plan.schedulers, plan.scenario, plan.agent_of(0), plan.factories)
-    identities = {
-        (name, run): _identity(plan, name, run)
-        for name in plan.schedulers
-        for run in range(plan.runs_of(name))
-    }
-    return [
-        Unit(
-            plan,
-            name,
-            run,
-            episode,
-            _key(
-                (*common, name, episode, plan.seed_of(episode), plan.samples_of(episode)),
-                identities[name, run],
-            ),
-            titles.get(name),
-        )
-        for episode in range(plan.episodes)
-        for name in plan.schedulers
-        for run in range(plan.runs_of(name))
-    ]
+    units = []
+    for name in plan.schedulers:
+        for run in range(plan.runs_of(name)):
+            identity = _identity(plan, name, run)
+            for episode in range(plan.episodes):
+                about = (name, episode, plan.seed_of(episode), plan.samples_of(episode))
+                key = _key((*common, *about), identity)
+                unit = Unit(plan, name, run, episode, key, titles.get(name))
+                # An episode that kept its model before keeps it again, newly trained.
+                keeps = (plan.save_models and episode == 0) or unit.files.model.exists()
+                units.append(replace(unit, keeps_model=keeps))
+    return units
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int) -> bytes:
@@ -210,38 +200,51 @@ def _key(parts: Iterable[object], identity: bytes) -> str:
 
 def _finished(unit: Unit) -> bool:
     try:
-        return unit.files.is_finished(unit.key) and (unit.files.model.is_dir() or not unit.keeps_model)
+        stored = unit.files.is_finished(unit.key, unit.plan.scenario, unit.plan.rounds)
     except DataError as error:
         fact = str(error).removesuffix(f": {REMEDY}")
         print(f"note: {fact}: measuring this episode again", file=sys.stderr)
         return False
+    return stored and (unit.files.model.is_dir() or not unit.keeps_model)
 
 
-def _work(unit: Unit, on_round: Any) -> None:
-    plan = unit.plan
-    compute_in_threads(plan.threads)
-    if plan.own_learner is not None and plan.learner not in LEARNERS:  # in another process
-        register_again(LEARNERS, plan.learner, plan.own_learner)
-    scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
-    if isinstance(scheduler, OwnScheduler):
-        scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
-    unit.files.remove_unfinished_model()
-    # An episode that kept its model before keeps it again, newly trained.
-    keeps_model = unit.keeps_model or unit.files.model.exists()
-    played = play_episode(
-        unit.scheduler,
-        scheduler,
-        plan.scenario,
-        unit.episode,
-        plan.rounds,
-        plan.learner,
-        on_round,
-        unit.run,
-        plan.samples_of(unit.episode),
-        unit.files.new_model if keeps_model else None,
-        seed=plan.seed_of(unit.episode),
-        blind=plan.blind,
-    )
-    if keeps_model:
-        unit.files.keep_model()
-    unit.files.write(unit.key, played)
+def _work(unit: Unit, on_round: Callable[[], None]) -> tuple[bytes, Files]:
+    """Play a unit, in any process; returns the content of its file and the files of its model."""
+    plan, file = unit.plan, unit.plan.agent_of(unit.run)
+    apart = unit.agent is not None or unit.keeps_model
+    with (
+        tempfile.TemporaryDirectory(prefix="collapipe-") if apart else contextlib.nullcontext("") as place,
+        TorchThreads(plan.threads) as threads,
+    ):
+        if file is not None and unit.agent is not None:
+            file = Path(place) / file.name
+            write_bytes(file, unit.agent)
+        if plan.own_learner is not None and plan.learner not in LEARNERS:  # in another process
+            register_again(LEARNERS, plan.learner, plan.own_learner)
+        scheduler = load_scheduler(unit.scheduler, plan.scenario, file, plan.factories)
+        if isinstance(scheduler, OwnScheduler):
+            scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
+        model = Path(place) / "model" if unit.keeps_model else None
+        if plan.learner == "real":
+            import torch  # noqa: F401 - before the learner computes anything
+        threads.apply()
+
+        def after_round() -> None:
+            threads.apply()
+            on_round()
+
+        played = play_episode(
+            unit.scheduler,
+            scheduler,
+            plan.scenario,
+            unit.episode,
+            plan.rounds,
+            plan.learner,
+            after_round,
+            unit.run,
+            plan.samples_of(unit.episode),
+            model,
+            seed=plan.seed_of(unit.episode),
+            blind=plan.blind,
+        )
+        return packed_episode(unit.key, played), {} if model is None else files_below(model)

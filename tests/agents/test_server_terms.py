@@ -1,5 +1,6 @@
 """Model-based schedulers and rewards under terms of the server: what they know of it."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -206,7 +207,7 @@ def test_the_comparison_draws_the_servers_overdraft() -> None:
     assert played.largest_backlog == pytest.approx([(t + 1) * (ratio - 1.0) for t in range(6)], rel=1e-9)
     assert played.backlog_slope == pytest.approx(ratio - 1.0, rel=1e-6)
     played = replace(played, metric=[0.0] * 6, progress=[0.0] * 6)  # there is none of either
-    assert EpisodeResult.from_dict(played.to_dict(), "here") == played
+    assert EpisodeResult.from_json(json.dumps(played.to_dict()), "here") == played
 
 
 @pytest.mark.parametrize(("ratios", "expected"), [((0.0,), SERVER_NOTE), ((1.2,), BUDGET_NOTE), ((), None)])

@@ -149,7 +149,7 @@ def test_only_what_is_missing_is_played_and_the_rest_is_the_same(base, played, t
         for unit in ("dssra-2", "pipeline-2", "random-0", "random-1", "random-2")
     )
     assert run(base, TWO, "--no-figures", "--fresh") == 0
-    assert len(list((tmp_path / "out" / "evaluation").rglob("*.json"))) == 8
+    assert len(list((tmp_path / "out" / "evaluation").rglob("*.npz"))) == 8
 
 
 def test_a_scheduler_that_cannot_play_is_reported_and_the_rest_goes_on(

@@ -301,14 +301,14 @@ def test_ctrl_c_keeps_episodes_and_the_same_command_goes_on(tmp_path, capsys, mo
         if len(played) == 4:
             raise KeyboardInterrupt
         played.append(str(unit))
-        work(unit, on_round)
+        return work(unit, on_round)
 
     monkeypatch.setattr(runner, "_work", stopped)
     command = ["run", "--scheduler", "random", *QUICK, "--out", tmp_path / "run"]
     assert leaderboard(*command) == INTERRUPTED
     assert "collapipe leaderboard run --scheduler random" in capsys.readouterr().err
     assert not (tmp_path / "run" / "leaderboard.json").exists()
-    files = (tmp_path / "run" / "evaluation" / "small").glob("*.json")
+    files = (tmp_path / "run" / "evaluation" / "small").glob("*.npz")
     kept = {file: file.stat().st_mtime_ns for file in files}
     assert len(kept) == 4
     monkeypatch.setattr(runner, "_work", work)

@@ -88,7 +88,7 @@ def test_the_effective_scenario_and_the_versions_are_there_before_the_work(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pool, "run_tasks", interrupted)
+    monkeypatch.setattr(pool.LocalExecutor, "run", interrupted)
     out = tmp_path / "run"
     assert main([*COMMANDS[name], "--out", str(out)]) == INTERRUPTED
     if name == "compare":

@@ -27,7 +27,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def times() -> dict[str, int]:
     """When the figures of each episode were written."""
-    return {file.name: file.stat().st_mtime_ns for file in Path("out/evaluation").rglob("pipeline-?.json")}
+    return {file.name: file.stat().st_mtime_ns for file in Path("out/evaluation").rglob("pipeline-?.npz")}
 
 
 def test_samples_are_printed_and_kept(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,8 +56,8 @@ def test_samples_are_printed_and_kept(command: list[str], capsys: pytest.Capture
     assert main([*command, "--learner", "real"]) == 0
     assert times() == before
     assert main([*command, "--learner", "real", "--samples", "0"]) == 0
-    assert times()["pipeline-0.json"] > before["pipeline-0.json"]
-    assert times()["pipeline-1.json"] == before["pipeline-1.json"]
+    assert times()["pipeline-0.npz"] > before["pipeline-0.npz"]
+    assert times()["pipeline-1.npz"] == before["pipeline-1.npz"]
     assert not Path("out/samples.md").exists()
 
 

@@ -82,7 +82,7 @@ def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.Cap
     assert main([*command, "--save-models"]) == 0
     assert (MODEL / "model.safetensors").read_bytes() == Path("kept/model.safetensors").read_bytes()
     assert [one["loss"] for one in episodes("out")] == [one["loss"] for one in result]
-    second = str(MODEL.parent / "pipeline-1.json")
+    second = str(MODEL.parent / "pipeline-1.npz")
     assert times()[second] == before[second]
 
     # A model of another episode does not stay: other options make another one.
@@ -94,7 +94,7 @@ def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.Cap
 def test_an_episode_that_is_played_anew_keeps_its_model_anew(command: list[str]) -> None:
     """Hours of training are not lost to a command that lacks the option."""
     assert main([*command, "--save-models", "--episodes", "1"]) == 0
-    file, weights = MODEL.parent / "pipeline-0.json", MODEL / "model.safetensors"
+    file, weights = MODEL.parent / "pipeline-0.npz", MODEL / "model.safetensors"
     before, written = weights.read_bytes(), weights.stat().st_mtime_ns
     Path(f"{MODEL}.part").mkdir()  # of a run that was stopped
     for changed in (["--samples", "1"], ["--samples", "0"]):

@@ -180,10 +180,10 @@ def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeyp
             patch.setattr(sys, "stdout", stream)
             assert main(command) == 141
         assert "Error" not in capsys.readouterr().err
-    finished = (out / "evaluation" / "surrogate-2" / "pipeline-0.json").stat().st_mtime_ns
+    finished = (out / "evaluation" / "surrogate-2" / "pipeline-0.npz").stat().st_mtime_ns
     assert "## tiny" in (out / "table.md").read_text()
     assert main(play) == 0
-    assert (out / "evaluation" / "surrogate-2" / "pipeline-0.json").stat().st_mtime_ns == finished
+    assert (out / "evaluation" / "surrogate-2" / "pipeline-0.npz").stat().st_mtime_ns == finished
 
 
 @pytest.mark.parametrize(

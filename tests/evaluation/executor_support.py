@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collapipe_env.evaluation.executor import Errand, Replies, run_errand
+from collapipe_env.evaluation.executor import Errand, Reply, run_all, run_errand
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import ScenarioError
 
@@ -50,12 +50,18 @@ class Pickling:
     jobs: int = 3
     apart: bool = True
     where: str = "pickled"
+    remedy: str = ""
     sent: list[Errand] = field(default_factory=list)
+    _ended: list[tuple[int, Reply]] = field(default_factory=list)
 
     def run(self, work, tasks, hooks) -> None:
-        replies = Replies(hooks)
-        for task in tasks:
-            if hooks.wanted(task):
-                errand = pickle.loads(pickle.dumps(Errand(work, task)))
-                self.sent.append(errand)
-                replies.take(task, pickle.loads(pickle.dumps(run_errand(errand))))
+        run_all(self, work, tasks, hooks)
+
+    def start(self, number, errand) -> None:
+        errand = pickle.loads(pickle.dumps(errand))
+        self.sent.append(errand)
+        self._ended.append((number, pickle.loads(pickle.dumps(run_errand(errand)))))
+
+    def news(self):
+        while self._ended:
+            yield self._ended.pop(0)

@@ -1,6 +1,7 @@
 """The seam between tasks and engines: answers of workers, and files that travel."""
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 from executor_support import Pickling, Task, work
 
 import collapipe_env
+from collapipe_env.evaluation.episode_files import FIGURES
 from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
+from collapipe_env.evaluation.folder_content import files_below, write_below
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
-from collapipe_env.evaluation.travelling import files_below, write_below
 from collapipe_env.evaluation.tuning import TuningPlan, tune
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
@@ -22,15 +24,14 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 
 def results(folder: Path) -> dict[str, object]:
-    """Contents of all finished episodes but for wall-clock times, and digests over them."""
+    """Contents of all finished episodes but for wall-clock times."""
     found: dict[str, object] = {}
-    for name, content in files_below(folder).items():
-        if name.endswith(".json"):
-            figures = json.loads(content)
-            del figures["checksum"], figures["result"]["decision_s"]
-            found[name] = figures
-        else:
-            found[name] = content
+    for path in folder.iterdir():
+        with zipfile.ZipFile(path) as archive:
+            found |= {f"{path.name}/{name}": archive.read(name) for name in archive.namelist()}
+            figures = json.loads(archive.read(FIGURES).replace(b"NaN", b"null"))
+        del figures["decision_s"]
+        found[f"{path.name}/{FIGURES}"] = figures
     return found
 
 
@@ -52,7 +53,7 @@ def test_episodes_that_travelled_are_those_played_here(tmp_path: Path) -> None:
     executor = Pickling()
     (outcome,) = evaluate_all([away], executor)
     assert results(away.folder) == results(here.folder)
-    assert len(results(away.folder)) == 2 * 2 * 4  # two files of 2 episodes of 2 runs, DSSRA and random
+    assert len(list(away.folder.iterdir())) == 2 * 4  # 2 episodes of 2 runs, DSSRA and random
     assert len(executor.sent) == len(outcome.results[LEARNED]) + 4 == 8
     assert len(decisions_of(away, "dssra", 1)) == 3
     # Nothing is played again, wherever it was played.
@@ -71,7 +72,7 @@ def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
             super().run(work, tasks, hooks)
 
     evaluate_all([asked], Unlinking())
-    assert (tmp_path / "out" / "agent-1.json").exists()
+    assert (tmp_path / "out" / "agent-1.npz").exists()
 
 
 def test_candidates_that_travelled_are_those_played_here(tmp_path: Path) -> None:

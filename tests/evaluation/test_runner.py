@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from even_support import IMPORT, Even
 
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import pack_allocations
+from collapipe_env.evaluation.episode_files import FIGURES
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
@@ -33,15 +34,15 @@ def plan(tmp_path: Path) -> EvaluationPlan:
 def test_finished_episodes_are_kept_and_only_the_rest_is_played(plan, played, monkeypatch) -> None:
     counted = runner._work
 
-    def interrupted(unit, on_round) -> None:
+    def interrupted(unit, on_round):
         if len(played) == 3:
             raise KeyboardInterrupt
-        counted(unit, on_round)
+        return counted(unit, on_round)
 
     monkeypatch.setattr(runner, "_work", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(plan)
-    assert len(list(plan.folder.glob("*.json"))) == 3
+    assert len(list(plan.folder.glob("*.npz"))) == 3
     monkeypatch.setattr(runner, "_work", counted)
     results = evaluate(plan)
     assert len(played) == len(set(map(str, played))) == 4
@@ -72,39 +73,39 @@ def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypat
         assert [r.delay for r in alone[same]] == [r.delay for r in together[name]]
 
 
-def flip(path: Path, at: int) -> None:
+def flip(path: Path, name: str) -> None:
+    """Change a bit in the middle of a member of an archive."""
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo(name)
     content = bytearray(path.read_bytes())
-    content[at] ^= 1
+    content[member.header_offset + 30 + len(name) + member.compress_size // 2] ^= 1
     path.write_bytes(bytes(content))
 
 
-def reworded(path: Path) -> None:
-    """Changes a figure, so that the file is still as JSON files are."""
-    content = json.loads(path.read_text())
-    content["result"]["delay"][0] += 1.0
-    path.write_text(json.dumps(content))
-
-
-def infinite(path: Path) -> None:
-    path.write_text(path.read_text().replace('"episode": 1', '"episode": 1e400'))
+def refilled(path: Path, figures: str) -> None:
+    """Write other figures into an archive."""
+    with zipfile.ZipFile(path) as archive:
+        key, members = archive.comment, {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.comment = key
+        for name, content in {**members, FIGURES: figures.encode()}.items():
+            archive.writestr(name, content)
 
 
 DAMAGES = {
-    "a bit of the decisions": ("npz", lambda path: flip(path, path.stat().st_size // 2)),
-    "no decisions": ("npz", lambda path: path.unlink()),
-    "no JSON": ("json", lambda path: path.write_text("{")),
-    "no object": ("json", lambda path: path.write_text("[[]]")),
-    "another figure": ("json", reworded),
-    "infinite": ("json", infinite),
-}  # fmt: skip
+    "a bit of the decisions": lambda path: flip(path, "blocks.npy"),
+    "a bit of the figures": lambda path: flip(path, FIGURES),
+    "half a file": lambda path: path.write_bytes(path.read_bytes()[:-99]),
+    "no JSON": lambda path: refilled(path, "{"),
+    "no object": lambda path: refilled(path, "[[]]"),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_episode_is_noticed_and_measured_again(plan, damage: str, played, capsys) -> None:
     before = evaluate(plan)
-    ending, harm = DAMAGES[damage]
-    path = plan.folder / f"random-1.{ending}"
-    harm(path)
+    path = plan.folder / "random-1.npz"
+    DAMAGES[damage](path)
     played.clear()
     capsys.readouterr()
     after = evaluate(plan)
@@ -120,7 +121,7 @@ def test_decisions_beyond_what_a_plan_can_need_are_refused_unread(plan) -> None:
     evaluate(plan)
     path = plan.folder / "random-1.npz"
     with np.load(path) as stored:
-        whole = dict(stored)
+        whole = {name: stored[name] for name in stored if name != FIGURES}
     cases = {
         "it unpacks to .* bytes, above the limit of": {**whole, "blocks": np.zeros((3, 500_000))},
         "'micro_batches' has the shape .*, not 3 rounds": {

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -308,11 +309,10 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
     copy = copied(run, tmp_path)
     folder = next(path for path in (copy / "evaluation").iterdir() if "wild" not in path.name)
     decisions = folder / "dssra-0.npz"
-    decisions.write_bytes(decisions.read_bytes()[:-40])
+    decisions.write_bytes(decisions.read_bytes()[:-140])
     assert f"{decisions} is damaged" in refusal(capsys, copy)
-    figures = folder / "random-1.json"
-    figures.unlink()
-    assert f"cannot read {figures}" in refusal(capsys, copy)
+    decisions.unlink()
+    assert f"cannot read {decisions}" in refusal(capsys, copy)
     assert not list(copy.glob("*view.html*"))
 
 
@@ -451,7 +451,13 @@ def test_runs_of_another_kind_are_named(tmp_path: Path, kind: str, told: str, ca
 def test_decisions_that_give_other_delays_are_refused(run: Path, tmp_path: Path, capsys) -> None:
     copy = copied(run, tmp_path)
     folder = next(path for path in (copy / "evaluation").iterdir() if "wild" not in path.name)
-    shutil.copy(folder / "random-0.npz", folder / "dssra-0.npz")
+    with zipfile.ZipFile(folder / "random-0.npz") as other:
+        members = {name: other.read(name) for name in other.namelist()}
+    with zipfile.ZipFile(folder / "dssra-0.npz") as own:
+        members["episode.json"] = own.read("episode.json")
+    with zipfile.ZipFile(folder / "dssra-0.npz", "w") as mixed:
+        for name, content in members.items():
+            mixed.writestr(name, content)
     assert "when it is played again, but took" in refusal(capsys, copy)
 
 

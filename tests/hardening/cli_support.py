@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def require_readable(folder: Path) -> int:
             json.loads(content)
         elif path.suffix == ".npz":
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                assert all(arrays[name].dtype.kind in "biuf" for name in arrays.files)
+                assert all(np.asarray(arrays[name]).dtype.kind in "biufS" for name in arrays.files)
         elif path.suffix == ".csv":
             lines = list(csv.reader(io.StringIO(content.decode())))
             assert len({len(line) for line in lines}) == 1, f"{path} is cut"
@@ -92,11 +93,11 @@ def measured(folder: Path) -> dict[str, Any]:
     """Everything that a comparison measured, without what the clock says."""
     found: dict[str, Any] = {}
     for path in sorted((folder / "evaluation").rglob("*")):
-        name = str(path.relative_to(folder))
         if path.suffix == ".npz":
-            found[name] = path.read_bytes()
-        elif path.suffix == ".json":
-            found[name] = _untimed(json.loads(path.read_text())["result"])
+            with zipfile.ZipFile(path) as archive:
+                found[path.name] = {name: archive.read(name) for name in archive.namelist()}
+            figures = found[path.name].pop("episode.json").replace(b"NaN", b"null")
+            found[f"{path.name} figures"] = _untimed(json.loads(figures))
     for name in ("results.csv", "episodes.csv"):
         rows = list(csv.DictReader(io.StringIO((folder / name).read_text())))
         found[name] = [_untimed(row) for row in rows]

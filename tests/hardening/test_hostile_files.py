@@ -85,7 +85,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 READERS: dict[str, Callable[[Path], Any]] = {
     "state.safetensors": read_tree,
     "agent.safetensors": read_agent_file,
-    "pipeline-0.json": lambda path: EpisodeFiles(path.parent, "pipeline", 0).read(),
+    "pipeline-1.npz": lambda path: EpisodeFiles(path.parent, "pipeline", 1).read(),
     "pipeline-0.npz": lambda path: EpisodeFiles(path.parent, "pipeline", 0).read_decisions(
         load_scenario("small"), 2
     ),
@@ -159,13 +159,13 @@ def intact() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         collapipe_env.evaluate(
-            "pipeline", "small", seeds=1, rounds=2, learner="surrogate", out=folder / "run"
+            "pipeline", "small", seeds=2, rounds=2, learner="surrogate", out=folder / "run"
         )
         env = CollaPipeEnv("small", learner="surrogate")
         env.reset(seed=0)
         env.step(np.zeros(env.action_space.shape))
         env.save_state(folder / "state.safetensors")
-        found = {path.name: path.read_bytes() for path in (folder / "run").rglob("pipeline-0.*")}
+        found = {path.name: path.read_bytes() for path in (folder / "run").rglob("pipeline-?.npz")}
         found["state.safetensors"] = (folder / "state.safetensors").read_bytes()
     found["scenario.yaml"] = load_scenario("small-wild").to_yaml().encode()
     found["trace.csv"] = b"time_s,RSRP\n" + b"".join(b"%d,-%d\n" % (i, 80 + i % 9) for i in range(60))

@@ -1,7 +1,6 @@
 """Generalisation matrix: cells against the episodes, rows of runs, dashes, and what is never overwritten."""
 
 import csv
-import json
 from pathlib import Path
 
 import make_generalisation
@@ -17,6 +16,7 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
 from collapipe_env.scenario import load_scenario
 
@@ -97,8 +97,8 @@ def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
     assert float(found["dssra", "small"]["priced_delay_s"]) == pytest.approx(base.mean(), rel=1e-12)
     half = load_scenario("medium").with_overrides({"budgets.tradeoff_v": 0.7})
     played = play_episode("dssra", make_scheduler("dssra", half), half, 0, 3, "surrogate").result
-    energy = json.loads((tmp_path / "out/evaluation/V-half/dssra/dssra-0.json").read_text())["result"]
-    assert energy["energy_ratio"] == played.energy_ratio
+    stored = EpisodeFiles(tmp_path / "out/evaluation/V-half/dssra", "dssra", 0).read()
+    assert stored.energy_ratio == played.energy_ratio
     # PPO of one size has no answer elsewhere, and the reason is told.
     assert found["net", "V-half"]["difference"] == found["net", "V-half"]["runs"] == ""
     assert "small" in found["net", "V-half"]["reason"]
@@ -142,10 +142,10 @@ def test_more_is_added_and_less_never_overwrites(agents, slow, played, tmp_path:
 def test_an_interrupted_run_writes_no_table_and_goes_on(slow, played, tmp_path: Path, monkeypatch) -> None:
     counted = runner._work
 
-    def interrupted(unit, on_round) -> None:
+    def interrupted(unit, on_round):
         if len(played) == 3:
             raise KeyboardInterrupt
-        counted(unit, on_round)
+        return counted(unit, on_round)
 
     monkeypatch.setattr(runner, "_work", interrupted)
     assert run(tmp_path, [f"even={slow}"], ["small"]) == 130

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.evaluation.episode_files import EPISODE_BYTES, EpisodeFiles
+from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.raw_results import text_of
 from collapipe_env.evaluation.rounds import lasting
@@ -27,6 +27,8 @@ Line = tuple[str, int, int, int]
 """Scheduler, run, episode and rounds of a line of the table of episodes."""
 _TABLE_BYTES = 256 * 1024**2
 """Largest table of episodes that is read; a line has some 200 bytes."""
+_REPORT_BYTES = 4 * 1024**3
+"""Largest report that is read: some 220 bytes a round, and there may be millions of rounds."""
 _OTHER_REPORTS = {
     "leaderboard": "the results of collapipe leaderboard run are leaderboard.json and table.md there",
     "calibration": "its report is calibration.json, and the scenario of the machine is profile.yaml",
@@ -150,7 +152,7 @@ def read_run(path: Path) -> StoredRun:
     missing = [file.name for file in (report, listed) if not os.path.isfile(file)]
     if missing:
         raise DataError(f"the run in {run.path} is not finished ({missing[0]} is missing): {AGAIN}")
-    content = read_json(report, AGAIN, EPISODE_BYTES)
+    content = read_json(report, AGAIN, _REPORT_BYTES)
     learner = _learner(about, content)
     table = _episode_lines(listed)
     reported = _reported(content, several, report, next(iter(table)))
@@ -169,9 +171,7 @@ def read_run(path: Path) -> StoredRun:
             files = EpisodeFiles(folder, scheduler, episode, number)
             read = files.read()
             if len(read.delay) != length or length != rounds:
-                raise DataError(
-                    f"{files.figures} has {len(read.delay)} rounds, but {listed} {length}: {AGAIN}"
-                )
+                raise DataError(f"{files.path} has {len(read.delay)} rounds, but {listed} {length}: {AGAIN}")
             results.setdefault(scheduler, []).append(replace(read, title=titles.get(scheduler, read.title)))
         scenario = lasting(load_scenario(str(file)), rounds)
         scenarios[name] = StoredScenario(scenario, file, folder, rounds, results)
