@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from collapipe_env.evaluation.own_code import OwnCode, import_own, import_source
 from collapipe_env.evaluation.own_scheduler import SchedulerHere
-from collapipe_env.evaluation.torch_threads import compute_in_threads
+from collapipe_env.evaluation.torch_threads import TorchThreads
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError, reason
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.schedulers import SCHEDULERS
@@ -60,6 +60,7 @@ class _Worker:
     def __init__(self) -> None:
         self._label, self._code = "", OwnCode(None, None)
         self._made: dict[int, SchedulerHere] = {}
+        self._threads: TorchThreads | None = None
 
     def answer(self, method: str, given: tuple[Any, ...], dropped: list[int]) -> bytes:
         """Answer one request.
@@ -69,6 +70,8 @@ class _Worker:
         """
         for number in dropped:
             self._made.pop(number, None)
+        if self._threads is not None:
+            self._threads.apply()
         try:
             return encoded(*getattr(self, method)(*given))
         except CollaPipeError as error:
@@ -90,7 +93,8 @@ class _Worker:
             scenario: The scenario, pickled.
         """
         if threads is not None:
-            compute_in_threads(threads)
+            self._threads = TorchThreads(threads)
+            self._threads.apply()
         try:
             for source in sources:
                 import_source(source)
