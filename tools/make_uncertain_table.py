@@ -35,7 +35,7 @@ from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, log_axis, new_figure, save
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.evaluation.statistics import Results, Summary, gate_of, summarise
+from collapipe_env.evaluation.statistics import Results, Summary, summarise_all
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import load_scenario
@@ -157,12 +157,8 @@ def played(options: Options, name: str) -> tuple[Results, int]:
 
 def summaries(results: Results, own_rounds: int) -> dict[str, Summary]:
     """Summary of each row; differences are to DSSRA+ in the same episode."""
-    reference = results[REFERENCE]
-    return {
-        row: summarise(results[row], np.nan, gate_of(results[row], own_rounds), reference)
-        for row in TITLES
-        if row in results
-    }
+    rows = {row: results[row] for row in TITLES if row in results}
+    return dict(zip(rows, summarise_all(rows, np.nan, REFERENCE, own_rounds), strict=True))
 
 
 def table(options: Options) -> str:

@@ -1,8 +1,7 @@
 """A row of figures from each scheduler's episodes.
 
 Every scheduler plays the same held-out episodes, with the same channels, loads and data. Differences and
-ranks are therefore taken episode by episode, where the shared effects cancel, and only then averaged. A
-learned scheduler may be several training runs, each of which plays all episodes.
+ranks are therefore taken episode by episode, where the shared effects cancel, and only then averaged.
 """
 
 from __future__ import annotations
@@ -38,21 +37,18 @@ TARGET_SHARE = 0.9
 class Summary(dict[str, Any]):
     """A row of a table: values by key, which are attributes too, as in ``row.priced_delay.mean``.
 
-    Estimates are over training runs and episodes. The row of a scheduler in a scenario holds those of
-    :data:`~collapipe_env.evaluation.columns.METRICS` in their units (s, J, byte, nat; ``energy_excess`` is
-    the worst node's time-average energy over its budget, less 1), and
+    The row of a scheduler in a scenario holds its requested name ``scheduler``, its own name ``title``, the
+    number of training ``runs``, and over runs and episodes the estimates of
 
-    * ``scheduler``: its requested name; ``title``: its own name; ``runs``: number of its training runs;
-    * ``metrics``: estimates of all of the task's metrics at the end by name; empty where there are none;
-    * ``difference``: :attr:`measure` over the reference scheduler's in the same episode, less 1; NaN without
-      a reference;
-    * ``improvement``: probability that its :attr:`measure` is below the reference's in the same episode, ties
-      counting half; NaN without a reference, and for the reference itself;
-    * ``rank``: rank by :attr:`measure` among the schedulers in the same episode, 1 being the shortest; NaN
-      for a scheduler that is over its energy budget;
-    * ``time_to_target``: see :func:`time_to_target`;
-    * ``gate``: whether it is over its energy budget, a :class:`~collapipe_env.evaluation.gate.Gate`;
-    * ``server_blocks``: largest number of encoder blocks that the edge server ran for a cluster in any round.
+    * the figures of :data:`~collapipe_env.evaluation.columns.METRICS` [s, J, byte, nat, budgets], and the
+      task's ``metrics`` at the end by name;
+    * ``difference``: :attr:`measure` over the reference's in the same episode, less 1; ``improvement``:
+      probability that it is the smaller one, ties counting half; NaN without a reference, the latter also for
+      the reference itself;
+    * ``rank`` by :attr:`measure` in the same episode, 1 being the shortest; NaN if it is over its budget;
+
+    and ``time_to_target`` of :func:`time_to_target`, the :class:`~collapipe_env.evaluation.gate.Gate` as
+    ``gate``, and the largest number of encoder blocks on the edge server in any round as ``server_blocks``.
     """
 
     def __getattr__(self, key: str) -> Any:
@@ -120,46 +116,27 @@ def ranks(results: Results) -> dict[str, list[float]]:
     return dict(zip(results, rankdata(measures, axis=0).tolist(), strict=True))
 
 
-def gate_of(results: Sequence[EpisodeResult], own_rounds: int) -> Gate:
-    """Whether a scheduler is over its energy budget.
-
-    Args:
-        own_rounds: Rounds of the scenario.
-    """
-    whole = is_whole(len(results[0].delay), own_rounds)
-    excess = by_run(results, lambda r: r.worst_energy_ratio - 1.0)
-    return judge(whole, excess, by_run(results, lambda r: r.backlog_slope))
-
-
 def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
     """The target loss [nat] and a sentence about it: the scenario's own, or :func:`default_target`."""
     target = scenario.dynamics.target_loss
-    origin = "set by the scenario"
-    if target is None:
-        target = default_target(results)
-        origin = f"{100 * TARGET_SHARE:.0f} % of the way from the untrained model's to the best final loss"
+    if target is not None:
+        return target, f"Target loss {target:.4f} (set by the scenario)."
+    target = default_target(results)
     if math.isnan(target):
-        return (
-            target,
-            "No target loss: no scheduler ended below the untrained model's loss; play more rounds.",
-        )
-    return target, f"Target loss {target:.4f} ({origin})."
+        nothing = "No target loss: no scheduler ended below the untrained model's loss; play more rounds."
+        return target, nothing
+    share = f"{100 * TARGET_SHARE:.0f} % of the way from the untrained model's to the best final loss"
+    return target, f"Target loss {target:.4f} ({share})."
 
 
-def default_target(episodes: Results) -> float:
-    """A target loss that every useful scheduler can reach and none starts at.
+def default_target(results: Results) -> float:
+    """A target loss that every useful scheduler can reach and none starts at [nat].
 
     It lies at ``TARGET_SHARE`` of the fall from the untrained model's loss to the lowest final (smoothed)
-    loss of any scheduler, both means over episodes.
-
-    Args:
-        episodes: Each scheduler's episodes.
-
-    Returns:
-        The target [nat]; NaN, which nothing reaches, if no scheduler ends below the untrained model.
+    loss of any scheduler, both means over episodes. Without a fall it is NaN, which nothing reaches.
     """
-    initial = float(np.mean([e.initial_loss for results in episodes.values() for e in results]))
-    final = min(float(np.mean([e.smoothed_loss[-1] for e in results])) for results in episodes.values())
+    initial = float(np.mean([e.initial_loss for episodes in results.values() for e in episodes]))
+    final = min(float(np.mean([e.smoothed_loss[-1] for e in episodes])) for episodes in results.values())
     return initial - TARGET_SHARE * (initial - final) if final < initial else math.nan
 
 
@@ -192,36 +169,34 @@ def summarise_all(results: Results, target: float, reference: str | None, own_ro
     """The rows of schedulers that played the same episodes.
 
     Args:
-        results: Each scheduler's episodes.
+        results: Each scheduler's episodes; for several training runs, the same ones of each.
         target: Target loss [nat].
         reference: Name of the scheduler with which the others are compared, if it is among them.
         own_rounds: Rounds of the scenario, from which on schedulers may be marked as over budget.
     """
-    gates = {name: gate_of(episodes, own_rounds) for name, episodes in results.items()}
+    gates = {
+        name: judge(
+            is_whole(len(episodes[0].delay), own_rounds),
+            by_run(episodes, lambda e: e.worst_energy_ratio - 1.0),
+            by_run(episodes, lambda e: e.backlog_slope),
+        )
+        for name, episodes in results.items()
+    }
     places = ranks({name: episodes for name, episodes in results.items() if not gates[name].failed})
-    base = results.get(reference, ()) if reference is not None else ()
+    base = results.get(reference or "", ())
     return [
-        summarise(episodes, target, gates[name], base, places.get(name, ()))
+        _summary(episodes, target, gates[name], base, places.get(name, ()))
         for name, episodes in results.items()
     ]
 
 
-def summarise(
+def _summary(
     results: Sequence[EpisodeResult],
     target: float,
     gate: Gate,
-    reference: Sequence[EpisodeResult] = (),
-    places: Sequence[float] = (),
+    reference: Sequence[EpisodeResult],
+    places: Sequence[float],
 ) -> Summary:
-    """The row of one scheduler.
-
-    Args:
-        results: Episodes, at least one; for several training runs, the same ones of each.
-        target: Target loss [nat].
-        gate: Result of :func:`gate_of`.
-        reference: The same episodes of the reference scheduler; none for no differences.
-        places: The scheduler's rank in each episode; none for no ranks.
-    """
     difference = improvement = Estimate(math.nan)
     if results is reference:  # no difference from itself, and no interval
         difference = Estimate(0.0)
@@ -231,9 +206,7 @@ def summarise(
     return Summary(
         scheduler=results[0].scheduler,
         title=results[0].title,
-        **{
-            column.key: estimate(by_run(results, column.of)) for column in METRICS if column.key and column.of
-        },
+        **{one.key: estimate(by_run(results, one.of)) for one in METRICS if one.key and one.of},
         metrics={name: estimate(by_run(results, partial(_metric, name=name))) for name in results[0].metrics},
         difference=difference,
         improvement=improvement,

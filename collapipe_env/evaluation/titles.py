@@ -57,19 +57,8 @@ def told_apart(titles: Mapping[str, str], own: Sequence[str]) -> dict[str, str]:
     """
     counts = Counter(titles.values())
     clashing = [name for name in own if counts[titles[name]] > 1]
-    files = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
-    # The folder is left out where no other folder has a file of that name.
-    sources = {_source(name) for name in clashing}
-    alike = Counter(source.rpartition("/")[2] for source in sources)
-    told = dict(titles)
-    for name in clashing:
-        enough = alike[_source(name).rpartition("/")[2]] == 1
-        short = f"{titles[name]} ({files[name]})"
-        told[name] = short if enough and short not in counts else f"{titles[name]} ({name})"
-    return told
-
-
-def _source(name: str) -> str:
-    """The file or module of a reference; other names stand for themselves."""
-    normal = name.replace("\\", "/")
-    return normal.rpartition(":")[0] or normal
+    last = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
+    short = [f"{titles[name]} ({last[name]})" for name in clashing]
+    # The folders are left out where the files alone are clear.
+    clear = len({*short, *counts}) == len(short) + len(counts)
+    return {**titles, **{name: f"{titles[name]} ({last[name] if clear else name})" for name in clashing}}

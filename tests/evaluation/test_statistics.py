@@ -8,8 +8,7 @@ import pytest
 from comparison_support import episode
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.gate import Gate
-from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise, time_to_target
+from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise_all, time_to_target
 
 
 def result(**changes: object) -> EpisodeResult:
@@ -54,7 +53,7 @@ def test_no_target_where_nothing_was_learnt() -> None:
 
 def test_summary_by_hand() -> None:
     other = result(delay=[4.0, 4.0, 4.0], energy_ratio=[[0.8, 0.7], [0.1, 0.2]], reward=[-1.0, -1.0, -1.0])
-    summary = summarise([result(), other], 0.4, Gate(0.0, 0.0, "passed"))
+    (summary,) = summarise_all({"dssra": [result(), other]}, 0.4, None, 500)
     assert summary.return_per_round.mean == pytest.approx(-1.5)
     assert summary.priced_delay.mean == summary.measure.mean == pytest.approx(3.0 * 1.5)
     assert summary.delay_mean.mean == pytest.approx(4.0)
