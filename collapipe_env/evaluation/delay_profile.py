@@ -52,11 +52,11 @@ def delay_profile(comparisons: Sequence[ScenarioComparison]) -> Figure:
         steps = np.unique(values[values < high])
         if steps.size > POINTS:
             steps = np.quantile(steps, np.linspace(0.0, 1.0, POINTS), method="higher")
-        profile = performance_profile(every[name], np.array([low, *steps, high]))
+        limits = np.array([low, *steps, high])
+        share, least, most = performance_profile(every[name], limits)
         band: Style = {"step": "post", "color": looks[name].colour, "alpha": 0.12, "linewidth": 0}
-        axes.fill_between(profile.thresholds, profile.low, profile.high, **band)
-        line = looks[name].along(steps.size + 2, 5)
-        axes.step(profile.thresholds, profile.share, where="post", linewidth=1.5, **line)
+        axes.fill_between(limits, least, most, **band)
+        axes.step(limits, share, where="post", linewidth=1.5, **looks[name].along(limits.size, 5))
     axes.axvline(1.0, **MARK)
     axes.set_xlim(low, high)
     axes.set_ylim(-0.02, 1.02)

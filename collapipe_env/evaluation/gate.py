@@ -1,7 +1,7 @@
 """Over budget: the mark of schedulers whose energy does not keep to its budgets.
 
-A scheduler that overdraws its energy budgets is faster because of it. The priced delay charges for that, and
-the mark says so: such schedulers stand below the line of a table and have no rank.
+A scheduler that overdraws its energy budgets is faster because of it. The mark says so: such schedulers stand
+below the line of a table and have no rank.
 
 Episodes begin with empty queues, and filling them to their steady level costs a few budgets once, which
 weighs as 1 / T over T rounds. So the mark is set only in episodes of at least the scenario's own rounds, and
@@ -11,12 +11,9 @@ of at least 100, and only where both hold [X]:
 * it still is after the queues have had time to fill: over the last half of the episode, the largest queue
   grows by more than 2 % of a budget a round (slope by least squares).
 
-Shorter episodes are ordered by priced delay all the same. The second condition uses the largest queue of all
-nodes, round by round. Where queues are steady, its slope is zero on average, whereas the largest slope of any
-node's queue grows with the number of nodes. A queue that grows for ever becomes the largest in the end.
-
-Both are means over the held-out episodes. With several training runs one that fails decides, because a user
-of a learned scheduler uses one run of it.
+The second condition uses the largest queue of all nodes, round by round, whose slope is zero on average where
+queues are steady; the largest slope of any node's queue would grow with the number of nodes. Both are means
+over episodes. With several training runs one that fails decides, because a user uses one of them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from collapipe_env.evaluation.columns import COLUMNS, Column, lower_is_better_note, task_column
 from collapipe_env.evaluation.comparison import ScenarioComparison, notes, overall
-from collapipe_env.evaluation.constant_answers import constant_answer_notes
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE
@@ -21,23 +20,19 @@ from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.statistics import Summary, measure_name
 from collapipe_env.evaluation.table import Page, markdown_text
 from collapipe_env.evaluation.text_samples import samples_report
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.ground.progress import progress_bar
+from collapipe_env.tasks.base import get_task, task_spec
 
 PROGRESS_NOTE = (
     "Per progress: priced time per unit of progress under the surrogate's fitted law, whichever learner "
     "trains. It counts here because the shortest rounds train least if clusters may sit out or choose their "
     "local steps. "
 )
-DELAYS = ("delay_mean", "delay_p95", "energy_excess", "return_per_round")
 COMPARED = ("difference", "improvement", "rank")
+DELAYS = ("delay_mean", "delay_p95", "energy_excess", "return_per_round")
 QUEUES = ("backlog_slope", "final_backlog", "peak_memory_bytes", "final_loss")
-BY_DELAY = ("label", "priced_delay", *COMPARED, *DELAYS, "time_to_target", *QUEUES)
-"""Columns of the table of schedulers, before the task's metrics and the time of decisions."""
-BY_PROGRESS = (
-    "label", "seconds_per_progress", *COMPARED, "time_to_target", "priced_delay", *DELAYS, *QUEUES
-)  # fmt: skip
-"""The same where the priced time per unit of progress is compared."""
 OVERALL_COLUMNS = (
     COLUMNS["label"],
     Column("difference", "%", "+.1f", 100.0, "difference IQM"),
@@ -80,28 +75,28 @@ def write_report(
     data = write_files(comparisons, every, record, run, whole=whole)
     console.print()
     print_report(console, comparisons, every)
+    places: list[tuple[str, object]] = []
     samples = samples_report(comparisons, str)
     if samples:
         console.print()
         console.print(samples, markup=False, emoji=False, soft_wrap=True)
-        console.print(f"samples:   {run / 'samples.md'}", markup=False, soft_wrap=True)
-    for model in kept_models(comparisons):
-        console.print(f"model:     {model}/", markup=False, soft_wrap=True)
+        places.append(("samples", run / "samples.md"))
+    places += [("model", f"{model}/") for model in _kept_models(comparisons)]
     if figures and find_spec("matplotlib") is None:
-        console.print(
-            "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
-        )
+        missing = "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')"
+        console.print(missing, markup=False)
     elif figures:
-        _draw(comparisons, gantt, history, run)
-        console.print(f"pictures:  {run / 'figures'}/", markup=False, soft_wrap=True)
-    tables = {"table": "table.md", "rounds": "results.csv", "episodes": "episodes.csv", data.stem: data.name}
-    for name, file in tables.items():
-        console.print(f"{name + ':':10} {run / file}", markup=False, soft_wrap=True)
+        _draw(comparisons, gantt, history, run / "figures")
+        places.append(("pictures", f"{run / 'figures'}/"))
+    files = {"table": "table.md", "rounds": "results.csv", "episodes": "episodes.csv", data.stem: data.name}
+    places += [(name, run / file) for name, file in files.items()]
+    for name, place in places:
+        console.print(f"{name + ':':10} {place}", markup=False, soft_wrap=True)
     console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
 
 
-def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
-    """Return the folders of the models that the plans kept."""
+def _kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
+    """The folders of the models that the plans kept, of each first episode."""
     return [
         EpisodeFiles(comparison.plan.folder, name, episode.episode, episode.run).model
         for comparison in comparisons
@@ -112,6 +107,24 @@ def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
     ]
 
 
+def _draw(
+    comparisons: Sequence[ScenarioComparison],
+    gantt: Sequence[str],
+    history: Sequence[Mapping[str, float]],
+    folder: Path,
+) -> None:
+    from collapipe_env.evaluation.figures import comparison_pictures
+
+    played = [comparison for comparison in comparisons if comparison.results]
+    pictures = comparison_pictures(played, gantt, history)
+    for outdated in folder.glob("*.png"):
+        outdated.unlink()
+    with progress_bar(len(pictures), "drawing", "pictures") as bar:
+        for name, draw in pictures.items():
+            draw(folder / f"{name}.png")
+            bar.update(1)
+
+
 def write_files(
     comparisons: Sequence[ScenarioComparison],
     every: Sequence[Summary],
@@ -120,16 +133,7 @@ def write_files(
     *,
     whole: bool,
 ) -> Path:
-    """Write tables, CSV and JSON.
-
-    Args:
-        every: Schedulers over all scenarios.
-        record: Further contents of the JSON file.
-        whole: As for :func:`write_report`.
-
-    Returns:
-        The JSON file.
-    """
+    """Write tables, CSV and JSON, and return the JSON file; arguments as for :func:`write_report`."""
     write_text(run / "results.csv", rounds_csv(comparisons))
     write_text(run / "episodes.csv", episodes_csv(comparisons))
     write_text(run / "table.md", markdown_report(comparisons, every))
@@ -138,10 +142,25 @@ def write_files(
         write_text(run / "samples.md", samples)
     else:
         (run / "samples.md").unlink(missing_ok=True)  # may be left from an earlier run in the folder
-    data = run / "results.json" if whole else run / "summary.json"
-    content = comparisons[0].to_dict() if whole else _summary(comparisons, every)
-    write_json(data, {**record, **content})
+    data = run / ("results.json" if whole else "summary.json")
+    write_json(data, {**record, **(comparisons[0].to_dict() if whole else _summary(comparisons, every))})
     return data
+
+
+def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) -> dict[str, Any]:
+    scenarios = {
+        comparison.name: {
+            "scenario": comparison.plan.scenario.to_dict(),
+            "episodes": comparison.plan.episodes,
+            "rounds": comparison.plan.rounds,
+            "learner": comparison.plan.learner,
+            "target_loss": comparison.target,
+            "summary": comparison.summaries,
+            "impossible": comparison.impossible,
+        }
+        for comparison in comparisons
+    }
+    return {"reference": comparisons[0].reference, "scenarios": scenarios, "overall": every}
 
 
 def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary] = ()) -> str:
@@ -174,16 +193,19 @@ def summary_page(rows: Sequence[Summary], title: str, below: Sequence[str]) -> P
     """The table of schedulers in one scenario.
 
     Args:
-        rows: Summary of each scheduler, those over their energy budgets last.
+        rows: Row of each scheduler, those over their energy budgets last.
         below: Lines below it.
     """
-    by_progress = any(row.by_progress for row in rows)
     metrics = [task_column(name) for name in dict.fromkeys(name for row in rows for name in row.metrics)]
-    columns = [COLUMNS[key] for key in (BY_PROGRESS if by_progress else BY_DELAY)]
-    columns += [*(metrics or [COLUMNS["metric"]]), COLUMNS["decision_s"]]
-    important = ["seconds_per_progress", "time_to_target"] if by_progress else []
-    important += ["priced_delay", "difference", "energy_excess", "delay_mean"]
+    important = ["priced_delay", "difference", "energy_excess", "delay_mean"]
     important += [*(column.key for column in metrics[:1]), "time_to_target", "decision_s", "rank"]
+    if any(row.by_progress for row in rows):
+        important = ["seconds_per_progress", "time_to_target", *important]
+        keys = ["seconds_per_progress", *COMPARED, "time_to_target", "priced_delay", *DELAYS, *QUEUES]
+    else:
+        keys = ["priced_delay", *COMPARED, *DELAYS, "time_to_target", *QUEUES]
+    columns = [COLUMNS[key] for key in ("label", *keys)]
+    columns += [*(metrics or [COLUMNS["metric"]]), COLUMNS["decision_s"]]
     counting = sum(not row.gate.failed for row in rows)
     return Page(title, columns, [_with_texts(row) for row in rows], below, important, counting)
 
@@ -218,31 +240,40 @@ def heading(plan: EvaluationPlan) -> str:
 
 
 def notes_below(comparison: ScenarioComparison) -> list[str]:
-    """Lines below the table.
-
-    They cover marks, the trained agent, the target, energy over budget, a constant answer, and the schedulers
-    that could not play.
-    """
+    """Lines below the table: marks, agent, target, energy, constant answer, and who could not play."""
+    plan, rows = comparison.plan, comparison.summaries
+    marks = [gate_note(plan.rounds, plan.scenario.dynamics.rounds)] if rows else []
+    directions = lower_is_better_note(name for row in rows for name in row.metrics)
     impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
-    plan = comparison.plan
-    marks = [gate_note(plan.rounds, plan.scenario.dynamics.rounds)] if comparison.summaries else []
-    lines = [*notes([comparison]), comparison.goal, *marks]
-    names = (name for summary in comparison.summaries for name in summary.metrics)
-    directions = lower_is_better_note(names)
-    return [*lines, *directions, *constant_answer_notes(plan), *impossible]
+    answer = constant_answer(plan)
+    return [*notes([comparison]), comparison.goal, *marks, *directions, *answer, *impossible]
+
+
+def constant_answer(plan: EvaluationPlan) -> list[str]:
+    """A sentence about the best constant answer to the task; none if it is unknown or no model is trained."""
+    scenario, part = plan.scenario, plan.scenario.learning.evaluation_split
+    share_right = getattr(get_task(scenario.workload.task), "constant_answer", None)
+    if plan.learner != "real" or share_right is None:
+        return []
+    try:
+        right = 100.0 * share_right(task_spec(scenario), part)
+    except CollaPipeError:  # finished episodes can be reported where the data is gone
+        return []
+    return [
+        f"Naming the most frequent class of training every time is right in {right:.1f} % of the {part} part."
+    ]
 
 
 def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     """The meaning of the table's columns, in a few sentences."""
-    several = any(summary.runs > 1 for c in comparisons for summary in c.summaries)
-    runs = " and training runs" if several else ""
-    reference = _reference_title(comparisons)
-    by_progress = any(summary.by_progress for c in comparisons for summary in c.summaries)
-    compared = measure_name(summary for c in comparisons for summary in c.summaries)
+    rows = [row for comparison in comparisons for row in comparison.summaries]
+    runs = " and training runs" if any(row.runs > 1 for row in rows) else ""
+    progress = PROGRESS_NOTE if any(row.by_progress for row in rows) else ""
+    reference, compared = _reference_title(comparisons), measure_name(rows)
     return (
         f"Means over episodes{runs}, with 95 % bootstrap intervals. Priced delay: mean delay of a round with "
         "the price of the energy queues' growth, (V sum T + L(end) - L(start)) / (V rounds); it is the "
-        f"negative return per round of the default reward times T_ref. {PROGRESS_NOTE if by_progress else ''}"
+        f"negative return per round of the default reward times T_ref. {progress}"
         f"Difference: {compared} divided by that of {reference} in the same episode, minus 1. "
         f"Faster: share of episodes with a shorter {compared} than {reference}'s; ties count half. "
         f"Rank: by {compared} in the same episode. Over budget: the worst node's time-average energy (with "
@@ -254,42 +285,5 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
 
 def _reference_title(comparisons: Sequence[ScenarioComparison]) -> str:
     reference = comparisons[0].reference
-    titles = (s.title for c in comparisons for s in c.summaries if s.scheduler == reference)
+    titles = (row.title for c in comparisons for row in c.summaries if row.scheduler == reference)
     return next(titles, reference)
-
-
-def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) -> dict[str, Any]:
-    return {
-        "reference": comparisons[0].reference,
-        "scenarios": {
-            comparison.name: {
-                "scenario": comparison.plan.scenario.to_dict(),
-                "episodes": comparison.plan.episodes,
-                "rounds": comparison.plan.rounds,
-                "learner": comparison.plan.learner,
-                "target_loss": comparison.target,
-                "summary": comparison.summaries,
-                "impossible": comparison.impossible,
-            }
-            for comparison in comparisons
-        },
-        "overall": every,
-    }
-
-
-def _draw(
-    comparisons: Sequence[ScenarioComparison],
-    gantt: Sequence[str],
-    history: Sequence[Mapping[str, float]],
-    run: RunDirectory,
-) -> None:
-    from collapipe_env.evaluation.figures import comparison_pictures
-
-    played = [comparison for comparison in comparisons if comparison.results]
-    pictures = comparison_pictures(played, gantt, history)
-    for outdated in (run / "figures").glob("*.png"):
-        outdated.unlink()
-    with progress_bar(len(pictures), "drawing", "pictures") as bar:
-        for name, draw in pictures.items():
-            draw(run / "figures" / f"{name}.png")
-            bar.update(1)

@@ -52,23 +52,6 @@ class Estimate:
         return f"{self.mean:.4g}{interval}"
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Share of the episodes whose value is at most a threshold.
-
-    Attributes:
-        thresholds: The thresholds, (T,).
-        share: Share at each, (T,), in [0, 1].
-        low: Lower ends of the 95 % bootstrap intervals, each for its threshold alone; NaN for a single value.
-        high: Upper ends.
-    """
-
-    thresholds: Floats
-    share: Floats
-    low: Floats
-    high: Floats
-
-
 def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
     """Mean of the middle half: without the lowest and the highest quarter, rounded down in number."""
     return trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis)
@@ -108,10 +91,7 @@ def stratified_estimate(
     mean = float(statistic(together, axis=-1))
     if max(m.size for m in matrices) == 1:
         return Estimate(mean)
-    random = np.random.default_rng(SEED)
-    # A single value is the same in every resample, and so says nothing about its spread.
-    episodes = [_drawn(random, m.shape[1]) for m in matrices]
-    runs = _drawn_runs(random, [m.shape[0] for m in matrices])
+    runs, episodes = _resamples(matrices)
     found = np.empty(RESAMPLES)
     step = max(CELLS // together.size, 1)
     for start in range(0, RESAMPLES, step):
@@ -158,32 +138,33 @@ def probability_of_improvement(values: npt.ArrayLike, reference: npt.ArrayLike) 
     return _with_interval(mean, found)
 
 
-def performance_profile(samples: Sequence[npt.ArrayLike], thresholds: npt.ArrayLike) -> Profile:
-    """Share of episodes with a value of at most each threshold, over all runs, with two-way intervals.
+def performance_profile(
+    samples: Sequence[npt.ArrayLike], thresholds: npt.ArrayLike
+) -> tuple[Floats, Floats, Floats]:
+    """Share of episodes with a value of at most each threshold, over all runs.
 
     Args:
         samples: Values of each stratum, for instance of each scenario, (E,) or (R, E), resampled as in
             :func:`stratified_estimate`. They are normalised, for instance by the reference's in the same
             episode; infinite where nothing counts, but not NaN.
         thresholds: The thresholds, (T,).
+
+    Returns:
+        The shares, (T,) in [0, 1], and lower and upper ends of their 95 % bootstrap intervals, each for its
+        threshold alone; NaN for a single value.
     """
     matrices, limits = [_matrix(values) for values in samples], np.asarray(thresholds, dtype=np.float64)
     total = sum(m.size for m in matrices)
     below = [(m[:, :, None] <= limits).astype(np.float64) for m in matrices]
-    share = sum(one.sum(axis=(0, 1)) for one in below) / total
+    share = np.asarray(sum(one.sum(axis=(0, 1)) for one in below)) / total
     if max(m.size for m in matrices) == 1:
-        nothing = np.full(limits.shape, math.nan)
-        return Profile(limits, share, nothing, nothing)
-    random = np.random.default_rng(SEED)
-    episodes = [_counts(_drawn(random, m.shape[1]), m.shape[1]) for m in matrices]
-    runs = _drawn_runs(random, [m.shape[0] for m in matrices])
+        return share, np.full(limits.shape, math.nan), np.full(limits.shape, math.nan)
     found = np.zeros((RESAMPLES, limits.size))
-    for one, drawn, often in zip(below, runs, episodes, strict=True):
-        times = _counts(drawn, len(one))
+    for one, drawn, episodes in zip(below, *_resamples(matrices), strict=True):
+        times, often = _counts(drawn, one.shape[0]), _counts(episodes, one.shape[1])
         for run, values in enumerate(one):
             found += times[:, run, None] * (often @ values)
-    low, high = _ends(found / total)
-    return Profile(limits, share, low, high)
+    return share, *_ends(found / total)
 
 
 def _matrix(values: npt.ArrayLike) -> Floats:
@@ -196,11 +177,14 @@ def _drawn(random: np.random.Generator, count: int) -> Indices:
     return random.integers(0, count, (RESAMPLES, count))
 
 
-def _drawn_runs(random: np.random.Generator, counts: Sequence[int]) -> list[Indices]:
-    """Runs drawn for each stratum, jointly where all have equally many."""
-    if len(set(counts)) == 1:
-        return [_drawn(random, counts[0])] * len(counts)
-    return [_drawn(random, count) for count in counts]
+def _resamples(matrices: Sequence[Floats]) -> tuple[list[Indices], list[Indices]]:
+    """Runs and episodes drawn for each stratum; runs jointly where all have equally many."""
+    random = np.random.default_rng(SEED)
+    # A single value is the same in every resample, and so says nothing about its spread.
+    episodes = [_drawn(random, m.shape[1]) for m in matrices]
+    if len({m.shape[0] for m in matrices}) == 1:
+        return [_drawn(random, matrices[0].shape[0])] * len(matrices), episodes
+    return [_drawn(random, m.shape[0]) for m in matrices], episodes
 
 
 def _counts(drawn: Indices, count: int) -> Floats:

@@ -12,10 +12,9 @@ from comparison_support import comparison
 from rich.console import Console
 
 from collapipe_env.evaluation.comparison import notes, overall
-from collapipe_env.evaluation.constant_answers import constant_answer_notes
 from collapipe_env.evaluation.figures import pareto_front
 from collapipe_env.evaluation.plan import EvaluationPlan
-from collapipe_env.evaluation.report import write_report
+from collapipe_env.evaluation.report import constant_answer, write_report
 from collapipe_env.evaluation.resampling import interquartile_mean, stratified_estimate
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.statistics import ranks, relative_differences
@@ -176,7 +175,7 @@ def plan(learner="real", task="classification", **changes):
 
 @pytest.mark.parametrize(("part", "share"), [("test", 293 / 475), ("dev", 153 / 245)])
 def test_classification_is_held_against_its_most_frequent_class(part, share):
-    (line,) = constant_answer_notes(plan(**{"learning.evaluation_split": part}))
+    (line,) = constant_answer(plan(**{"learning.evaluation_split": part}))
     assert f"right in {100 * share:.1f} % of the {part} part" in line
 
 
@@ -184,4 +183,4 @@ def test_classification_is_held_against_its_most_frequent_class(part, share):
     "other", [{"learner": "surrogate"}, {"task": "ner"}, {"learning.dataset": "gone.tsv"}], ids=str
 )
 def test_there_is_no_line_where_nothing_is_trained_known_or_left(other):
-    assert constant_answer_notes(plan(**other)) == []
+    assert constant_answer(plan(**other)) == []
