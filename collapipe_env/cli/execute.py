@@ -99,38 +99,29 @@ class Options:
     fresh: Fresh = False
 
     def check(self) -> None:
-        """Refuse combinations that make no sense.
-
-        Raises:
-            ScenarioError: Names the options and the remedy.
-        """
-        ray, clock = self.engine == "ray", self.usual_clock
+        """Refuse combinations that make no sense."""
+        ray, clock, killed = self.engine == "ray", self.usual_clock, "--kill" if self.kill else "--hang"
         alone = "needs --engine ray: in this process nothing runs side by side"
-        processes = "needs --engine ray with --clock wall or none; otherwise use --fault"
-        for given, fits, message in (
-            (self.clock in ("wall", "none"), ray, f"--clock {self.clock} {alone}"),
-            (self.ray_address is not None, ray, f"--ray-address {alone}"),
-            (self.place, ray, f"--place {alone}"),
-            (
-                *(self.place, self.ray_address is not None),
-                "--place needs --ray-address: a Ray that is started here is on this machine",
+        for message, wrong in {
+            f"--clock {self.clock} {alone}": self.clock in ("wall", "none") and not ray,
+            f"--ray-address {alone}": self.ray_address is not None and not ray,
+            "--place needs --ray-address: a Ray that is started here is on this machine": (
+                self.place and self.ray_address is None
             ),
-            (
-                *(self.time_scale is not None, clock == "wall"),
-                "--time-scale needs --clock wall: other clocks do not wait for simulated times",
+            "--time-scale needs --clock wall: other clocks do not wait for simulated times": (
+                self.time_scale is not None and clock != "wall"
             ),
-            (
-                *(self.slow_down != 1.0, clock == "none"),
-                "--slow-down needs --clock none: other clocks take the priced times",
+            "--slow-down needs --clock none: other clocks take the priced times": (
+                self.slow_down != 1.0 and clock != "none"
             ),
-            (
-                *(self.fault, clock == "virtual"),
-                "--fault needs --clock virtual; with another clock use --kill",
+            "--fault needs --clock virtual; with another clock use --kill": (
+                self.fault and clock != "virtual"
             ),
-            (self.kill, ray and clock != "virtual", f"--kill {processes}"),
-            (self.hang, ray and clock != "virtual", f"--hang {processes}"),
-        ):
-            if given and not fits:
+            f"{killed} needs --engine ray with --clock wall or none; otherwise use --fault": (
+                (self.kill or self.hang) and not (ray and clock != "virtual")
+            ),
+        }.items():
+            if wrong:
                 raise ScenarioError(message)
         if ray:
             from collapipe_env.ground.ray_cluster import require_ray
@@ -147,9 +138,6 @@ class Options:
 
         Args:
             places: Label of the machines by the roles that they carry.
-
-        Raises:
-            CollaPipeError: If Ray cannot be used.
         """
         if self.engine == "inline":
             return Inline()

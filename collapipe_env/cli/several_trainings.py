@@ -80,10 +80,7 @@ def train_all(
 ) -> None:
     """Do all unfinished trainings, each in a folder of its own; seeds count up from the options' seed.
 
-    Raises:
-        CollaPipeError: If a training fails, or its worker is lost repeatedly.
-        KeyboardInterrupt: If the user interrupts. Finished trainings are kept, and on this machine also the
-            progress of unfinished ones.
+    If the user interrupts, finished trainings are kept, and on this machine also the progress of others.
     """
     tasks = []
     for seed, folder in enumerate(folders, options.training.seed):

@@ -21,6 +21,7 @@ Examples:
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,14 @@ class Job:
         self._scenario = chosen_scenario(training.scenario, training.task, training.dataset)
         options.check(self._scenario)
         torch.set_num_threads(training.threads)
+        self._one = training.runs == 1  # whether there is a single training, directly in the folder
         self._agent = None if evaluation.agent is None else agent_path(evaluation.agent)
         self._run = RunDirectory(options.output.out or self._default_folder())
+        seeds = range(training.seed, training.seed + training.runs)
+        self._folders = [self._run / ("." if self._one else f"trainings/seed{seed}") for seed in seeds]
+        self._files = TrainingFiles(self._folders[0])
+        trained = tuple(TrainingFiles(folder).best for folder in self._folders)
+        self._agents = trained if self._agent is None else (self._agent,)
         self._reward = registered_name(REWARDS, training.reward or default_reward(self._scenario))
         (self._train_learner,) = chosen_learners([self._scenario], training.train_learner)
         self._learner = evaluation.learner_for([self._scenario])
@@ -118,54 +125,27 @@ class Job:
         name, training = folder_name(self._scenario.name), self._options.training
         if self._agent is not None:
             return Path("runs") / f"{name}-agent-{file_digest(self._agent)[:8]}"
-        last = training.seed + training.runs - 1
-        seeds = f"seed{training.seed}" if self._one else f"seeds{training.seed}-{last}"
+        seeds = f"seed{training.seed}"
+        if not self._one:
+            seeds = f"seeds{training.seed}-{training.seed + training.runs - 1}"
         return Path("runs") / f"{name}-{training.algo}-{seeds}"
-
-    @property
-    def _one(self) -> bool:
-        """Whether there is a single training, directly in the folder."""
-        return self._options.training.runs == 1
-
-    @property
-    def _folders(self) -> list[Path]:
-        """Folders of the trainings."""
-        training = self._options.training
-        if self._one:
-            return [self._run.path]
-        return [self._run / "trainings" / f"seed{training.seed + number}" for number in range(training.runs)]
-
-    @property
-    def _files(self) -> TrainingFiles:
-        """Files of the training, or of the first of several."""
-        return TrainingFiles(self._folders[0])
-
-    @property
-    def _agents(self) -> tuple[Path, ...]:
-        """Files of the agent, one for each training."""
-        if self._agent is not None:
-            return (self._agent,)
-        return tuple(TrainingFiles(folder).best for folder in self._folders)
 
     def _usual_schedulers(self) -> tuple[str, ...]:
         """The default schedulers of a comparison."""
         from collapipe_env.evaluation.scheduler_loading import load_scheduler
 
-        beside = []
-        for algorithm in {"ppo", "sac"} - {self._options.training.algo}:
-            name = f"{self._scenario.name}-{algorithm}"
-            if name not in shipped_agents():
-                continue
-            try:
-                load_scheduler(f"{PREFIX}{name}", self._scenario, None)
-            except CheckpointError:
-                continue  # the user's own scenario, with the name of a shipped one
-            beside.append(f"{PREFIX}{name}")
-        graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows only these
-        return (
-            *(LEARNED, "dssra", *also_playing(self._scenario)),
-            *(*graph, *sorted(beside), "pipeline", "random"),
-        )
+        scenario = self._scenario
+        usual = [LEARNED, "dssra", *also_playing(scenario)]
+        if scenario.budgets.per == "round":  # the graph net knows only these
+            usual.append(f"{PREFIX}graph")
+        for algorithm in ("ppo", "sac"):
+            name = f"{scenario.name}-{algorithm}"
+            if name in shipped_agents() and algorithm != self._options.training.algo:
+                # A scenario of the user's own may have the name of a shipped one, and not fit.
+                with contextlib.suppress(CheckpointError):
+                    load_scheduler(f"{PREFIX}{name}", scenario, None)
+                    usual.append(f"{PREFIX}{name}")
+        return (*usual, "pipeline", "random")
 
     def _require_schedulers(self) -> None:
         """Build each scheduler once, so that errors appear before hours of training.
@@ -185,20 +165,15 @@ class Job:
                     play_episode(name, scheduler, self._scenario, 0, 1, quick)
                     scheduler.fingerprint()
             elif not self._options.trains:
-                self._require_agent()
-                load_scheduler(name, self._scenario, self._agents[0])
-
-    def _require_agent(self) -> None:
-        """Refuse an evaluation alone where there is no agent yet, at most an interrupted training."""
-        if self._agent is not None or self._agents[0].exists():
-            return
-        latest = self._files.latest
-        begun = f"; the last version of its unfinished training is {latest}" if latest.exists() else ""
-        raise CheckpointError(
-            f"--evaluate-only, but there is no best agent in {self._run.path}: train it to the end (the same "
-            "command without --evaluate-only), give one with --agent, or leave 'agent' out of --schedulers"
-            f"{begun}"
-        )
+                agent, latest = self._agents[0], self._files.latest
+                if self._agent is None and not agent.exists():
+                    begun = f"; its unfinished training has saved {latest}" if latest.exists() else ""
+                    raise CheckpointError(
+                        f"--evaluate-only, but there is no best agent in {self._run.path}: train it to the "
+                        "end (the same command without --evaluate-only), give one with --agent, or leave "
+                        f"'agent' out of --schedulers{begun}"
+                    )
+                load_scheduler(name, self._scenario, agent)
 
     def _asked(self) -> dict[str, Any]:
         """Return the options that define the agent: a folder holds the results of only one agent."""

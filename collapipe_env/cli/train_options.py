@@ -138,11 +138,7 @@ class Options:
     """Hyper-parameters of the graph net."""
 
     def with_recipe(self, call: Call) -> Options:
-        """Return the options with the recipe's values in place of those that the call does not give.
-
-        Raises:
-            ScenarioError: The recipe is of another algorithm.
-        """
+        """Return the options with the recipe's values in place of those that the call does not give."""
         name = self.training.recipe
         if name is None:
             return self
@@ -183,11 +179,7 @@ class Options:
         return "surrogate" if self.training.train_learner == "surrogate" else "real"
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse combinations that make no sense.
-
-        Raises:
-            CollaPipeError: Names the option, its value and the allowed values.
-        """
+        """Refuse combinations that make no sense."""
         training, evaluation, algo = self.training, self.evaluation, self.training.algo
         # Also for the usual reward: some scenarios have no target for it.
         with_reward = with_target(scenario, training.reward or default_reward(scenario))

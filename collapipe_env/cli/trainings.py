@@ -20,11 +20,7 @@ LEAST_BETWEEN_VALIDATIONS = 100
 
 
 def steps_kept(files: TrainingFiles) -> int:
-    """Steps of the training in a folder, 0 before it begins.
-
-    Raises:
-        CheckpointError: If its checkpoint is damaged.
-    """
+    """Steps of the training in a folder, 0 before it begins."""
     from collapipe_env.agents.learned.agent_file import read_agent_file
 
     return read_agent_file(files.latest).record.steps if files.latest.exists() else 0

@@ -117,7 +117,7 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
     assert not list((tmp_path / "run").rglob("*.partial"))
     assert main([*command, "--evaluate-only"]) == 2  # the folder is free, and holds no best agent yet
     line = capsys.readouterr().err
-    assert line.endswith(f"; the last version of its unfinished training is {latest}\n")
+    assert line.endswith(f"; its unfinished training has saved {latest}\n")
 
 
 def test_a_signal_while_numba_hands_over_an_array_is_no_system_error() -> None:
