@@ -59,18 +59,19 @@ def parse(kind: Any, call: Call, description: str | None = None, default: Any = 
         config=(tyro.conf.FlagCreatePairsOff,),
         **({} if default is None else {"default": default}),
     )
-    names = (word.partition("=")[0].replace("_", "-") for word in call.arguments if word.startswith("--"))
-    _require_allowed(options, Counter(name.removeprefix("--").rpartition(".")[2] for name in names))
+    words = (word.partition("=")[0].replace("_", "-") for word in call.arguments)
+    _require_allowed(options, [word for word in words if word.startswith("--")])
     return options
 
 
-def _require_allowed(options: Any, given: Mapping[str, int]) -> None:
+def _require_allowed(options: Any, given: Sequence[str]) -> None:
     for field, hint in get_type_hints(type(options), include_extras=True).items():
         name, value = field.replace("_", "-"), getattr(options, field)
         if is_dataclass(value):
             _require_allowed(value, given)
-        if isinstance(value, tuple) and given.get(name, 0) > 1:
-            raise ScenarioError(f"--{name} is given {given[name]} times: name all after one --{name}")
+        same = [option for option in given if option.removeprefix("--").rpartition(".")[2] == name]
+        if isinstance(value, tuple) and len(same) > len(set(same)):
+            raise ScenarioError(f"{same[0]} is given {len(same)} times: name all after one {same[0]}")
         for mark in getattr(hint, "__metadata__", ()):
             if isinstance(mark, Within):
                 mark.require(f"--{name}", value)

@@ -58,18 +58,6 @@ OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "schedule"]}
 """The smallest scenario with the decision that has a search of its own."""
 
 
-class _Count(event.Listener):
-    """Counts the package's functions that are compiled, rather than loaded."""
-
-    compiled = 0
-
-    def on_start(self, event: Any) -> None:
-        self.compiled += bool(own_module(event))
-
-    def on_end(self, event: Any) -> None:
-        pass
-
-
 def _run(options: Options, *_: object) -> None:
     schedulers, scenarios = options.schedulers, options.scenarios
     # Decisions of graph nets are compiled, too; one of the zoo's stands for all.
@@ -87,22 +75,21 @@ def _run(options: Options, *_: object) -> None:
     for source in scenarios or ():
         scenario = chosen_scenario(source)
         jobs |= {f"{name} on {source}": partial(_play, name, scenario) for name in names}
-    count, left_out = _Count(), dict[str, str]()
+    left_out: dict[str, str] = {}
     start = time.perf_counter()
-    register: Any = event.register
-    unregister: Any = event.unregister
-    register("numba:compile", count)
-    try:
-        with progress_bar(len(jobs), "compiling", "parts") as bar:
-            for name, job in jobs.items():
-                bar.set_postfix_str(name)
-                try:
-                    job()
-                except CollaPipeError as error:  # it cannot play this scenario: there is nothing to compile
-                    left_out[name] = reason(error)
-                bar.update()
-    finally:
-        unregister("numba:compile", count)
+    with (
+        event.install_recorder("numba:compile") as recorder,
+        progress_bar(len(jobs), "compiling", "parts") as bar,
+    ):
+        for name, job in jobs.items():
+            bar.set_postfix_str(name)
+            try:
+                job()
+            except CollaPipeError as error:  # it cannot play this scenario: there is nothing to compile
+                left_out[name] = reason(error)
+            bar.update()
+    # The package's functions that were compiled, rather than loaded.
+    compiled = sum(one.is_start and bool(own_module(one)) for _, one in recorder.buffer)
     if schedulers is not None or scenarios is not None:
         # Among all pairs some are always impossible; only a user who names some wants to know.
         for name, why in left_out.items():
@@ -114,11 +101,11 @@ def _run(options: Options, *_: object) -> None:
             )
     folder = cache_folder()
     kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
-    if count.compiled == 0:
+    if compiled == 0:
         print(f"everything is compiled already; compiled code is {kept}")
     else:
         seconds = time.perf_counter() - start
-        print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")
+        print(f"compiled {compiled} functions in {seconds:.0f} s; they are {kept}")
 
 
 def _play_environments() -> None:

@@ -14,6 +14,9 @@ from types import FrameType
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
+from process_support import descendants, wait_until_gone
+
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.cli.early_end import INTERRUPTED, Call, Terminated, guarded, terminable
 from collapipe_env.cli.main import main
@@ -62,25 +65,6 @@ def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool]) -> N
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def children_of(pid: int) -> list[int]:
-    """Process ids below a process, as the system lists them."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    own = [child for child, parent in pairs if parent == pid]
-    return own + [child for parent in own for child in children_of(parent)]
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    with contextlib.suppress(OSError):
-        return status.read_text().rpartition(")")[2].split()[0] != "Z"  # dead, but not yet fetched
-    return not status.parent.parent.exists()
 
 
 @pytest.fixture
@@ -143,6 +127,7 @@ def test_a_signal_while_numba_hands_over_an_array_is_no_system_error() -> None:
         play()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_end_an_evaluation_with_its_workers(
     number: signal.Signals, status: int, scenario, tmp_path: Path
@@ -151,17 +136,14 @@ def test_signals_end_an_evaluation_with_its_workers(
     command += ["--processes", "2", "--episodes", "3", "--rounds", "100000"]
     with started(command) as process:
         # Two workers and Python's own tracker of their resources.
-        wait_for(process, lambda: len(children_of(process.pid)) >= 3)
-        workers = children_of(process.pid)
+        wait_for(process, lambda: len(descendants(process.pid)) >= 3)
+        workers = descendants(process.pid)
         process.send_signal(number)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == status, errors
     assert "run again:\n  collapipe evaluate --scenario" in errors
     assert "Traceback" not in errors
-    deadline = time.monotonic() + 20.0
-    while any(alive(pid) for pid in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_gone(workers, 20.0)
 
 
 @pytest.mark.parametrize(
