@@ -29,7 +29,7 @@ from pydantic import Field
 from side_by_side import Contestant, SliceOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_step import Losses, Weights, learn_and_play
+from collapipe_env.agents.learned.graph.graph_step import Losses, learn_and_play
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.training_groups import Group
 from collapipe_env.agents.learned.hyperparameters import usual
@@ -195,8 +195,7 @@ class Training:
     def step(self) -> Losses:
         """Take a step, and return the losses before it."""
         p = self._parameters
-        weights = Weights(p.counts_weight, p.micro_batches_weight)
-        losses = learn_and_play(self._net, self._group, p.samples, p.entropy, weights, self._rng)
+        losses = learn_and_play(self._net, self._group, p, p.entropy, self._rng)
         self._adam.zero_grad()
         losses.total.backward()  # type: ignore[no-untyped-call]
         self._adam.step()

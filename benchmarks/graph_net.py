@@ -22,7 +22,6 @@ from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.dynamics.channel_knowledge import hidden_gains
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.rounds import lasting
@@ -133,10 +132,10 @@ def compare(options: Options) -> None:
     }
     other = options.reference
     print(
-        f"| scenario | run | {other} (s) | net | energy, {other} | net | own shares | energy | "
+        f"| scenario | run | {other} (s) | net | energy, {other} | net | "
         f"ms single, {other} | net | in a batch, {other} | net |"
     )
-    print("|---|---|" + "---:|" * 10)
+    print("|---|---|" + "---:|" * 8)
     for name in options.scenarios:
         scenario = load_scenario(name)
         few = name.startswith("xlarge")
@@ -146,20 +145,18 @@ def compare(options: Options) -> None:
         reference = play(options.reference, scenario, references[name], *size)
         runs = []
         for run, (agent, net) in enumerate(zip(options.agent, nets[name], strict=True)):
-            exact = own = play(f"net {run}", scenario, _deciding(net), *size)
-            if hidden_gains(scenario) is None:
-                own = play(f"own shares {run}", scenario, _deciding(net.with_own_shares()), *size)
-            runs.append((exact, own))
+            course = play(f"net {run}", scenario, _deciding(net), *size)
+            runs.append(course)
             print(
-                f"| `{name}` | {run} | {np.mean(reference.priced_s):.3f} | {_paired(exact, reference)} | "
-                f"{_excess(reference)} | {_excess(exact)} | {_paired(own, reference)} | {_excess(own)} | "
-                f"{reference.single_ms:.2f} | {_faster(exact.single_ms, reference.single_ms)} | "
-                f"{reference.batch_ms:.3f} | {_faster(exact.batch_ms, reference.batch_ms)} |",
+                f"| `{name}` | {run} | {np.mean(reference.priced_s):.3f} | {_paired(course, reference)} | "
+                f"{_excess(reference)} | {_excess(course)} | "
+                f"{reference.single_ms:.2f} | {_faster(course.single_ms, reference.single_ms)} | "
+                f"{reference.batch_ms:.3f} | {_faster(course.batch_ms, reference.batch_ms)} |",
                 flush=True,
             )
             rows.append(
                 {"scenario": name, "run": run, "agent": agent, "reference": vars(reference)}
-                | {"net": vars(exact), "own shares": vars(own)}
+                | {"net": vars(course)}
             )
         if len(runs) > 1:
             print(_over_runs(name, reference, runs), flush=True)
@@ -187,20 +184,17 @@ def _net(agent: str, scenario: Scenario) -> GraphScheduler:
     return net
 
 
-def _over_runs(name: str, reference: Course, runs: Sequence[tuple[Course, Course]]) -> str:
+def _over_runs(name: str, reference: Course, runs: Sequence[Course]) -> str:
     """A line of the table with means and standard deviations over training runs."""
 
     def spread(values: Sequence[float]) -> str:
         return f"{np.mean(values):+.2f} % (sd {np.std(values, ddof=1):.2f})"
 
-    cells = []
-    for courses in zip(*runs, strict=True):
-        cells.append(spread([float(_changes(course, reference).mean()) for course in courses]))
-        cells.append(spread([100.0 * (course.worst_energy - 1.0) for course in courses]))
-    delay, energy, own_delay, own_energy = cells
+    delay = spread([float(_changes(course, reference).mean()) for course in runs])
+    energy = spread([100.0 * (course.worst_energy - 1.0) for course in runs])
     return (
-        f"| `{name}` | all | {np.mean(reference.priced_s):.3f} | {delay} | {_excess(reference)} | {energy} | "
-        f"{own_delay} | {own_energy} | | | | |"
+        f"| `{name}` | all | {np.mean(reference.priced_s):.3f} | {delay} | {_excess(reference)} | {energy} "
+        "| | | | |"
     )
 
 
@@ -221,7 +215,7 @@ def _excess(course: Course) -> str:
 
 
 def _faster(own: float, reference: float) -> str:
-    return f"{own:.3f} ({reference / own:.1f}x less)"
+    return f"{own:.3f} ({own / reference:.2f} times)"
 
 
 main = command(Options, compare, __doc__)

@@ -203,7 +203,7 @@ def test_who_cannot_follow_says_so():
     for refused in (
         lambda: Oracle(scenario),
         lambda: price_plan(scenario, state, plan),
-        lambda: GraphScheduler(scenario, None, 1),
+        lambda: GraphScheduler(scenario, None),
     ):
         with pytest.raises(ScenarioError, match=r"budgets\.per is 'second': set it to 'round', or use dssra"):
             refused()

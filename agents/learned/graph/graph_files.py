@@ -28,7 +28,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
-from .graph_scheduler import GraphScheduler, packed_weights
+from .graph_scheduler import GraphScheduler
 from .net import GraphNet, NetShape
 from .training_range import outside, warn_outside
 
@@ -52,6 +52,14 @@ def net_shape(parameters: GraphParameters) -> NetShape:
     """Sizes of the net that hyper-parameters describe."""
     p = parameters
     return NetShape(p.width, p.layers, p.heads, p.hidden, p.edge_hidden, p.plan_hidden)
+
+
+def net_with(parameters: GraphParameters, weights: Mapping[str, torch.Tensor]) -> GraphNet:
+    """The net of given hyper-parameters and weights."""
+    with torch.device("meta"):  # nothing is drawn
+        net = GraphNet(net_shape(parameters))
+    net.load_state_dict(weights, assign=True)
+    return net
 
 
 def features() -> Shapes:
@@ -188,4 +196,4 @@ def graph_agent(agent: AgentFile, scenario: Scenario, place: str) -> GraphSchedu
         raise CheckpointError(f"{place}: {error}") from None
     if found:
         warn_outside(place, scenario.name, tuple(found))
-    return GraphScheduler(scenario, packed_weights(weights, parameters.layers), parameters.heads)
+    return GraphScheduler(scenario, net_with(parameters, weights))

@@ -1,6 +1,6 @@
 """One step of the graph net's training: no labels, only the physics.
 
-1. The net's most likely plan is priced, with exact shares of the uplink (``cluster_comparison``).
+1. The net's most likely plan is priced with its best shares of the uplink.
 2. Powers learn from the gradient of the exact drift plus penalty through the physics in PyTorch. Shares and
    the worth of every cluster's delay are held fixed: the shares are the best ones, so to first order nothing
    is left out (envelope theorem).
@@ -10,49 +10,35 @@
 4. Micro-batches learn from the costs of all their numbers, weighted by their probabilities.
 5. The environments play the most likely plan.
 
+Where gains are hidden, or devices fail, the net decides on what is known and pays the expected cost. The
+truth enters only in prices. Shares are the best ones at the known gains times the net's residual, and the
+round is played with them. Several draws stand for the rounds that may come: of the fading around the true
+path gains, and of failures by their estimated probabilities, with costs drawn from replays of the round.
+Powers and the residual follow the gradient of ``V mean_s max_n T_n`` plus the mean exact drift.
+
 The net runs where its weights are, on a GPU too; plans are priced on the host.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from collapipe_env.agents.dssra.round_input import round_input
-from collapipe_env.envs.graph_observation import GraphArrays
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
-from .cluster_comparison import compare_counts
-from .counts import sample_counts
-from .net import GraphNet, NetAnswer
-from .net_inputs import NetInputs, net_inputs
-from .plan_inputs import PlanInputs, plan_inputs
-from .process_inputs import process_inputs
-from .staying import keep_rows, staying_rows
+from .graph_costs import compare_counts, expected_costs
+from .graph_decision import Plan
+from .graph_parameters import GraphParameters
+from .net import GraphNet
 from .training_groups import Group
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Weights of the parts of the loss.
-
-    Attributes:
-        counts: Weight of the counts of blocks.
-        micro_batches: Weight of the numbers of micro-batches.
-    """
-
-    counts: float = 5.0
-    micro_batches: float = 3.0
 
 
 class Losses(NamedTuple):
@@ -71,175 +57,44 @@ class Losses(NamedTuple):
     entropy: float
 
 
-class Plan(NamedTuple):
-    """The net's plan before shares.
+class Priced(NamedTuple):
+    """Price of a plan and of its alternatives.
 
     Attributes:
-        logits: Logits of each device's count of blocks (E, N, K, L+1).
-        answer: The net's answer for the rest.
-        counts: Most likely blocks (E, N, K).
-        samples: Sampled blocks (E, N, S, K).
-        log_chance: Logarithms of their probabilities (E, N, S).
-        power: Powers of CUs and devices (E, N, K+1) [W].
-        choice_logits: Logits of the numbers of micro-batches (E, N, C).
-        option: The options of the most likely ones (E, N).
-        micro_batches: The most likely ones (E, N), int.
+        share: Shares of the uplink that are played (E, N).
+        objective: Drift plus penalty of every environment (E,), with gradients.
+        size: Size of a cluster's part of it (E,).
+        samples: Costs of the sampled blocks (E, N, S).
+        choices: Costs of the plan's blocks with each number of micro-batches (E, N, C).
     """
 
-    logits: torch.Tensor
-    answer: NetAnswer
-    counts: IntArray
-    samples: IntArray
-    log_chance: FloatArray
-    power: torch.Tensor
-    choice_logits: torch.Tensor
-    option: IntArray
-    micro_batches: IntArray
-
-    def played(self, power: FloatArray, share: FloatArray) -> Allocation:
-        """The most likely plan with its powers as an array (E, N, K+1) [W], and shares of the band (E, N)."""
-        return Allocation(
-            blocks=self.counts,
-            micro_batches=self.micro_batches,
-            bandwidth=share,
-            device_power=power[..., 1:],
-            cu_power=power[..., 0],
-        )
-
-
-def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator) -> Plan:
-    """The net's plan for the present states of a group, with gradients.
-
-    Args:
-        group: The environments.
-        samples: Samples ``S`` of the counts of each cluster.
-        rng: Draws them.
-    """
-    state, p = group.known, group.parameters
-    graph = group.observer.build(state)
-    inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
-    there = NetInputs(*_beside(net, inputs))
-    tokens = net.tokens(there, *_beside(net, [torch.from_numpy(process_inputs(state))]))
-    all_logits = net.count_logits(tokens, there, p.costs.blocks).cpu()
-    E, N, K, C = all_logits.shape
-    cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)
-    counts, drawn = np.empty((E, N, K), np.int64), np.empty((E * N, samples, K), np.int64)
-    log_chance = np.empty((E * N, samples))
-    logits = all_logits.detach().numpy().astype(np.float64).reshape(E * N, K, C)
-    draws = rng.random((E * N, samples, K))
-    sample_counts(logits, cap, p.costs.blocks, draws, counts.reshape(E * N, K), drawn, log_chance)
-    if group.moves:
-        _keep_what_pays(net, group, tokens, inputs, counts)
-    answer, power, choice_logits = _completed(net, group, tokens, inputs, counts)
-    option = choice_logits.argmax(dim=-1).numpy()
-    return Plan(
-        all_logits,
-        answer,
-        counts,
-        drawn.reshape(E, N, samples, K),
-        log_chance.reshape(E, N, samples),
-        power,
-        choice_logits,
-        option,
-        group.choices[option],
-    )
-
-
-def _beside(net: GraphNet, tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Tensors on the device of the net's weights."""
-    return (tensor.to(net.cu.weight.device) for tensor in tensors)
-
-
-def _completed(
-    net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
-) -> tuple[NetAnswer, torch.Tensor, torch.Tensor]:
-    """Answer of the net for known counts, its powers [W], and the logits of micro-batches."""
-    p = group.parameters
-    found: NetAnswer = net(tokens, PlanInputs(*_beside(net, plan_inputs(inputs, counts))))
-    answer = NetAnswer(*(tensor.cpu() for tensor in found))
-    low, high = math.log(p.power_min_w), math.log(p.power_max_w)
-    power = torch.exp(low + (high - low) * answer.power.double())
-    log2 = torch.from_numpy(np.log2(group.choices)).float()
-    logits = -answer.sharpness[..., None] * (log2 - answer.log2_micro_batches[..., None]) ** 2
-    return answer, power, logits
-
-
-def _keep_what_pays(
-    net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
-) -> None:
-    """Keep the previous round's blocks where they cost less, as the compiled decision does."""
-    state, p = group.known, group.parameters
-    row = round_input(p, state, exact_drift=True)
-    stay = np.empty_like(counts)
-    if not staying_rows(state.processes["migration"]["blocks"], counts, row, p.costs.blocks, stay):
-        return
-    plans = []
-    for blocks in (counts, stay):
-        with torch.no_grad():
-            _, power, logits = _completed(net, group, tokens, inputs, blocks)
-        plans.append((blocks, power.numpy(), logits.argmax(dim=-1).numpy()))
-    share = np.full(counts.shape[:2], 1.0 / counts.shape[1])
-    keep_rows(*plans[0], share, *plans[1], row, group.record)
+    share: FloatArray
+    objective: torch.Tensor
+    size: FloatArray
+    samples: FloatArray
+    choices: FloatArray
 
 
 def learn_and_play(
-    net: GraphNet,
-    group: Group,
-    samples: int,
-    entropy: float,
-    weights: Weights,
-    rng: np.random.Generator,
+    net: GraphNet, group: Group, p: GraphParameters, entropy: float, rng: np.random.Generator
 ) -> Losses:
     """Compute the loss of one round of a group, which then plays the most likely plan.
 
     Args:
         group: The environments.
-        samples: Samples of the counts of each cluster, >= 2.
+        p: Hyper-parameters.
         entropy: Weight of the entropy of the counts.
-        rng: Draws the samples.
+        rng: Draws samples of the counts, the fading and the failures.
     """
-    p = group.parameters
-    plan = planned(net, group, samples, rng)
-    E, N, _ = plan.counts.shape
+    known = group.known
+    plan = group.decider.plan(net, known, p.samples, rng)
     # If a cluster sits out, the others play another round than the one that is priced.
     whole = group.whole
-    power = np.ascontiguousarray(plan.power.detach().numpy())
-    share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
-    sample_cost, choice_cost = np.empty((E, N, samples)), np.empty((E, N, len(group.choices)))
-    inputs = round_input(p, group.truth, plan.option, exact_drift=True)
-    compare_counts(
-        inputs, group.record, plan.counts, power, plan.option, plan.samples,
-        share, worth, sample_cost, choice_cost,
-    )  # fmt: skip
-    objective, unit = _objective(plan, group, share, worth, whole)
-    losses = losses_of(plan, objective, unit, sample_cost, choice_cost, whole, entropy, weights)
-    group.play(plan.played(power, share))
-    return losses
+    priced = _expected(plan, group, known, p.fading_draws, rng) if group.surprises else _exact(plan, group)
+    counted, (_, N, samples) = max(int(whole.sum()), 1), priced.samples.shape
+    objective = (priced.objective / torch.from_numpy(priced.size))[torch.from_numpy(whole)].sum()
 
-
-def losses_of(
-    plan: Plan,
-    objective: torch.Tensor,
-    unit: FloatArray,
-    sample_cost: FloatArray,
-    choice_cost: FloatArray,
-    whole: BoolArray,
-    entropy: float,
-    weights: Weights,
-) -> Losses:
-    """Losses of a plan from the costs of its alternatives.
-
-    Args:
-        objective: Sum of the clusters' objectives, relative to ``unit``.
-        unit: Size of a cluster's objective in every environment (E,).
-        sample_cost: Costs of the samples (E, N, S).
-        choice_cost: Costs of the plan's blocks with each number of micro-batches (E, N, C).
-        whole: Environments that count (E,).
-        entropy: Weight of the entropy of the counts.
-    """
-    N, samples = sample_cost.shape[1:]
-    counted = max(int(whole.sum()), 1)
-    relative = (sample_cost - sample_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
+    relative = _relative(priced.samples, priced.size)
     # Rare and very bad samples must not drown the others.
     relative = np.minimum(relative, 2.0) + entropy * plan.log_chance
     advantage = (relative - relative.mean(axis=-1, keepdims=True)) * (1.0 / (samples - 1))
@@ -247,39 +102,92 @@ def losses_of(
     taken = torch.gather(plan.logits, -1, torch.from_numpy(plan.samples).movedim(2, -1)).sum(dim=-2)
     counts = (torch.from_numpy(advantage).float() * taken).sum()
 
-    regret = (choice_cost - choice_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
+    regret = np.minimum(_relative(priced.choices, priced.size), 3.0)
     regret[~whole] = 0.0
-    regrets = torch.from_numpy(np.minimum(regret, 3.0)).float()
+    regrets = torch.from_numpy(regret).float()
     micro_batches = (plan.choice_logits.softmax(dim=-1) * regrets).sum()
-
-    total = (objective.float() + weights.counts * counts + weights.micro_batches * micro_batches) / (
-        counted * N
-    )
     likeliest = plan.choice_logits.argmax(dim=-1, keepdim=True)
+
+    group.play(plan.played(priced.share))
+    loss = objective.float() + p.counts_weight * counts + p.micro_batches_weight * micro_batches
     return Losses(
-        total=total,
+        total=loss / (counted * N),
         objective=float(objective.detach()) / (counted * N),
         micro_batches=float(regrets.gather(-1, likeliest).sum()) / (counted * N),
         entropy=float(-plan.log_chance.mean()),
     )
 
 
-def _objective(
-    plan: Plan, group: Group, share: FloatArray, worth: FloatArray, whole: BoolArray
-) -> tuple[torch.Tensor, FloatArray]:
-    """Sum of the clusters' parts over the size of their environment's objective, and that size (E,).
+def _relative(cost: FloatArray, size: FloatArray) -> FloatArray:
+    """Costs above the least of a cluster's (E, N, ...), relative to the size of a cluster's part (E,)."""
+    found: FloatArray = (cost - cost.min(axis=-1, keepdims=True)) / size[:, None, None]
+    return found
 
-    The sum is over the environments in which every cluster plays.
+
+def _exact(plan: Plan, group: Group) -> Priced:
+    """Prices where the round is as it is known, with the plan's best shares."""
+    (E, N, _), samples, choices = plan.counts.shape, plan.samples.shape[2], len(group.decider.choices)
+    share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
+    sample_cost, choice_cost = np.empty((E, N, samples)), np.empty((E, N, choices))
+    inputs = round_input(group.parameters, group.truth, plan.option, exact_drift=True)
+    compare_counts(
+        inputs, group.decider.record, plan.counts, plan.watts, plan.option, plan.samples,
+        share, worth, sample_cost, choice_cost,
+    )  # fmt: skip
+    costs, drift, size = _costs(group.parameters, group.truth, plan, torch.from_numpy(share))
+    objective = (torch.from_numpy(worth) * costs.cluster_delay + drift).sum(dim=-1)
+    return Priced(share, objective, size, sample_cost, choice_cost)
+
+
+def _expected(plan: Plan, group: Group, known: SystemState, draws: int, rng: np.random.Generator) -> Priced:
+    """Prices where the round may differ from what is known, with the net's shares.
+
+    Args:
+        known: Known states (E, ...).
+        draws: Draws of the fading of every environment.
     """
-    costs, drift, size = priced(group.parameters, group.truth, plan, torch.from_numpy(share))
-    parts = torch.from_numpy(worth) * costs.cluster_delay + drift
-    return (parts / size[:, None])[torch.from_numpy(whole)].sum(), size.numpy()
+    E, N, K = plan.counts.shape
+    found, worth = group.decider.shares(plan, known, departs=True)
+    share = np.ascontiguousarray(found.detach().numpy())
+    part = worth / np.maximum(worth.sum(axis=-1, keepdims=True), 1e-300)
+    truths = group.possible_truths(draws, rng)
+    longer = group.possible_failures(plan.played(share), len(truths.present) // E, rng)
+
+    costs, drift, size = _costs(group.parameters, truths, plan, found)
+    at_known = _costs(group.parameters, known, plan, found.detach())[0].cluster_delay
+    change = at_known - at_known.detach()
+    worst = np.where(plan.counts[:, None] > 0, longer.reshape(E, -1, N, K), 0.0).max(axis=-1)
+    delay = costs.cluster_delay.reshape(E, -1, N) - change[:, None]
+    delay = delay.repeat_interleave(worst.shape[1] // delay.shape[1], dim=1)
+    ends = (delay * torch.from_numpy(1.0 + worst)).amax(dim=-1).mean(dim=-1)
+    latest = ends + (torch.from_numpy(part) * change).sum(dim=-1)
+    drifts = drift.sum(dim=-1).reshape(E, -1).mean(dim=-1)
+
+    # The plan itself, its samples, and its blocks with all numbers of micro-batches.
+    own, samples, choices = plan.counts[:, :, None], plan.samples.shape[2], len(group.decider.choices)
+    segments = np.concatenate((own, plan.samples, np.repeat(own, choices, axis=2)), axis=2)
+    option = np.repeat(plan.option[:, :, None], segments.shape[2], axis=2)
+    option[:, :, -choices:] = np.arange(choices)
+    cost = np.empty(option.shape)
+    seen = round_input(group.parameters, known, plan.option, exact_drift=True)
+    inputs = round_input(group.parameters, truths, exact_drift=True)
+    expected_costs(
+        seen, inputs, group.decider.record, plan.watts, share, part, segments, option, longer, group.exact,
+        cost,
+    )  # fmt: skip
+    return Priced(
+        share,
+        group.parameters.tradeoff_v * latest + drifts,
+        size.reshape(E, -1).mean(axis=-1),
+        cost[:, :, 1 : 1 + samples],
+        cost[:, :, 1 + samples :],
+    )
 
 
-def priced(
+def _costs(
     parameters: Parameters, truth: SystemState, plan: Plan, share: torch.Tensor
-) -> tuple[RoundCosts, torch.Tensor, torch.Tensor]:
-    """Costs of a plan with gradients, drifts of the clusters (R, N), and sizes of a cluster's objective (R,).
+) -> tuple[RoundCosts, torch.Tensor, FloatArray]:
+    """Costs of a plan with gradients, drifts of the clusters (R, N), and sizes of a cluster's part (R,).
 
     Args:
         truth: True states (R, ...), ``R`` a multiple of the plan's E: as many successive ones of each.
@@ -303,4 +211,4 @@ def priced(
     drift = 0.5 * (after * after).sum(dim=-1)
     energy = (state.backlog * costs.energy_ratio).sum(dim=(-2, -1))
     size = (parameters.tradeoff_v * costs.delay + energy + drift.sum(dim=-1)).detach() / parameters.clusters
-    return costs, drift, size
+    return costs, drift, size.numpy()

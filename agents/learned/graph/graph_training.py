@@ -23,11 +23,9 @@ from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.progress import progress_bar
 from collapipe_env.ground.version import __version__
 
-from .expected_step import learn_for_the_expected_round
 from .graph_files import ADAM, LEARNING, first_weights, graph_record, net_shape, require_graph_net
 from .graph_run import GraphPlan
-from .graph_scheduler import packed_weights
-from .graph_step import Losses, Weights, learn_and_play
+from .graph_step import Losses, learn_and_play
 from .graph_validation import GraphValidator, graph_validator
 from .net import GraphNet
 from .training_groups import Curriculum, Group
@@ -104,7 +102,6 @@ class GraphTraining:
         )
         groups: list[Group | None] = [None] * len(curriculum)
         validator = graph_validator(plan.scenario, p)
-        weights = Weights(p.counts_weight, p.micro_batches_weight)
         logger = curves_logger(self.files.tensorboard, plan.track, plan.told)
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
         started, skipped = time.perf_counter() - self.seconds, 0
@@ -124,12 +121,7 @@ class GraphTraining:
                 if current is None or current.ended:
                     current = groups[place] = curriculum.group(place, rng)
                 entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
-                if current.surprises:
-                    losses = learn_for_the_expected_round(
-                        self._net, current, p.samples, entropy, weights, rng, p.fading_draws
-                    )
-                else:
-                    losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
+                losses = learn_and_play(self._net, current, p, entropy, rng)
                 norm = self._learn(losses)
                 skipped = 0 if np.isfinite(norm) else skipped + 1
                 if skipped:
@@ -192,9 +184,7 @@ class GraphTraining:
 
     def _validate(self, validator: GraphValidator, logger: Any) -> str:
         """Validate, save, and return a line about it."""
-        p = self.plan.parameters
-        packed = packed_weights(self._average.state_dict(), p.layers)
-        score = validator(packed, p.heads, self.steps, self.seconds)
+        score = validator(self._average, self.steps, self.seconds)
         self.history.append(score)
         better = score.better_than(self.best)
         if better:

@@ -13,9 +13,9 @@ from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 
-from .compiled_net import NetWeights
 from .graph_parameters import GraphParameters
 from .graph_scheduler import GraphScheduler
+from .net import GraphNet
 from .random_systems import wild_system
 
 _BETWEEN = {
@@ -93,11 +93,10 @@ class GraphValidator:
             ]
         self._compares_shown = shown in scenarios
 
-    def __call__(self, weights: NetWeights, heads: int, steps: int, seconds: float) -> Score:
+    def __call__(self, net: GraphNet, steps: int, seconds: float) -> Score:
         """Validate a version of the net.
 
         Args:
-            heads: Its heads of attention.
             steps: Recorded in the score.
             seconds: Recorded in the score.
 
@@ -108,7 +107,7 @@ class GraphValidator:
         priced: list[float] = []
         for env in reversed(self._envs):
             env.reset(seed=VALIDATION_SEED)
-            scheduler = GraphScheduler(env.scenario, weights, heads)
+            scheduler = GraphScheduler(env.scenario, net)
             rounds = env.scenario.dynamics.rounds
             for _ in range(rounds):
                 env.step_allocation(scheduler.act(None, env.state))

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
-from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
 from .process_inputs import HEAT_INPUTS, RISK_INPUTS
 
@@ -42,6 +41,10 @@ class NetShape:
 
 CHAIN_OUTPUTS = 3
 """Numbers of a cluster's head: power, micro-batches and their sharpness."""
+OFFSETS = 9
+"""Counts, from 0, whose logits have an offset of their own."""
+STEEPEST = 8.0
+"""Steepest slope of the logits around the wanted count."""
 SHARE_UNITS = 24
 """Units of the layer before the share head."""
 
@@ -138,6 +141,11 @@ class GraphNet(nn.Module):
         nn.init.zeros_(self.share_head.weight)
         nn.init.zeros_(self.share_head.bias)
 
+    @property
+    def has_share_head(self) -> bool:
+        """Whether the net departs from the best shares."""
+        return bool(self.share_head.weight.any() or self.share_head.bias.any())
+
     def leave_out(self, parts: Sequence[str]) -> None:
         """Set the weights of parts of the net to 0, for good: no gradient reaches them.
 
@@ -163,7 +171,7 @@ class GraphNet(nn.Module):
         """Tokens of all nodes (..., N, K+1, d), CUs first.
 
         Args:
-            inputs: Inputs that every system has.
+            inputs: Inputs that every system has, as tensors.
             processes: Inputs for what processes do to devices (..., N, K, PROCESS_INPUTS), or no rows.
         """
         there = torch.cat((torch.ones_like(inputs.present[..., :1]), inputs.present), dim=-1)
@@ -190,8 +198,8 @@ class GraphNet(nn.Module):
         chain = torch.cat((tokens[..., 0, :], plan.chain), dim=-1)
         cu = self.chain_head(torch.relu(self.chain_in(chain)))
         return NetAnswer(
-            power=power_of(torch.cat((cu[..., :1], self.node_head(devices)[..., 0]), dim=-1)),
-            log2_micro_batches=wanted_micro_batches(cu[..., 1]),
+            power=torch.sigmoid(torch.cat((cu[..., :1], self.node_head(devices)[..., 0]), dim=-1)),
+            log2_micro_batches=4.0 + 2.0 * cu[..., 1],
             sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
             share_residual=self.share_head(torch.relu(self.share_in(chain)))[..., 0],
         )
@@ -200,13 +208,16 @@ class GraphNet(nn.Module):
 def count_logits(raw: torch.Tensor, mean_blocks: torch.Tensor, blocks: int) -> torch.Tensor:
     """Logits of counts 0..L (..., N, K, L+1): a bell around a wanted count, and offsets of small counts.
 
+    Far from the middle of the bell they are straight lines, so that gradients stay bounded.
+
     Args:
         raw: The head's numbers (..., N, K, 2 + OFFSETS).
         mean_blocks: Blocks of a device on average (..., N).
         blocks: ``L``.
     """
     counts = torch.arange(blocks + 1, dtype=raw.dtype, device=raw.device)
-    logits = bell(counts, raw[..., :1], raw[..., 1:2], mean_blocks[..., None, None])
+    wanted = torch.log1p(torch.exp(raw[..., :1] + 0.5413)) * mean_blocks[..., None, None]
+    steep = STEEPEST * torch.sigmoid(raw[..., 1:2] - 1.5)
+    bell = -steep * ((1.0 + (counts - wanted) ** 2) ** 0.5 - 1.0)
     some = min(OFFSETS, blocks + 1)
-    offsets = torch.nn.functional.pad(raw[..., 2 : 2 + some], (0, blocks + 1 - some))
-    return torch.as_tensor(logits) + offsets
+    return bell + torch.nn.functional.pad(raw[..., 2 : 2 + some], (0, blocks + 1 - some))

@@ -3,19 +3,19 @@
 A system in which every time is twice as long and V half as large needs the same plans. Times therefore enter
 relative to the time that an ideal split of the encoder would take; the price of that time enters once, in the
 context. Energies are over budgets, and queues are relative to the price of a cluster's second, ``V / N``.
-
-The column functions take numbers or arrays: compiled decisions also call them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from collapipe_env.envs.graph_features import CONTEXT, CU, DEVICE, HOP, LARGEST_SNR
+import numpy as np
+
+from collapipe_env.envs.graph_features import CONTEXT, CU, DEVICE, HOP, LARGEST_SNR, GraphArray
 from collapipe_env.envs.graph_observation import GraphArrays
-from collapipe_env.ground.arrays import Array, at_least, at_most, exp, log, log1p, namespace
-from collapipe_env.ground.compiled import jitable
+from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 
 DEVICE_INPUTS, CU_INPUTS, HOP_INPUTS = 11, 31, 4
@@ -23,159 +23,8 @@ HOP_SHIFT = 1.5
 """Added to the log of a hop's time."""
 OWN_CU_INPUTS = 10
 """Inputs of a control unit that are its own; the rest are the system's."""
-INTERFERENCE = CU.place("log_interference")
-BLOCK_S = DEVICE.place("log_block_s")
-HOP_S, HOP_SNR = HOP.place("log_hop_s"), HOP.place("log_hop_snr")
-"""Places of features in their arrays."""
-LARGEST_LOG_SNR = math.log(LARGEST_SNR) - 1e-6
-
-
-class NetInputs(NamedTuple):
-    """Inputs of the net; leading batch axes ``...``.
-
-    Attributes:
-        cu: (..., N, CU_INPUTS).
-        device: (..., N, K, DEVICE_INPUTS).
-        hop: (..., N, K+1, K+1, HOP_INPUTS).
-        present: (..., N, K), 0 or 1.
-        mean_blocks: Encoder blocks per present device (..., N).
-    """
-
-    cu: Array
-    device: Array
-    hop: Array
-    present: Array
-    mean_blocks: Array
-
-
-@jitable
-def device_columns(
-    log_block_s: Array,
-    log_launch_s: Array,
-    log_update_s: Array,
-    log_block_load: Array,
-    log_radio_load: Array,
-    log_backlog: Array,
-    capacity: Array,
-    previous_blocks: Array,
-    scale: Array,
-    log_worth: Array,
-    mean_blocks: Array,
-) -> tuple[Array, ...]:
-    """Inputs of a present device, except its presence.
-
-    Args:
-        log_block_s: This and the next seven: features of the device.
-        log_launch_s: See above.
-        log_update_s: See above.
-        log_block_load: See above.
-        log_radio_load: See above.
-        log_backlog: See above.
-        capacity: See above.
-        previous_blocks: See above.
-        scale: Log of the system's ideal time [s].
-        log_worth: Log of the worth of a cluster's second, ``V / N`` [1/s].
-        mean_blocks: Blocks of a device of its cluster on average.
-    """
-    # Price of a block's energy over the price of its time.
-    dear = log1p((exp(log_backlog) - 1.0) * exp(log_block_load - log_block_s - log_worth))
-    return (
-        log_block_s - scale,
-        0.5 * (log_launch_s - log_block_s) + 2.0,
-        0.5 * (log_update_s - log_block_s) + 2.5,
-        log_block_load + 1.5,
-        0.5 * (log_radio_load + scale) + 2.0,
-        log_backlog,
-        dear,
-        0.5 * capacity / mean_blocks - 1.0,
-        log1p(capacity) - 1.5,
-        previous_blocks / mean_blocks,
-    )
-
-
-@jitable
-def cu_columns(
-    log_upload_s: Array,
-    log_uplink_s: Array,
-    log_downlink_s: Array,
-    log_uplink_snr: Array,
-    log_radio_load: Array,
-    log_backlog: Array,
-    log_interference: Array,
-    log_server_s: Array,
-    ideal: Array,
-    scale: Array,
-    log_worth: Array,
-) -> tuple[Array, ...]:
-    """A control unit's own inputs.
-
-    Args:
-        log_upload_s: This and the next seven: features of the control unit.
-        log_uplink_s: See above.
-        log_downlink_s: See above.
-        log_uplink_snr: See above.
-        log_radio_load: See above.
-        log_backlog: See above.
-        log_interference: See above.
-        log_server_s: See above.
-        ideal: Log of its cluster's ideal time [s].
-        scale: Log of the system's ideal time [s].
-        log_worth: Log of the worth of a cluster's second, ``V / N`` [1/s].
-    """
-    return (
-        ideal - scale,
-        log_upload_s - scale,
-        log_uplink_s - scale,
-        log_downlink_s - scale,
-        log_uplink_snr / 3.0 - 1.0,
-        log_radio_load + log_upload_s + 1.5,
-        log_backlog,
-        log1p((exp(log_backlog) - 1.0) * exp(log_radio_load - log_worth)),
-        log_interference - 1.5,
-        0.25 * (log_server_s - scale) + 2.0,
-    )
-
-
-@jitable
-def log_longer(log_snr: Array, log_other: Array, log_cap: Array) -> Array:
-    """Log of the time of a bit at another SNR over that at a given one.
-
-    Args:
-        log_cap: Log of the greatest SNR that rates use.
-    """
-    here, there = exp(at_most(log_snr, log_cap)), exp(at_most(log_other, log_cap))
-    longer: Array = log(log1p(here) / log1p(there))
-    return longer
-
-
-@jitable
-def hop_columns(
-    log_hop_s: Array,
-    log_hop_snr: Array,
-    log_interference: Array,
-    log_cap: Array,
-    ahead: Array,
-    scale: Array,
-) -> tuple[Array, ...]:
-    """Inputs of a hop, under the interference of all other clusters at the reference power.
-
-    With many clusters, interference is tens of times the noise: a net that saw few clusters would have to
-    guess its effect on a hop's time.
-
-    Args:
-        log_hop_s: Feature of the hop.
-        log_hop_snr: Feature of the hop.
-        log_interference: Feature of its control unit.
-        log_cap: Log of the greatest SNR that rates use.
-        ahead: Index of the receiver less that of the sender: the chain visits devices by their indices.
-        scale: Log of the system's ideal time [s].
-    """
-    far = 0.25 * ahead
-    log_sinr = at_least(log_hop_snr - log_interference, -LOG_BOUND)
-    longer = log_longer(log_hop_snr, log_sinr, log_cap)
-    return (log_hop_s + longer - scale + HOP_SHIFT, 0.25 * log_sinr - 1.5, far, far * far)
-
-
+_NO_CAP = math.log(LARGEST_SNR) - 1e-6
+"""Log of the greatest SNR that rates use from which there is no cap."""
 _TIMES = {
     "log_message_s": (-8.5, 2.0),
     "log_latency_s": (-7.5, 2.0),
@@ -203,91 +52,169 @@ _SHARED = {
 }
 """Centre and half-width of the other features of the system that control units see.
 
-Three are left out: ``floor``, which the net's own shares obey exactly; ``drop``, under which lost packets
+Three are left out: ``floor``, which shares of the uplink obey exactly; ``drop``, under which lost packets
 cost learning, not time; and ``common_head``, since the training prices single clusters as if each had a head
 of its own, as DSSRA does.
 """
-_AT = {feature.name: i for i, feature in enumerate(CONTEXT.features)}
 
 
-def feature_of_system(context: Array, name: str) -> Array:
-    """One feature of the system (...), from all of them (..., features)."""
-    return context[..., _AT[name]]
+class NetInputs(NamedTuple):
+    """Inputs of the net; leading batch axes ``...``.
 
-
-def shared_columns(context: Array, scale: Array) -> tuple[Array, ...]:
-    """Inputs that all control units of a system have in common.
-
-    Args:
-        context: Features of the system (..., features).
-        scale: Log of the system's ideal time (...) [s].
+    Attributes:
+        cu: (..., N, CU_INPUTS).
+        device: (..., N, K, DEVICE_INPUTS).
+        hop: (..., N, K+1, K+1, HOP_INPUTS).
+        present: (..., N, K), 0 or 1.
+        mean_blocks: Encoder blocks per present device (..., N).
     """
-    level = feature_of_system(context, "log_tradeoff_v") + scale  # price of the ideal time
-    times = (
-        (feature_of_system(context, name) - scale - centre) / half for name, (centre, half) in _TIMES.items()
-    )
-    rest = ((feature_of_system(context, name) - centre) / half for name, (centre, half) in _SHARED.items())
-    return ((level - 2.0) / 1.5, *times, *rest)
 
-
-def scale_slopes() -> tuple[float, ...]:
-    """Slopes of the first of :func:`shared_columns` in ``scale``; those of the others are 0."""
-    return (1.0 / 1.5, *(-1.0 / half for _, half in _TIMES.values()))
-
-
-def log_snr_cap(context: Array) -> Array:
-    """Log of the greatest SNR that rates use (...), from the features of the system (..., features).
-
-    The greatest value of the feature means that there is no cap.
-    """
-    shown = feature_of_system(context, "log_snr_cap")
-    return namespace(shown).where(shown >= LARGEST_LOG_SNR, LOG_BOUND, shown)
-
-
-def _split(features: Array) -> list[Array]:
-    """Features (..., F) one by one."""
-    return [features[..., i] for i in range(features.shape[-1])]
+    cu: Array
+    device: Array
+    hop: Array
+    present: Array
+    mean_blocks: Array
 
 
 def net_inputs(graph: GraphArrays) -> NetInputs:
-    """Inputs of the net from a graph observation, in any array library.
-
-    Args:
-        graph: The observation (..., ).
-    """
-    xp = namespace(graph.cu)
-    here, context = graph.present, graph.context
-    log_blocks = feature_of_system(context, "log_blocks")
-    log_worth = feature_of_system(context, "log_tradeoff_v") - feature_of_system(context, "log_clusters")
+    """Inputs of the net in double precision from a graph observation in NumPy arrays (..., )."""
+    here = np.asarray(graph.present, np.float64)
+    system = _features(CONTEXT, graph.context)
+    device = _features(DEVICE, graph.device)
     # Ideal time of a cluster: all its devices at work all the time.
-    rate = xp.sum(here * xp.exp(-graph.device[..., BLOCK_S]), axis=-1)
-    ideal = log_blocks[..., None] - xp.log(rate)
-    scale = xp.mean(ideal, axis=-1)
-    mean_blocks = xp.exp(log_blocks)[..., None] / xp.sum(here, axis=-1)
-    each, all_devices = (..., None), (..., None, None)
-    terms = [*_split(graph.device), scale[all_devices], log_worth[all_devices], mean_blocks[each]]
-    device = device_columns(*terms)
-    terms = [*_split(graph.cu), ideal, scale[each], log_worth[each]]
-    cu = cu_columns(*terms)
-    system = xp.stack(shared_columns(context, scale), axis=-1)[..., None, :]
-    nodes = xp.astype(xp.arange(here.shape[-1] + 1), here.dtype)
-    there = xp.concat((xp.ones_like(here[..., :1]), here), axis=-1)
-    ahead = nodes - nodes[:, None]
-    used = there[..., :, None] * there[..., None, :] * xp.astype(ahead != 0.0, here.dtype)
-    hop = hop_columns(
-        graph.hop[..., HOP_S],
-        graph.hop[..., HOP_SNR],
-        graph.cu[..., None, None, INTERFERENCE],
-        log_snr_cap(context)[..., None, None, None],
-        xp.broadcast_to(ahead, used.shape),
-        scale[..., None, None, None],
-    )
+    ideal = system["log_blocks"][..., None] - np.log((here * np.exp(-device["log_block_s"])).sum(axis=-1))
+    scale = ideal.mean(axis=-1, keepdims=True)
+    # Log of the worth of a cluster's second, V / N.
+    log_worth = (system["log_tradeoff_v"] - system["log_clusters"])[..., None]
+    mean_blocks = np.exp(system["log_blocks"])[..., None] / here.sum(axis=-1)
     return NetInputs(
-        cu=xp.concat(
-            (xp.stack(cu, axis=-1), xp.broadcast_to(system, (*ideal.shape, system.shape[-1]))), axis=-1
-        ),
-        device=xp.stack((here, *device), axis=-1) * here[..., None],
-        hop=xp.stack(hop, axis=-1) * used[..., None],
+        cu=_cu_inputs(_features(CU, graph.cu), system, ideal, scale, log_worth),
+        device=_device_inputs(device, here, scale[..., None], log_worth[..., None], mean_blocks[..., None]),
+        hop=_hop_inputs(graph, system, here, scale[..., None, None]),
         present=here,
         mean_blocks=mean_blocks,
     )
+
+
+def _features(kind: GraphArray, values: Array) -> dict[str, FloatArray]:
+    """Features by name (...), from an array of them (..., features)."""
+    values = values.astype(np.float64)
+    return {feature.name: values[..., i] for i, feature in enumerate(kind.features)}
+
+
+def as_columns(shape: tuple[int, ...], columns: Sequence[Array | float]) -> FloatArray:
+    """Columns that broadcast to a shape (...), as one array (..., columns)."""
+    found = np.empty((*shape, len(columns)))
+    for i, column in enumerate(columns):
+        found[..., i] = column
+    return found
+
+
+def _device_inputs(
+    of: dict[str, FloatArray],
+    here: FloatArray,
+    scale: FloatArray,
+    log_worth: FloatArray,
+    mean_blocks: FloatArray,
+) -> FloatArray:
+    """Inputs of devices (..., N, K, DEVICE_INPUTS), 0 for absent ones.
+
+    Args:
+        of: Their features (..., N, K).
+        here: 1 for those present (..., N, K).
+        scale: Log of the system's ideal time (..., 1, 1) [s].
+        log_worth: Log of ``V / N`` (..., 1, 1) [1/s].
+        mean_blocks: Blocks of a device of its cluster on average (..., N, 1).
+    """
+    block = of["log_block_s"]
+    # Price of a block's energy over the price of its time.
+    dear = np.log1p(np.expm1(of["log_backlog"]) * np.exp(of["log_block_load"] - block - log_worth))
+    columns = (
+        here,
+        block - scale,
+        0.5 * (of["log_launch_s"] - block) + 2.0,
+        0.5 * (of["log_update_s"] - block) + 2.5,
+        of["log_block_load"] + 1.5,
+        0.5 * (of["log_radio_load"] + scale) + 2.0,
+        of["log_backlog"],
+        dear,
+        0.5 * of["capacity"] / mean_blocks - 1.0,
+        np.log1p(of["capacity"]) - 1.5,
+        of["previous_blocks"] / mean_blocks,
+    )
+    return as_columns(here.shape, columns) * here[..., None]
+
+
+def _cu_inputs(
+    of: dict[str, FloatArray],
+    system: dict[str, FloatArray],
+    ideal: FloatArray,
+    scale: FloatArray,
+    log_worth: FloatArray,
+) -> FloatArray:
+    """Inputs of control units (..., N, CU_INPUTS): their own, and those that all have in common.
+
+    Args:
+        of: Their features (..., N).
+        system: Features of the system (...).
+        ideal: Log of the cluster's ideal time (..., N) [s].
+        scale: Log of the system's ideal time (..., 1) [s].
+        log_worth: Log of ``V / N`` (..., 1) [1/s].
+    """
+    own = (
+        ideal - scale,
+        of["log_upload_s"] - scale,
+        of["log_uplink_s"] - scale,
+        of["log_downlink_s"] - scale,
+        of["log_uplink_snr"] / 3.0 - 1.0,
+        of["log_radio_load"] + of["log_upload_s"] + 1.5,
+        of["log_backlog"],
+        np.log1p(np.expm1(of["log_backlog"]) * np.exp(of["log_radio_load"] - log_worth)),
+        of["log_interference"] - 1.5,
+        0.25 * (of["log_server_s"] - scale) + 2.0,
+    )
+    seen = {name: value[..., None] for name, value in system.items()}
+    level = seen["log_tradeoff_v"] + scale  # price of the ideal time
+    shared = (
+        (level - 2.0) / 1.5,
+        *((seen[name] - scale - centre) / half for name, (centre, half) in _TIMES.items()),
+        *((seen[name] - centre) / half for name, (centre, half) in _SHARED.items()),
+    )
+    return as_columns(ideal.shape, (*own, *shared))
+
+
+def _hop_inputs(
+    graph: GraphArrays, system: dict[str, FloatArray], here: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Inputs of hops (..., N, K+1, K+1, HOP_INPUTS), under the interference of all others' reference powers.
+
+    With many clusters, interference is tens of times the noise: a net that saw few clusters would have to
+    guess its effect on a hop's time.
+
+    Args:
+        here: 1 for the devices present (..., N, K).
+        scale: Log of the system's ideal time (..., 1, 1, 1) [s].
+    """
+    of, heard = _features(HOP, graph.hop), _features(CU, graph.cu)["log_interference"]
+    snr, sinr = of["log_hop_snr"], np.maximum(of["log_hop_snr"] - heard[..., None, None], -LOG_BOUND)
+    cap = np.where(system["log_snr_cap"] >= _NO_CAP, LOG_BOUND, system["log_snr_cap"])[..., None, None, None]
+    # Log of the time of a bit under interference over that without.
+    longer = np.log(_spectral_efficiency(snr, cap) / _spectral_efficiency(sinr, cap))
+    nodes = np.arange(snr.shape[-1])
+    ahead = nodes - nodes[:, None]  # the chain visits devices by their indices
+    there = np.concatenate((np.ones_like(here[..., :1]), here), axis=-1)
+    used = there[..., :, None] * there[..., None, :] * (ahead != 0)
+    columns = (
+        of["log_hop_s"] + longer - scale + HOP_SHIFT,
+        0.25 * sinr - 1.5,
+        0.25 * ahead,
+        (0.25 * ahead) ** 2,
+    )
+    found: FloatArray = as_columns(snr.shape, columns) * used[..., None]
+    return found
+
+
+def _spectral_efficiency(log_snr: FloatArray, log_cap: FloatArray) -> FloatArray:
+    """``ln(1 + SNR)`` with the SNR up to a cap."""
+    found: FloatArray = np.log1p(np.exp(np.minimum(log_snr, log_cap)))
+    return found

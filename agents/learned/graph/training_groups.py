@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from collapipe_env.agents.dssra.hazard_memory import RISK, failure_risk
-from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.dynamics.channel_knowledge import gains_are_exact, hidden_gains
 from collapipe_env.dynamics.presence import PRESENCE
-from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.arrays import BoolArray, FloatArray
@@ -27,6 +24,7 @@ from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
+from .graph_decision import Decider
 from .graph_parameters import LONGEST_BACKLOG
 from .random_systems import RandomSystems, random_system, with_new_layouts
 
@@ -59,9 +57,7 @@ class Group:
         self.scenario, self.life, self.age = scenario, life, 0
         self.longest_backlog = longest_backlog
         self.parameters = system_parameters(scenario)
-        self.observer = GraphObserver(self.parameters)
-        self.record: Any = as_record(self.parameters.numbers)
-        self.choices = np.asarray(self.parameters.micro_batch_choices)
+        self.decider = Decider(self.parameters)
         with warnings.catch_warnings():
             # Budgets are drawn at random; groups whose queues run away end by themselves.
             warnings.simplefilter("ignore", EnergyBudgetWarning)
@@ -72,7 +68,6 @@ class Group:
                 autoreset_mode="SameStep",
             )
         self.env.reset(seed=seed)
-        self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
         self.exact, self.risk = gains_are_exact(scenario), failure_risk(scenario)
         self._failures = None if self.risk is None else Failures(self.parameters, self.risk.spec.terms)
 

@@ -2,33 +2,25 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from collapipe_env.agents.dssra.parallel_rounds import as_record
-from collapipe_env.agents.learned.graph.cluster_needs import (
-    NEEDS,
-    system_times,
-    write_needs,
-    write_own_shares,
-)
 from collapipe_env.agents.learned.graph.counts import sample_counts
+from collapipe_env.agents.learned.graph.graph_decision import Decider
 from collapipe_env.agents.learned.graph.graph_files import LATER
-from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
+from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.net import GraphNet
-from collapipe_env.agents.learned.graph.net_inputs import net_inputs
-from collapipe_env.agents.learned.graph.plan_inputs import plan_inputs
-from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
-from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.agents.learned.graph.net_inputs import NetInputs, net_inputs
+from collapipe_env.agents.learned.graph.plan_inputs import PlanInputs, plan_inputs
+from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.world import World
 
-need, share_out = called_from_python(write_needs), called_from_python(write_own_shares)
 SMALL = load_scenario("small")
 MEDIUM = load_scenario("medium")
 BOARDS = load_scenario("boards")
@@ -81,9 +73,9 @@ def random_net(seed, spread=0.3, shares=1.0):
     return net
 
 
-def packed(net):
-    """Its weights for compiled decisions."""
-    return packed_weights(net.state_dict(), net.shape.layers)
+def scheduler(scenario, seed, **options):
+    """A net of random weights that plays."""
+    return GraphScheduler(scenario, random_net(seed), **options)
 
 
 def observed(scenario, state):
@@ -91,9 +83,15 @@ def observed(scenario, state):
     return GraphObserver(system_parameters(scenario)).build_generic(state)
 
 
-def inputs_of(graph, real=torch.float64):
-    """Inputs of the net from an observation in NumPy arrays."""
-    return net_inputs(GraphArrays(*(torch.as_tensor(np.array(array), dtype=real) for array in graph)))
+def inputs_of(graph):
+    """Inputs of the net from an observation, as tensors."""
+    return NetInputs(*map(torch.from_numpy, net_inputs(graph)))
+
+
+def chains_of(inputs, counts):
+    """Second inputs of the net, as tensors."""
+    found = plan_inputs(NetInputs(*(tensor.numpy() for tensor in inputs)), counts)
+    return PlanInputs(*(torch.from_numpy(array).to(inputs.cu.dtype) for array in found))
 
 
 class Whole(NamedTuple):
@@ -125,7 +123,7 @@ def whole_answer(net, inputs, blocks, cap=None, counts=None):
     logits = net.count_logits(tokens, inputs, blocks)
     if counts is None:
         counts = likeliest_counts(logits, inputs.present.numpy() * blocks if cap is None else cap, blocks)
-    return Whole(logits, *net(tokens, plan_inputs(inputs, counts)))
+    return Whole(logits, *net(tokens, chains_of(inputs, counts)))
 
 
 def answer(net, scenario, state, counts=None):
@@ -134,23 +132,9 @@ def answer(net, scenario, state, counts=None):
     return whole_answer(net, inputs_of(observed(scenario, state)), scenario.workload.blocks, cap, counts)
 
 
-def own_shares(scenario, state, plan):
-    """Shares (E, N) that the net would give a plan by itself."""
-    observer = GraphObserver(system_parameters(scenario))
-    graph, share, M = observer.build(state), np.empty(plan.bandwidth.shape), plan.micro_batches.astype(float)
-    times, floor = system_times(observer), observer.parameters.bandwidth_floor
-    for e, row in enumerate(share):
-        features = (graph.cu[e], graph.device[e], graph.hop[e], graph.between[e])
-        needs = np.empty((len(row), NEEDS))
-        need(plan.blocks[e], plan.node_power[e], M[e], *features, times, needs)
-        share_out(needs, floor, times.edge_message_s, row)
-    return share
-
-
-def group_of(scenario, known, truths=None):
+def group_of(scenario, known, truths=None, *, surprises=False):
     """Parts of a group that a step sees: known states, which stay, and possible truths, if not the same."""
     p, played, truths = system_parameters(scenario), [], known if truths is None else truths
-    record: Any = as_record(p.numbers)
     return SimpleNamespace(
         known=known,
         truth=known,
@@ -159,11 +143,9 @@ def group_of(scenario, known, truths=None):
         possible_failures=lambda *_: np.zeros((len(truths.present), *known.present.shape[1:])),
         play=played.append,
         exact=False,
+        surprises=surprises,
         parameters=p,
-        observer=GraphObserver(p),
-        moves="migration" in known.processes,
-        record=record,
-        choices=np.asarray(p.micro_batch_choices),
+        decider=Decider(p),
         played=played,
     )
 

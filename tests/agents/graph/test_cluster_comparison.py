@@ -10,7 +10,7 @@ import pytest
 from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
-from collapipe_env.agents.learned.graph.cluster_comparison import compare_counts
+from collapipe_env.agents.learned.graph.graph_costs import compare_counts
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs

@@ -1,5 +1,6 @@
 """Inputs of the graph net: relative to the system itself, and blind to what is not there."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from collapipe_env.agents.learned.graph.net_inputs import (
     OWN_CU_INPUTS,
     net_inputs,
 )
+from collapipe_env.agents.learned.graph.plan_inputs import plan_inputs
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.physics import radio
 from collapipe_env.simulator.build import action_codec, system_parameters
@@ -180,3 +182,35 @@ def test_dead_links_are_finite():
             assert np.isfinite(array).all()
         others = ~np.eye(6, dtype=bool)
         assert inputs.hop[0, 2][others][:, 0].min() > inputs.hop[0, 1][others][:, 0].max() + 50.0
+
+
+@pytest.mark.parametrize("name", ["medium", "unequal", "alone"])
+def test_second_inputs_are_those_of_a_walk_along_each_chain(name):
+    """From node to node, with the times of stages and hops one by one."""
+    scenario = support.SCENARIOS[name]
+    state = support.played_state(scenario, 2, 3)
+    plan = support.random_plan(action_codec(scenario), state, np.random.default_rng(1))
+    inputs = net_inputs(support.observed(scenario, state))
+    found = plan_inputs(inputs, plan.blocks)
+    node, chain = np.zeros_like(found.node), np.zeros_like(found.chain)
+    for e, n in np.ndindex(*plan.blocks.shape[:2]):
+        counts, hop = plan.blocks[e, n], inputs.hop[e, n]
+        walk = [0, *(1 + np.flatnonzero(counts)), 0]
+        hops = np.exp([hop[a, b, 0] - HOP_SHIFT for a, b in itertools.pairwise(walk)])
+        stage = counts * np.exp(inputs.device[e, n, :, 1])
+        every, longest = np.concatenate((stage, hops)), max(stage.max(), hops.max())
+        pipeline = math.log((every.sum() + 15.0 * longest) / 16.0)
+        stages = [math.log(stage.max()), math.log(stage.sum()), math.log(len(walk) - 2)]
+        chained = [math.log(hops.max()), math.log(hops.sum())]
+        chain[e, n] = *stages, *chained, hop[0, walk[1], 0], hop[0, walk[-2], 0], hop[0, walk[1], 1], pipeline
+        for k in range(len(counts)):
+            ahead = min((i for i in walk if i > k + 1), default=0)
+            behind = max(i for i in walk if i < k + 1)
+            ends = [hop[k + 1, i, part] for part in (0, 1) for i in (ahead, behind)]
+            own = [counts[k] / inputs.mean_blocks[e, n], math.log(stage[k] + 0.01), *ends]
+            node[e, n, k] = *own, *stages, stage[k] / stage.max(), *chained, pipeline
+    mean = chain[..., -1].mean(axis=-1, keepdims=True)
+    chain[..., -1] -= mean
+    node[..., -1] -= mean[..., None]
+    np.testing.assert_allclose(found.chain, chain, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.node, node, rtol=1e-9, atol=1e-9)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.graph.graph_files import HEAT
-from collapipe_env.agents.learned.graph.net import count_logits
+from collapipe_env.agents.learned.graph.net import Layer, NetShape, count_logits
 from collapipe_env.agents.learned.graph.net_inputs import NetInputs
 
 CLUSTER_FIELDS = ("logits", "power", "log2_micro_batches", "sharpness", "share_residual")
@@ -183,7 +183,7 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
     counts = np.full((2, 2, 3), 2)
     for _ in range(5):
         tokens = net.tokens(inputs)
-        said = net(tokens, support.plan_inputs(inputs, counts))
+        said = net(tokens, support.chains_of(inputs, counts))
         loss = sum(value.square().mean() for value in (net.count_logits(tokens, inputs, 6), *said))
         adam.zero_grad()
         loss.backward()
@@ -206,3 +206,25 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
         # Nothing reaches what stands before a part that is left out.
         stuck = ("edge_in" in name and "edges" in parts) or ("gate" in name and "pooling" in parts)
         assert (value != before[name]).any() == (name not in zero and not stuck)
+
+
+def test_a_layer_is_pytorchs_attention_among_the_nodes_of_a_cluster_and_a_message_from_all_of_them():
+    d, heads, clusters, nodes = 12, 3, 4, 5
+    layer = Layer(NetShape(width=d, heads=heads, hidden=7)).double()
+    rng = np.random.default_rng(5)
+    x, bias = (
+        torch.from_numpy(rng.standard_normal(shape))
+        for shape in ((clusters, nodes, d), (clusters, heads, nodes, nodes))
+    )
+    attention = torch.nn.MultiheadAttention(d, heads, batch_first=True).double()
+    attention.load_state_dict(
+        {f"in_proj_{kind}": getattr(layer.qkv, kind) for kind in ("weight", "bias")}
+        | {f"out_proj.{kind}": getattr(layer.out, kind) for kind in ("weight", "bias")}
+    )
+    with torch.no_grad():
+        wanted = x + attention(*[layer.before(x)] * 3, attn_mask=bias.flatten(0, 1))[0]
+        wanted = wanted + layer.down(torch.relu(layer.up(layer.between(wanted))))
+        cus = wanted[:, 0]
+        gated = (layer.gate(cus).exp() * cus).sum(dim=0) / layer.gate(cus).exp().sum()
+        wanted = wanted + layer.shared(torch.cat((cus.mean(dim=0), gated)))
+        torch.testing.assert_close(layer(x, bias), wanted, rtol=1e-9, atol=1e-9)

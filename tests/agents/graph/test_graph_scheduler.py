@@ -1,4 +1,4 @@
-"""Compiled decisions of the graph net: those of the PyTorch net, allowed, and the same in any batch."""
+"""Decisions of the graph net: as its answers say, allowed, and the same in any batch."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -10,7 +10,7 @@ import torch
 from unpriced_support import unpriced
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler, packed_weights
+from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
 from collapipe_env.dynamics.migration import change_of_plan, phase_times
 from collapipe_env.ground.errors import AllocationError
@@ -19,10 +19,7 @@ from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 
-
-def scheduler(scenario, seed, **options):
-    net = support.random_net(seed)
-    return GraphScheduler(scenario, support.packed(net), net.shape.heads, **options)
+scheduler = support.scheduler
 
 
 @lru_cache
@@ -43,62 +40,57 @@ def most_likely(logits, cap, blocks):
     return possible[scores.argmax()]
 
 
+def watts(scenario, answer):
+    """Powers of CUs and devices that an answer stands for (E, N, K+1) [W]."""
+    p = system_parameters(scenario)
+    return p.power_min_w * (p.power_max_w / p.power_min_w) ** answer.power.numpy()
+
+
+ODD = NetShape(width=12, layers=3, heads=3, hidden=7, edge_hidden=5)
+
+
 @pytest.mark.parametrize("name", support.SCENARIOS)
 @pytest.mark.parametrize("seed", range(3))
-def test_decisions_are_those_of_the_pytorch_net(name, seed):
+def test_decisions_are_as_the_nets_answers_say(name, seed):
+    """The answers come from the observation in double precision, the most likely counts from all of them."""
     scenario = support.SCENARIOS[name]
-    state, p = (
-        support.played_state(scenario, 3, seed, mean=[0.2, 2.0, 15.0][seed]),
-        system_parameters(scenario),
-    )
-    found = scheduler(scenario, seed, exact_shares=False).allocate(state)
+    state = support.played_state(scenario, 3, seed, mean=[0.2, 2.0, 15.0][seed])
+    state = replace(state, processes={})  # no cluster asks whether it should keep its blocks
+    net = support.random_net(seed)
+    if seed == 2:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            net = GraphNet(ODD)
+    found = GraphScheduler(scenario, net).allocate(state)
     with torch.no_grad():
-        answer = support.answer(support.random_net(seed), scenario, state)
+        answer = support.answer(net, scenario, state)
     cap = np.where(state.present, state.memory_cap, 0)
     for row, n in np.ndindex(*cap.shape[:2]):
         wanted = most_likely(answer.logits[row, n].numpy(), cap[row, n], scenario.workload.blocks)
         np.testing.assert_array_equal(found.blocks[row, n], wanted)
-    choices = np.array(p.micro_batch_choices)
+    choices = np.array(system_parameters(scenario).micro_batch_choices)
     nearest = np.abs(np.log2(choices) - answer.log2_micro_batches.numpy()[..., None]).argmin(axis=-1)
     np.testing.assert_array_equal(found.micro_batches, choices[nearest])
-    low, high = np.log(p.power_min_w), np.log(p.power_max_w)
-    power = np.exp(low + (high - low) * answer.power.numpy())
+    power, used = watts(scenario, answer), found.blocks > 0
     np.testing.assert_allclose(found.cu_power, power[..., 0], rtol=1e-5)
-    used = found.blocks > 0
     np.testing.assert_allclose(found.device_power[used], power[..., 1:][used], rtol=1e-5)
-    np.testing.assert_allclose(found.bandwidth, support.own_shares(scenario, state, found), rtol=1e-5)
 
 
-@pytest.mark.parametrize("heads", [1, 3])
-def test_nets_of_other_sizes_decide_alike(heads):
-    with torch.random.fork_rng():
-        torch.manual_seed(heads)
-        net = GraphNet(NetShape(width=12, layers=3, heads=heads, hidden=7, edge_hidden=5))
-    scenario = support.UNEQUAL
-    state, p = support.played_state(scenario, 3, 1), system_parameters(scenario)
-    found = GraphScheduler(scenario, packed_weights(net.state_dict(), 3), heads, exact_shares=False)
-    plan = found.allocate(state)
-    with torch.no_grad():
-        answer = support.answer(net, scenario, state)
-    watts = p.power_min_w * (p.power_max_w / p.power_min_w) ** answer.power.numpy()
-    np.testing.assert_allclose(plan.cu_power, watts[..., 0], rtol=1e-5)
-    np.testing.assert_allclose(plan.device_power[plan.blocks > 0], watts[..., 1:][plan.blocks > 0], rtol=1e-5)
-
-
-def test_idle_devices_send_at_least_power_unless_moments_of_theirs_move():
+def test_idle_devices_send_at_least_power_unless_they_held_blocks_whose_moments_may_move():
     scenario = support.BOARDS
     p, senders = system_parameters(scenario), 0
     for seed in range(6):
         state = support.played_state(scenario, 3, seed)
-        found = scheduler(scenario, seed, exact_shares=False).allocate(state)
+        cap = state.memory_cap.copy()
+        cap[..., 0] = 0  # who held blocks there gives them away
+        state = replace(state, memory_cap=cap)
+        found = scheduler(scenario, seed).allocate(state)
         change = change_of_plan(p, state, found)
         sends = phase_times(p, state, found, change).sent[..., 1:] > 0.0
-        idle = found.blocks == 0
-        np.testing.assert_array_equal(found.device_power[idle & ~sends], p.power_min_w)
-        with torch.no_grad():
-            wanted = support.answer(support.random_net(seed), scenario, state).power.numpy()[..., 1:]
-        watts = p.power_min_w * (p.power_max_w / p.power_min_w) ** wanted
-        np.testing.assert_allclose(found.device_power[idle & sends], watts[idle & sends], rtol=1e-5)
+        idle, held = found.blocks == 0, state.processes["migration"]["blocks"] > 0
+        assert held[sends].all()
+        np.testing.assert_array_equal(found.device_power[idle & ~held], p.power_min_w)
+        assert (found.device_power[idle & held] > p.power_min_w).all()
         senders += (idle & sends).sum()
     assert senders > 0
 
@@ -111,11 +103,10 @@ def test_micro_batches_are_as_many_as_possible_where_they_cost_nothing():
 
 
 @pytest.mark.parametrize("name", support.SCENARIOS)
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_row_of_a_batch_is_decided_as_if_it_were_alone(name, exact):
+def test_a_row_of_a_batch_is_decided_as_if_it_were_alone(name):
     scenario = support.SCENARIOS[name]
     state = support.played_state(scenario, 5, 4)
-    own = scheduler(scenario, 4, exact_shares=exact)
+    own = scheduler(scenario, 4)
     together = own.allocate(state)
     check_allocation(own.parameters, state, own_arrays(together))
     for row in range(5):
@@ -127,31 +118,20 @@ def test_a_row_of_a_batch_is_decided_as_if_it_were_alone(name, exact):
 
 
 @pytest.mark.parametrize("name", support.SCENARIOS)
-def test_exact_shares_are_never_worse_than_the_nets_own_or_others(name):
+def test_no_other_shares_are_better(name):
     scenario, rng = support.SCENARIOS[name], np.random.default_rng(1)
     objective = DSSRA(scenario).objective  # through round_costs, with L(t+1) - L(t)
-    floor, gains = scenario.budgets.bandwidth_floor, []
+    floor = scenario.budgets.bandwidth_floor
     for seed in range(4):
         state = support.played_state(scenario, 3, seed, mean=1.0)
-        own = scheduler(scenario, seed, exact_shares=False).allocate(state)
-        exact = scheduler(scenario, seed).allocate(state)
-        value = objective(state, exact)
-        slack = 1e-9 * np.abs(value)
-        if name != "boards":  # there clusters may keep the segments of the round before
-            for part in ("blocks", "micro_batches", "device_power", "cu_power"):
-                np.testing.assert_array_equal(getattr(own, part), getattr(exact, part))
-        gains.append(objective(state, own) - value)
-        assert (gains[-1] >= -slack).all()
+        plan = scheduler(scenario, seed).allocate(state)
+        value = objective(state, plan)
         for spread in (0.01, 0.1, 1.0):
             for _ in range(10):
-                drawn = exact.bandwidth * np.exp(spread * rng.standard_normal(exact.bandwidth.shape))
+                drawn = plan.bandwidth * np.exp(spread * rng.standard_normal(plan.bandwidth.shape))
                 drawn = floor + (1.0 - floor * drawn.shape[-1]) * drawn / drawn.sum(axis=-1, keepdims=True)
-                other = objective(state, replace(exact, bandwidth=drawn))
+                other = objective(state, replace(plan, bandwidth=drawn))
                 assert (other >= value * (1.0 - 2e-3)).all()
-    if scenario.clusters > 1:
-        assert np.max(gains) > 0.0
-    else:
-        np.testing.assert_allclose(exact.bandwidth, 1.0)
 
 
 @pytest.mark.parametrize("name", ["small", "boards"])

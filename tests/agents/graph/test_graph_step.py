@@ -1,7 +1,6 @@
 """A step of the graph net's training: gradients against finite differences and enumeration."""
 
 import itertools
-from dataclasses import replace
 
 import graph_net_support as support
 import numpy as np
@@ -11,19 +10,20 @@ import torch
 from collapipe_env.agents.dssra import DSSRA, price_plan
 from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.round_input import round_input
-from collapipe_env.agents.learned.graph.cluster_comparison import compare_counts
+from collapipe_env.agents.learned.graph.graph_costs import compare_counts
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.agents.learned.graph.graph_step import Weights, learn_and_play
+from collapipe_env.agents.learned.graph.graph_step import learn_and_play
 from collapipe_env.agents.learned.graph.training_groups import Group
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
-NOTHING = Weights(counts=0.0, micro_batches=0.0)
 
-
-def learn(net, group, samples=2, entropy=0.0, weights=NOTHING, seed=0):
-    return learn_and_play(net, group, samples, entropy, weights, np.random.default_rng(seed))
+def learn(net, group, samples=2, entropy=0.0, counts=0.0, micro_batches=0.0):
+    p = usual(GraphParameters, samples=samples, counts_weight=counts, micro_batches_weight=micro_batches)
+    return learn_and_play(net, group, p, entropy, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", ["small", "medium", "unequal"])
@@ -54,7 +54,7 @@ def test_gradient_of_the_powers_is_that_of_the_objective_with_its_best_shares(na
         with torch.no_grad():
             other.bias[row] += side
             other.weight[row] += side * way
-        plan = GraphScheduler(scenario, support.packed(moved), 4).allocate(state)
+        plan = GraphScheduler(scenario, moved).allocate(state)
         np.testing.assert_array_equal(plan.blocks, group.played[0].blocks)
         values.append((objective(state, plan) / scale).sum() / np.prod(plan.cu_power.shape))
     slope = (values[1] - values[0]) / (2.0 * step)
@@ -74,10 +74,10 @@ def costs_of_counts(group, net, plans):
     share, worth = np.ones((1, 1)), np.empty((1, 1))
     power = scenario_plan.node_power[:1]
     option = options_with(option_table(p, 0), scenario_plan.micro_batches[:1])
-    cost, other = np.empty((1, 1, len(plans))), np.empty((1, 1, len(group.choices)))
+    cost, other = np.empty((1, 1, len(plans))), np.empty((1, 1, len(group.decider.choices)))
     inputs = round_input(p, state, option, exact_drift=True)
     compare_counts(
-        inputs, group.record, scenario_plan.blocks[:1], np.ascontiguousarray(power), option,
+        inputs, group.decider.record, scenario_plan.blocks[:1], np.ascontiguousarray(power), option,
         plans[None, None].copy(), share, worth, cost, other,
     )  # fmt: skip
     return cost[0, 0], other[0, 0]
@@ -90,7 +90,7 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
     state = support.played_state(scenario, 1, 3, mean=1.0)
     net = support.random_net(1, spread=0.1)
     group = support.group_of(scenario, state[np.zeros(rows, int)])
-    learn(net, group, samples, entropy, Weights(counts=1.0, micro_batches=0.0)).total.backward()
+    learn(net, group, samples, entropy, counts=1.0).total.backward()
     found = net.count_head.bias.grad.double().numpy()
 
     state = group.known[:1]
@@ -126,7 +126,7 @@ def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
     scenario = support.ALONE
     group = support.group_of(scenario, support.played_state(scenario, 1, 4, mean=1.0))
     net = support.random_net(5, spread=0.1)
-    losses = learn(net, group, weights=Weights(counts=0.0, micro_batches=1.0))
+    losses = learn(net, group, micro_batches=1.0)
     losses.total.backward()
     plans = every_plan([6, 6, 6], 6)[:1]
     _, cost = costs_of_counts(group, net, plans)
@@ -134,7 +134,7 @@ def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
     regret = np.minimum((cost - cost.min()) / size, 3.0)
     twin = support.random_net(5, spread=0.1).double()
     answer = support.answer(twin, scenario, group.known)
-    apart = torch.from_numpy(np.log2(group.choices)) - answer.log2_micro_batches[..., None]
+    apart = torch.from_numpy(np.log2(group.decider.choices)) - answer.log2_micro_batches[..., None]
     logits = -answer.sharpness[..., None] * apart**2
     expected = (logits.softmax(dim=-1) * torch.from_numpy(regret)).sum()
     expected.backward()
@@ -150,12 +150,10 @@ def test_the_most_likely_plan_is_played_with_its_best_shares(name):
     scenario = support.SCENARIOS[name]
     state, net = support.played_state(scenario, 3, 6), support.random_net(6)
     group = support.group_of(scenario, state)
-    losses = learn(net, group, samples=3, entropy=0.01, weights=Weights())
+    losses = learn(net, group, samples=3, entropy=0.01, counts=5.0, micro_batches=3.0)
     (played,) = group.played
-    # Without exact shares no cluster asks whether it should keep its blocks.
-    exact = "migration" in state.processes
-    wanted = GraphScheduler(scenario, support.packed(net), 4, exact_shares=exact).allocate(state)
-    wanted = replace(wanted, bandwidth=price_plan(scenario, state, wanted).shares)
+    wanted = GraphScheduler(scenario, net).allocate(state)
+    np.testing.assert_allclose(wanted.bandwidth, price_plan(scenario, state, wanted).shares, rtol=1e-5)
     np.testing.assert_array_equal(played.blocks, wanted.blocks)
     np.testing.assert_array_equal(played.micro_batches, wanted.micro_batches)
     np.testing.assert_allclose(played.cu_power, wanted.cu_power, rtol=1e-4)
@@ -188,7 +186,8 @@ def test_entropy_is_that_of_the_counts():
     assert found == pytest.approx(-(chance * np.log(chance)).sum(), abs=0.04)
 
 
-def test_clusters_that_cannot_hold_the_encoder_sit_out_and_their_environments_teach_nothing():
+def test_clusters_that_cannot_hold_the_encoder_sit_out_and_their_environments_teach_nothing(monkeypatch):
+    monkeypatch.setattr(Group, "surprises", False)
     scenario, net = load_scenario("small-churn"), support.random_net(6)
     group = Group(scenario, 24, life=10, seed=0)
     whole = group.whole

@@ -16,7 +16,6 @@ from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph import graph_training, graph_validation
 from collapipe_env.agents.learned.graph.graph_files import ADAM, LATER, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
 from collapipe_env.agents.learned.graph.graph_validation import GraphValidator
 from collapipe_env.agents.learned.graph.net import GraphNet
@@ -106,9 +105,7 @@ def test_training_says_what_it_reaches_and_keeps_the_best_version(tmp_path):
     assert list(files.tensorboard.iterdir())
     # The best version scores what the record says, seen by a validation of its own.
     scheduler = load_agent(files.best, support.SMALL)
-    score = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(
-        scheduler._weights, FEW.heads, 0, 0.0
-    )
+    score = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(scheduler._net, 0, 0.0)
     assert score.objective == pytest.approx(best.objective, rel=1e-9)
 
 
@@ -338,10 +335,8 @@ def test_the_best_version_only_plays(tmp_path):
 def test_sixty_steps_are_better_than_fresh_weights(tmp_path):
     parameters = replace(FEW, clusters=16, learning_rate=5e-3, averaged_steps=5)
     torch.manual_seed(1)
-    fresh = packed_weights(GraphNet(net_shape(parameters)).state_dict(), parameters.layers)
-    first = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(
-        fresh, parameters.heads, 0, 0.0
-    )
+    fresh = GraphNet(net_shape(parameters))
+    first = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(fresh, 0, 0.0)
     training = trained(tmp_path, 60, parameters, every=20)
     assert training.best.objective < 0.92 * first.objective
     assert training.best.steps == 60

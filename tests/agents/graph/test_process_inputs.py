@@ -1,4 +1,4 @@
-"""Inputs for heat and failures: compiled decisions read them as PyTorch does; weights of 0 change nothing."""
+"""Inputs for heat and failures: decisions read them; weights of 0 change nothing."""
 
 from dataclasses import replace
 
@@ -13,7 +13,6 @@ from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent
 from collapipe_env.agents.learned.graph.graph_files import HEAT, LATER, first_weights, require_graph_net
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.agents.learned.graph.net_inputs import net_inputs
 from collapipe_env.agents.learned.graph.process_inputs import (
     HEAT_INPUTS,
     PROCESS_INPUTS,
@@ -23,7 +22,6 @@ from collapipe_env.agents.learned.graph.process_inputs import (
 )
 from collapipe_env.agents.learned.graph.training_groups import Group
 from collapipe_env.agents.learned.hyperparameters import usual
-from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -76,19 +74,17 @@ def churned(seed):
 
 @pytest.mark.parametrize(("scenario", "state_of"), [(THERMAL, warm_state), (CHURN, churned)])
 @pytest.mark.parametrize("seed", range(2))
-def test_compiled_decisions_read_processes_as_pytorch_does(scenario, state_of, seed):
+def test_decisions_read_processes(scenario, state_of, seed):
     state, net = state_of(seed=seed), support.random_net(seed)
     with torch.no_grad():
         for part in (net.heat, net.risk):
             part.weight.copy_(torch.randn_like(part.weight))
-    scheduler = GraphScheduler(scenario, support.packed(net), net.shape.heads, exact_shares=False)
-    found = scheduler.allocate(state)
-    graph = GraphArrays(*(torch.from_numpy(array) for array in scheduler._observer.build(state)))
-    inputs, blocks = net_inputs(graph), scenario.workload.blocks
+    found = GraphScheduler(scenario, net).allocate(state)
+    inputs, blocks = support.inputs_of(support.observed(scenario, state)), scenario.workload.blocks
     with torch.no_grad():
-        tokens = net.tokens(inputs, torch.from_numpy(process_inputs(state)))
+        tokens = net.double().tokens(inputs, torch.from_numpy(process_inputs(state)).double())
         assert not torch.equal(tokens, net.tokens(inputs))
-        logits = net.count_logits(tokens, inputs, blocks).double()
+        logits = net.count_logits(tokens, inputs, blocks)
     cap = np.where(state.present, state.memory_cap, 0)
     np.testing.assert_array_equal(found.blocks, support.likeliest_counts(logits, cap, blocks))
 
@@ -98,7 +94,7 @@ def test_weights_of_zero_decide_as_if_there_was_no_heat_bit_for_bit_and_others_d
     for value in (0.0, 1.0):
         with torch.no_grad():
             net.heat.weight.copy_(value * torch.randn_like(net.heat.weight))
-        scheduler = GraphScheduler(THERMAL, support.packed(net), net.shape.heads)
+        scheduler = GraphScheduler(THERMAL, net)
         found = scheduler.allocate(state)
         blind = scheduler.allocate(replace(state, processes={}))
         parts = ("blocks", "micro_batches", "bandwidth", "device_power", "cu_power")

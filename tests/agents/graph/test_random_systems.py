@@ -51,7 +51,7 @@ def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
     odd = [s for s in odd if s.workload.distribution != "cu"]
     for scenario in odd[:2]:
         group = Group(scenario, 2, 10, seed=0)
-        assert group.moves
+        assert group.decider.moves(group.known)
         group.env.step_allocation(even_split(group.parameters, group.env.state))
         assert np.isfinite(group.env.last_round.costs.delay).all()
     assert odd
@@ -99,7 +99,7 @@ def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
         assert group.scenario.cluster.layout == ("fixed" if place < 2 else "per_episode")
         if place < 4:
             assert group.scenario.name == ("small", "boards")[place % 2]
-            assert group.moves == (place % 2 == 1)
+            assert group.decider.moves(group.known) == (place % 2 == 1)
         else:
             assert group.scenario.name.startswith("random-")
 
