@@ -65,7 +65,7 @@ def training_transforms(policy: Any, normalise: Any, called: str) -> list[tuple[
 
     Args:
         normalise: The argument of :class:`~.policy_scheduler.PolicyScheduler`.
-        called: The policy's name and place in errors.
+        called: The policy in errors.
 
     Raises:
         SchedulerError: If the policy was trained on normalised observations and the statistics are not at

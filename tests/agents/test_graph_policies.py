@@ -102,7 +102,7 @@ class Wrong(FromState):
 def test_unknown_kinds_are_refused():
     with pytest.raises(SchedulerError, match=r"observation = 'grahp' is not known: did you mean 'graph'"):
         delays(Wrong)
-    with pytest.raises(SchedulerError, match=r"observation = 'dict' \(.*policies\.py, line .*flat, graph"):
+    with pytest.raises(SchedulerError, match=r"observation = 'dict' is not known: .*flat, graph"):
         PolicyScheduler(fastest, observation="dict")
     with pytest.raises(SchedulerError, match="observation = 3 "):
         PolicyScheduler(fastest, observation=3)
@@ -177,14 +177,14 @@ def test_recurrent_policies_are_told_how_many_begin():
 def test_observations_of_the_other_kind_and_other_sizes_are_refused(model: PPO):
     env = CollaPipeVectorEnv(2, SCENARIO, "surrogate")
     observation, _ = env.reset(seed=0)
-    message = r"policy 'PPO' \(.*\) reads graph observations and was given flat ones: .*observation='graph'"
+    message = r"policy 'PPO' reads graph observations and was given flat ones: .*observation='graph'"
     with pytest.raises(SchedulerError, match=message):
         PolicyScheduler(model).act(observation, env.state)
     graphs = CollaPipeVectorEnv(2, SCENARIO, "surrogate", observation="graph").reset(seed=0)[0]
     with pytest.raises(SchedulerError, match="reads flat observations and was given graph ones"):
         PolicyScheduler(fastest).act(graphs, env.state)
-    larger = r"trained on graphs with 'device' of shape \(2, 3, 8\), here it is \(4, 5, 8\): give one"
+    larger = r"trained on between observations of shape \(2, 2, 1\), those of .* have \(4, 4, 1\): give one"
     with pytest.raises(SchedulerError, match=larger):
         evaluate(PolicyScheduler(model, "PPO"), "medium", seeds=1, rounds=1)
-    with pytest.raises(SchedulerError, match=r"shape \(3,\) for .*cu \(2, 2, 8\)"):
+    with pytest.raises(SchedulerError, match=r"shape \(3,\) for 2 observations"):
         PolicyScheduler(lambda _: np.zeros(3), observation="graph").act(graphs, env.state)

@@ -176,41 +176,19 @@ def test_a_policy_that_draws_is_repeatable() -> None:
 
 
 def test_wrong_policies_and_answers_are_described() -> None:
-    with pytest.raises(
-        SchedulerError,
-        match=r"policy 3 \(.*test_policy_scheduler\.py, line \d+\) is not callable and has no method",
-    ):
+    with pytest.raises(SchedulerError, match="policy 3 is not callable and has no method predict"):
         PolicyScheduler(3)
-    with pytest.raises(
-        SchedulerError,
-        match=r"in act: SchedulerError: policy 'x' \(.*_scheduler\.py, line \d+\) returned .*\(1, 42\)",
-    ):
+    with pytest.raises(SchedulerError, match=r"policy 'x' returned shape \(42,\) for 1 observations"):
         evaluate(PolicyScheduler(lambda rows: rows[0], "x"), SMALL, seeds=1)
     with pytest.raises(SchedulerError, match=r"ndarray of shape \(1, 42\), which cannot be played"):
         evaluate(PolicyScheduler(lambda rows: rows, "x"), SMALL, seeds=1)
-
-
-def test_a_failure_inside_a_library_names_the_line_that_made_the_scheduler(tmp_path: Path) -> None:
-    """A module of PyTorch fails in PyTorch's own files, which are not the user's."""
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "import torch\nfrom collapipe_env import PolicyScheduler\n\n"
-        "def narrow(scenario):\n    return PolicyScheduler(torch.nn.Linear(3, 2), 'narrow')\n\n"
-        "def wrong(scenario):\n    return PolicyScheduler(lambda rows: rows['x'], 'wrong')\n"
-    )
-    message = (
-        rf"act: SchedulerError: policy 'narrow' \({file}, line 5\) failed with RuntimeError: mat1 and mat2"
-    )
-    with pytest.raises(SchedulerError, match=message):
-        evaluate(f"{file}:narrow", SMALL, seeds=1)
-    # Where the user's own code fails, its line is named.
-    with pytest.raises(SchedulerError, match=rf"in act: IndexError: .* \({file}, line 8\)"):
-        evaluate(f"{file}:wrong", SMALL, seeds=1)
+    with pytest.raises(SchedulerError, match="failed in act: RuntimeError: mat1 and mat2"):
+        evaluate(PolicyScheduler(torch.nn.Linear(3, 2), "narrow"), SMALL, seeds=1)
 
 
 def test_a_policy_of_another_scenario_is_told_by_its_size(model: PPO) -> None:
     trained = model.observation_space.shape[0]
-    message = rf"trained on observations of {trained} numbers, those of this scenario have \d+: give one"
+    message = rf"trained on flat observations of shape \({trained},\), those of this scenario have \(\d+,\)"
     with pytest.raises(SchedulerError, match=message):
         evaluate(lambda _: PolicyScheduler(model, "my PPO"), "medium", seeds=1, rounds=1)
 
