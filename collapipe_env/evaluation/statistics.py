@@ -57,6 +57,9 @@ class Summary(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"no {key!r}: there are {', '.join(self)}") from None
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
     @property
     def by_progress(self) -> bool:
         """Whether :attr:`measure` is the priced time per unit of progress."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.labels import counted
@@ -21,24 +21,18 @@ def samples_report(
     Args:
         escaped: Form of names and texts in the page; ``str`` for a terminal.
     """
-    sections = list(_sections(comparisons, escaped))
-    return "\n".join(["# Samples", "", *sections]) if sections else ""
-
-
-def _sections(comparisons: Sequence[ScenarioComparison], escaped: Callable[[str], str]) -> Iterator[str]:
+    lines = []
     for comparison in comparisons:
-        for episodes in comparison.results.values():
-            for episode in episodes:
-                if not episode.samples:
-                    continue
-                rounds = len(episode.delay)
-                after = counted(rounds, "round")
-                title = escaped(f"{comparison.name}: {episode.title}")
-                yield f"## {title}, {after}, episode {episode.episode}\n"
-                for sample in episode.samples:
-                    lines = {title: escaped(_one_line(sample.get(key, ""))) for key, title in KINDS.items()}
-                    yield "\n".join(f"- {title}: {line or NOTHING}" for title, line in lines.items())
-                    yield ""
+        for episode in (one for episodes in comparison.results.values() for one in episodes if one.samples):
+            title, after = (
+                escaped(f"{comparison.name}: {episode.title}"),
+                counted(len(episode.delay), "round"),
+            )
+            lines.append(f"## {title}, {after}, episode {episode.episode}\n")
+            for sample in episode.samples:
+                texts = {kind: escaped(_one_line(sample.get(key, ""))) for key, kind in KINDS.items()}
+                lines += [*(f"- {kind}: {text or NOTHING}" for kind, text in texts.items()), ""]
+    return "\n".join(["# Samples", "", *lines]) if lines else ""
 
 
 def _one_line(text: str) -> str:

@@ -23,7 +23,7 @@ from collapipe_env.evaluation.figures import (
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.looks import Look, looks_of
 from collapipe_env.evaluation.plotting import RC
-from collapipe_env.schedulers import LEARNED, SCHEDULERS, scheduler_names
+from collapipe_env.schedulers import LEARNED, scheduler_names
 
 DELAYS = {
     "dssra": [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]],
@@ -259,21 +259,15 @@ def test_nothing_overlaps_with_many_schedulers_and_long_names(saved) -> None:
             assert beside.y0 >= below.y1 - 1.0
 
 
-def test_looks_do_not_depend_on_places_in_lists(monkeypatch) -> None:
-    before = looks_of(scheduler_names())
-    assert looks_of(["dssra"])["dssra"] == before["dssra"]
-    more = {"first": "somewhere:First", **SCHEDULERS._shipped}
-    monkeypatch.setattr(SCHEDULERS, "_shipped", dict(reversed(more.items())))
-    assert {name: look for name, look in looks_of(scheduler_names()).items() if name != "first"} == before
-
-
 def test_every_scheduler_has_a_look_of_its_own_by_its_name() -> None:
     own = [LONG.format(i) for i in range(30)] + ["mine.py:Fast", "mine.py:Slow"]
     names = [*own, LEARNED, *scheduler_names()]
     looks = looks_of(names)
     assert len({(look.colour, look.marker) for look in looks.values()}) == len(looks) == len(names)
     assert looks_of(reversed(names)) == looks
-    # Alone, each has the look that its name gives it in every process.
+    # The same in every picture of every run and process: the package's own by a fixed list, others by name.
+    assert looks["dssra"] == Look("#D55E00", "s", "-")
+    assert looks["dssra-target"] == Look("#E69F00", "X", ":")
     assert looks_of(["mine.py:Fast"])["mine.py:Fast"] == Look("#CC79A7", "<", "-.")
     assert looks_of(["mine.py:Slow"])["mine.py:Slow"] == Look("#009E73", ">", "-.")
     code = "from collapipe_env.evaluation.looks import looks_of; print(looks_of(['mine.py:Fast']))"
