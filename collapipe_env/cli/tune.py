@@ -104,7 +104,7 @@ def _run(options: Options, call: Call) -> None:
         scenario=lasting(neutral, options.rounds),
         names=names,
         check_episodes=options.check_episodes,
-        store=run / "candidates.db",
+        store=run / "candidates.log",
         **deciding,
     )
     asked = {"kind": "tuning", "scenario": plan.scenario.to_dict(), **deciding}

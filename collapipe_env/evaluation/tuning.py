@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class TuningPlan:
         check_episodes: Fresh episodes for the best candidate.
         rounds: Rounds of an episode.
         seed: Seed of the search and of the episodes.
-        store: File of finished candidates, an Optuna study in SQLite.
+        store: File of finished candidates, an Optuna study in a journal file.
     """
 
     scenario: Scenario
@@ -104,34 +103,32 @@ def tune(
     """
     where = knowing_all(executor or LocalExecutor(1), [plan.scenario])
     first, fresh = (start + SEEDS_EACH * plan.seed for start in (TUNING_SEED, CHECK_SEED))
-    with contextlib.closing(Store(plan.store)) as store:
+    store = Store(plan.store)
 
-        def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
-            """Costs of candidates by place; missing ones are played, in parallel where possible."""
-            tasks = [plan.candidate(place, scalars, seed, episodes) for place, scalars in asked.items()]
-            found = {task.place: trial for task in tasks if (trial := store.find(task)) is not None}
-            for place, trial in found.items():
-                on_trial(place, trial, True)
+    def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
+        """Costs of candidates by place; missing ones are played, in parallel where possible."""
+        tasks = [plan.candidate(place, scalars, seed, episodes) for place, scalars in asked.items()]
+        found = {task.place: trial for task in tasks if (trial := store.find(task)) is not None}
+        for place, trial in found.items():
+            on_trial(place, trial, True)
 
-            def done(task: Candidate, trial: Trial) -> None:
-                store.add(task, trial)
-                found[task.place] = trial
-                on_trial(task.place, trial, False)
+        def done(task: Candidate, trial: Trial) -> None:
+            store.add(task, trial)
+            found[task.place] = trial
+            on_trial(task.place, trial, False)
 
-            where.run(
-                play_candidate,
-                [task for task in tasks if task.place not in found],
-                Hooks(done, lambda _: on_round(), again=lambda task, reason: on_again(task.place, reason)),
-            )
-            return [found[place] for place in asked]
-
-        trials = search(
-            plan.names, plan.candidates, plan.seed, lambda asked: tried(asked, first, plan.episodes)
+        where.run(
+            play_candidate,
+            [task for task in tasks if task.place not in found],
+            Hooks(done, lambda _: on_round(), again=lambda task, reason: on_again(task.place, reason)),
         )
-        best = min(range(len(trials)), key=lambda index: trials[index].rank)
-        check = None
-        if trials[best].scalars != neutral_scalars(plan.names):
-            pair = {"check of the best": trials[best].scalars, "check of neutral": trials[0].scalars}
-            of_best, of_neutral = tried(pair, fresh, plan.check_episodes)
-            check = (of_best, of_neutral)
+        return [found[place] for place in asked]
+
+    trials = search(plan.names, plan.candidates, plan.seed, lambda asked: tried(asked, first, plan.episodes))
+    best = min(range(len(trials)), key=lambda index: trials[index].rank)
+    check = None
+    if trials[best].scalars != neutral_scalars(plan.names):
+        pair = {"check of the best": trials[best].scalars, "check of neutral": trials[0].scalars}
+        of_best, of_neutral = tried(pair, fresh, plan.check_episodes)
+        check = (of_best, of_neutral)
     return Tuned(tuple(trials), best, check)
