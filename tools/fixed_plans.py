@@ -1,4 +1,4 @@
-"""Fixed allocations of ``make_learning_experiments.py``, in a module that worker processes can import."""
+"""Fixed allocations of the documentation's tables, in a module that worker processes can import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.baselines.even_split import PipeLine
-from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.allocation import ONE_F_ONE_B, Allocation
 from collapipe_env.physics.apportionment import apportion
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
@@ -51,3 +51,18 @@ class FewestDevices(PipeLine):
         np.put_along_axis(chosen, order, needed.astype(np.float64), axis=-1)
         shares = apportion(blocks, chosen, np.where(chosen > 0.0, cap, 0))
         return replace(super().allocate(state), blocks=shares)
+
+
+class OneForwardOneBackward(PipeLine):
+    """The even split under 1F1B with as many micro-batches as there are samples, which stores least."""
+
+    name = "even split, 1F1B"
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round; see :meth:`StateScheduler.act`."""
+        plan = super().allocate(state)
+        ones = np.ones_like(plan.micro_batches)
+        after = np.flip(np.cumsum(np.flip(plan.blocks > 0, axis=-1), axis=-1), axis=-1)  # stages from each on
+        most = ones * max(self.parameters.micro_batch_choices)
+        schedule = ones * ONE_F_ONE_B
+        return replace(plan, micro_batches=most, schedule=schedule, caps=np.maximum(after, 1), chunks=ones)

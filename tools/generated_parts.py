@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,12 @@ def replaced(text: str, name: str, content: str, page: object = "the page") -> s
         raise DataError(f"{page} must have '{begin}' and '{end}' once each: put them back")
     head, _, rest = text.partition(begin)
     return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
+
+
+def parts_of(page: Path) -> dict[str, str]:
+    """Contents of a page's parts by their names."""
+    marks = re.escape(BEGIN).replace(r"\{\}", "(.+?)"), re.escape(END).replace(r"\{\}", r"\1")
+    return dict(re.findall(r"{}\n(.*?){}".format(*marks), page.read_text(encoding="utf-8"), re.DOTALL))
 
 
 def typed_command(words: Sequence[str], width: int = 100) -> str:

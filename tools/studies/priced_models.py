@@ -1,24 +1,23 @@
-"""Compare the priced costs of each model with the real modules, and write the tables of ``docs/costs.md``.
+"""Priced costs of each model beside the real modules', memory of a large model, and least energies.
 
-Run ``python tools/make_costs_table.py``; it takes about half a minute. Everything is measured on the modules
-that the torch learner trains: parameters are counted, FLOPs come from PyTorch's ``FlopCounterMode``, and
-stored activations are the bytes that autograd really keeps for the backward pass (``saved_tensors_hooks``,
-each storage once, weights left out).
+Everything is measured on the modules that the real learner trains: parameters are counted, FLOPs come from
+PyTorch's ``FlopCounterMode``, and stored activations are the bytes that autograd really keeps for the
+backward pass (``saved_tensors_hooks``, each storage once, weights left out).
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import additive_mask, build_block
 from collapipe_env.models.embeddings import Embedding
@@ -28,17 +27,20 @@ from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 from collapipe_env.training.flat_parameters import parameter_count
 
-PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
 SCENARIOS = ("medium", "medium-ner", "medium-translation", "bert-small", "bert-base", "transformer-base")
 SAMPLES = 2
 """Samples that are measured at once; every figure is per sample."""
 DROPOUT = 0.1
 """Dropout of the module that the formula of activations describes (Korthikanti et al., 2022, count masks)."""
-
-LARGE = {"workload.model": "qwen2.5-0.5b", "workload.task": "language-modelling"}
-"""The model whose memory on a chain of devices is shown, see :func:`memory_figures`."""
-DEVICES = 6
-MINI_BATCH, MICRO_BATCHES = 8, 8
+LARGE: dict[str, object] = {
+    "workload.model": "qwen2.5-0.5b",
+    "workload.task": "language-modelling",
+    "devices.profiles.0.memory_bytes": (1e12,),
+    "workload.batch_size": 8,
+    "workload.micro_batches": (8,),
+}
+"""The model whose memory on a chain of devices is shown, under GPipe with passes of one sample."""
+DEVICES, BLOCKS = 6, 24
 HALF = dict.fromkeys(("train_bits", "stored_activation_bits", "activation_bits", "gradient_bits"), 16)
 FORMS: dict[str, dict[str, object]] = {
     "32 bits": {},
@@ -50,15 +52,8 @@ FORMS: dict[str, dict[str, object]] = {
 """Fields of the workload that change the memory needed."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A priced figure beside a measured one.
-
-    Attributes:
-        quantity: Name of the figure.
-        priced: What the formulas charge.
-        measured: What the real modules need.
-    """
+class Comparison(NamedTuple):
+    """A priced figure, and what the real modules need."""
 
     quantity: str
     priced: float
@@ -71,25 +66,16 @@ class Comparison:
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return a scenario such as ``medium-ner``: a preset with the task at the end of its name."""
+    """The scenario that trains what it prices; ``medium-ner`` is a preset with a task."""
     preset, _, task = name.rpartition("-")
-    return load_scenario(preset).with_task(task) if task in ("ner", "translation") else load_scenario(name)
-
-
-def priced_architecture(scenario: Scenario) -> Scenario:
-    """Return the scenario that trains what it prices."""
+    plain = task not in ("ner", "translation")
+    scenario = load_scenario(name) if plain else load_scenario(preset).with_task(task)
     return scenario.with_overrides({"learning.proxy": None})
 
 
 def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
-    """Parameters, FLOPs and payloads of a scenario's priced model beside the real modules'.
-
-    Args:
-        scenario: Any scenario; its proxy is ignored.
-    """
-    scenario = priced_architecture(scenario)
-    costs, workload = workload_costs(scenario), scenario.workload
-    spec = task_spec(scenario)
+    """Parameters, FLOPs and payloads of a scenario's priced model beside the real modules'."""
+    costs, workload, spec = workload_costs(scenario), scenario.workload, task_spec(scenario)
     architecture, generator = spec.architecture, torch.Generator().manual_seed(0)
     block, embedding = build_block(architecture, generator), Embedding(architecture, generator)
     yield Comparison("parameters of a block", costs.block_parameters, parameter_count(block))
@@ -115,7 +101,7 @@ def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
 
 
 def flops(module: nn.Module, x: Tensor, *inputs: Tensor) -> tuple[float, float]:
-    """Return a module's forward and backward FLOPs per sample."""
+    """A module's forward and backward FLOPs per sample."""
     with sdpa_kernel(SDPBackend.MATH):  # the fused kernels hide their products from the counter's backward
         with FlopCounterMode(display=False) as counter:
             out = module(x, *inputs)
@@ -126,7 +112,7 @@ def flops(module: nn.Module, x: Tensor, *inputs: Tensor) -> tuple[float, float]:
 
 
 def stored_bytes(architecture: Architecture, *, fused: bool) -> float:
-    """Return the bytes that autograd keeps of one sample in one block.
+    """Bytes that autograd keeps of one sample in one block.
 
     Args:
         architecture: Sizes, style and dropout; the block is in training mode.
@@ -152,12 +138,8 @@ def stored_bytes(architecture: Architecture, *, fused: bool) -> float:
 
 
 def activation_figures(scenario: Scenario) -> dict[str, Comparison]:
-    """Stored activations per sample and block: as the formula means them, and as trained here.
-
-    Args:
-        scenario: Any scenario; its proxy is ignored.
-    """
-    scenario = priced_architecture(scenario).with_overrides({"workload.stored_activation_bits": 32})
+    """Stored activations per sample and block: as the formula means them, and as trained here."""
+    scenario = scenario.with_overrides({"workload.stored_activation_bits": 32})
     priced = workload_costs(scenario).stored_activation_bytes
     plain = task_spec(scenario).architecture
     dropped = Architecture(**{**vars(plain), "dropout": DROPOUT})
@@ -168,83 +150,74 @@ def activation_figures(scenario: Scenario) -> dict[str, Comparison]:
     }
 
 
-def exact_table() -> str:
-    """Return the table of parameters, FLOPs and payloads."""
-    columns = {name: list(exact_figures(scenario_named(name))) for name in SCENARIOS}
+def exact(quick: bool) -> str:
+    """The table of parameters, FLOPs and payloads."""
+    names = SCENARIOS[:1] if quick else SCENARIOS
+    columns = [list(exact_figures(scenario_named(name))) for name in names]
     rows = [
         (row[0].quantity, *(f"{c.priced:.4g} ({c.ratio:.4f})" for c in row))
-        for row in zip(*columns.values(), strict=True)
+        for row in zip(*columns, strict=True)
     ]
-    return markdown_table(("priced = measured?", *columns), rows)
+    return markdown_table(("priced = measured?", *names), rows)
 
 
-def activation_table() -> str:
-    """Return the table of stored activations."""
-    figures = {name: activation_figures(scenario_named(name)) for name in ("medium", *SCENARIOS[3:])}
-    rows = [
-        (
-            name,
-            f"{next(iter(row.values())).priced / 1e6:.3f}",
-            *(f"{one.measured / 1e6:.3f} ({one.ratio:.2f})" for one in row.values()),
-        )
-        for name, row in figures.items()
-    ]
-    return markdown_table(("scenario", "priced (MB)", *figures["medium"]), rows)
+def activations(quick: bool) -> str:
+    """The table of stored activations."""
+    rows, heads = [], []
+    for name in ("medium", *(() if quick else SCENARIOS[3:])):
+        found = activation_figures(scenario_named(name))
+        cells, heads = (f"{one.measured / 1e6:.3f} ({one.ratio:.2f})" for one in found.values()), [*found]
+        rows.append((name, f"{found[heads[0]].priced / 1e6:.3f}", *cells))
+    return markdown_table(("scenario", "priced (MB)", *heads), rows)
 
 
 def memory_figures(changes: dict[str, object], blocks: int, *, lora: bool) -> dict[str, float]:
-    """Bytes that a device needs for its part of the large model, under GPipe.
+    """Bytes that a device needs for its part of the large model, and FLOPs backward over forward.
 
     Args:
         changes: Fields of the workload.
         blocks: Blocks that it holds.
         lora: Whether low-rank adapters are trained and the rest is frozen.
     """
-    fields = {
-        "update_compression": "lora" if lora else "none",
-        "batch_size": MINI_BATCH,
-        "micro_batches": (MICRO_BATCHES,),
-        **changes,
-    }
-    plenty = {"devices.profiles.0.memory_bytes": (1e12,)}
-    scenario = load_scenario("medium").with_overrides(
-        {**LARGE, **plenty, **{f"workload.{name}": value for name, value in fields.items()}}
-    )
-    costs = workload_costs(scenario)
+    fields = {"update_compression": "lora" if lora else "none", **changes}
+    own = {f"workload.{name}": value for name, value in fields.items()}
+    costs = workload_costs(load_scenario("medium").with_overrides({**LARGE, **own}))
     weights = costs.training_memory.weight_bytes * (costs.block_parameters + costs.adapter_parameters)
     return {
         "weights": blocks * weights,
         "gradients and moments": blocks * (costs.block_state_bytes - weights),
         "stored activations": blocks * costs.batch_size * costs.stored_activation_bytes,
-        "working set": costs.batch_size / MICRO_BATCHES * costs.working_bytes,
+        "working set": costs.working_bytes,  # of the one sample of a pass
         "backward over forward": costs.backward_over_forward,
     }
 
 
-def memory_table() -> str:
-    """Return the table of the memory of a device with a sixth of the large model, and of one with all."""
-    rows = []
+def memory(quick: bool) -> str:  # noqa: ARG001 - it measures nothing
+    """The table of the memory of a device with a sixth of the large model, and of one with all."""
+    rows, names = [], []
     for lora in (True, False):
         for form, changes in FORMS.items():
-            figures = memory_figures(changes, 24 // DEVICES, lora=lora)
-            ratio = figures.pop("backward over forward")
-            alone = memory_figures(changes, 24, lora=lora)
-            del alone["backward over forward"]
-            parts = (*figures.values(), sum(figures.values()), sum(alone.values()))
-            trained = "adapters" if lora else "everything"
-            rows.append((trained, form, *(f"{part / 1e6:,.1f}" for part in parts), f"{ratio:.0f}"))
-    header = ("trained", "form", *figures, "device of six", "one device alone", "backward / forward")
+            figures = memory_figures(changes, BLOCKS // DEVICES, lora=lora)
+            (*names, _), (*parts, ratio) = figures, figures.values()
+            *whole, _ = memory_figures(changes, BLOCKS, lora=lora).values()
+            shown = (f"{part / 1e6:,.1f}" for part in (*parts, sum(parts), sum(whole)))
+            rows.append(("adapters" if lora else "everything", form, *shown, f"{ratio:.0f}"))
+    header = ("trained", "form", *names, "device of six", "one device alone", "backward / forward")
     return markdown_table(header, rows)
 
 
-def main() -> None:
-    """Measure everything and write the page."""
-    torch.set_num_threads(1)
-    stamp = f"`python tools/make_costs_table.py`, PyTorch {torch.__version__}, {platform.machine()}"
-    tables = {"exact": exact_table(), "activations": activation_table(), "memory": memory_table()}
-    write_parts(PAGE, {name: f"{table}\n\n{stamp}" for name, table in tables.items()})
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+def least_energy(quick: bool) -> str:  # noqa: ARG001 - a search of seconds
+    """The table of the language scenarios' least energy over budget, as in ``collapipe scenario check``."""
+    rows = []
+    for name in ("llm-boards", "llm-phones"):
+        scenario = load_scenario(name)
+        ratio = energy_feasibility(scenario).energy_ratio
+        for cluster in range(scenario.clusters):
+            use = ratio[:, cluster]
+            worst = use.max(axis=0)
+            node, most = int(worst.argmax()), float(worst.max())
+            cells = (f"{np.median(use.max(axis=-1)):.3f}", f"{most:.3f}", f"{100.0 * (1.0 - most):.0f} %")
+            who = f"device {node - 1}" if node else "CU"
+            rows.append((name, cluster, who, *cells, f"{worst[0]:.3f}", f"{worst[1:].max():.3f}"))
+    heads = ("scenario", "cluster", "worst node", "median", "worst episode", "margin", "CU", "devices")
+    return markdown_table(heads, rows, left=3)
