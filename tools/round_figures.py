@@ -249,7 +249,9 @@ FIGURES: Mapping[str, Figure] = {
     "failures_expected": Figure(lambda s: _expected_failures(s).mean(axis=-1)),
     "added_s": Figure(_added, lambda rows: _ratio_of_sums([row[::-1] for row in rows], 0.0)),
     "throughput": Figure(_steps_around, lambda rows: _ratio_of_sums(rows, np.nan)),
-    "replica_share": Figure(_replica_shares, lambda rows: np.mean(np.concatenate(rows)) if any(rows) else np.nan),
+    "replica_share": Figure(
+        _replica_shares, lambda rows: np.mean(np.concatenate(rows)) if any(rows) else np.nan
+    ),
     "collect": Figure(lambda s: _of_the_last(s, "collect")),
     "upload_of_last": Figure(lambda s: _of_the_last(s, "upload")),
     "broadcast": Figure(lambda s: np.asarray(s.record.costs.broadcast)),
