@@ -4,8 +4,8 @@
 the stale ones are made. Finished plays are kept in ``runs/docs``: after Ctrl-C the same command continues.
 They belong to the package's sources: a change of these plays anew. ``--check`` plays nothing and lists what
 is stale: each part holds a digest of its entry, of the shipped scenarios that it changes, of the shipped
-agents that play, and of its study's file. The digest does not cover the code of simulator and schedulers: after
-a change there that the golden trajectories show, name the parts. ``--quick`` plays least, prints, and writes
+agents that play, and of its study's file. It does not cover the code of simulator and schedulers: after a
+change there that the golden trajectories show, name the parts. ``--quick`` plays least, prints, and writes
 nothing.
 """
 
