@@ -1,33 +1,32 @@
-"""A season of the leaderboard: its cells, the length and number of episodes, and their seeds."""
+"""A season of the leaderboard: its cells, the episodes and their seeds, and the frozen anchors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
-from collapipe_env.ground.files import read_json
+from collapipe_env.ground.errors import ScenarioError, nearest_name
+from collapipe_env.ground.files import write_json
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import TIER_SIZES
 
-FORMAT = "collapipe-env leaderboard season"
-FORMAT_VERSION = 1
 FOLDER = Path(__file__).parent / "seasons"
 """Folder of the files of all seasons and their anchors."""
 PRESENT = "1"
 """Name of the present season."""
+ZERO, HUNDRED = "pipeline", "dssra-plus"
+"""Names of the anchors: the schedulers whose scores are 0 (the even split) and 100 (DSSRA+)."""
 STATIC = "static"
 """Tier of the ladder's scenarios, in which plans affect later rounds only through queues and training."""
 BOARD_TIERS = (STATIC, "migration", "channel", "thermal", "mobile", "churn", "wild")
 """The season's own list, since tiers that are added later must not change its scores."""
 BOARD_SIZES = TIER_SIZES
-SEEDS = 2**31
-"""Upper bound of seeds, exclusive."""
-_REMEDY = "install the package again"
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,6 @@ class Cell:
         """Name of its scenario."""
         return self.size if self.tier == STATIC else f"{self.size}-{self.tier}"
 
-    @property
-    def environment(self) -> str:
-        """Id of its environment with real training."""
-        middle = "" if self.tier == STATIC else f"-{self.tier.capitalize()}"
-        return f"CollaPipe-{self.size.capitalize()}{middle}-v0"
-
     def scenario(self, rounds: int) -> Scenario:
         """Its scenario, with episodes of at least this many rounds."""
         return lasting(load_scenario(self.name), rounds)
@@ -60,6 +53,23 @@ class Cell:
     def digest(self, rounds: int) -> str:
         """SHA-256 of its scenario without DSSRA+'s scalars, which describe an agent, not the system."""
         return scenario_digest(replace(self.scenario(rounds), dssra_plus=DSSRAPlusSpec()))
+
+
+CELLS = {cell.name: cell for cell in (Cell(tier, size) for size in BOARD_SIZES for tier in BOARD_TIERS)}
+"""All cells by the names of their scenarios, smallest size first."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Mean round delays of the anchors in the episodes of a cell [s].
+
+    Attributes:
+        zero: Of the even split.
+        hundred: Of DSSRA+.
+    """
+
+    zero: tuple[float, ...]
+    hundred: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -70,47 +80,89 @@ class Season:
         name: Its name.
         rounds: Rounds of an episode.
         episodes: Episodes of each size.
-        seeds: Seeds of the episodes; a size with fewer episodes takes the first ones.
+        salt_sha256: SHA-256 of the keepers' secret salt, in hexadecimal digits, from which the hidden seeds
+            follow; empty as long as none is published.
+        digests: SHA-256 of the scenarios whose anchors are frozen, by names of cells.
+        anchors: Frozen anchors of the public episodes, by names of cells.
     """
 
     name: str
     rounds: int
     episodes: dict[str, int]
-    seeds: tuple[int, ...]
+    salt_sha256: str = ""
+    digests: dict[str, str] = field(default_factory=dict)
+    anchors: dict[str, Anchors] = field(default_factory=dict)
+
+    def seeds(self, cell: Cell, salt: str | None = None) -> tuple[int, ...]:
+        """Seeds of a cell's episodes: the public ones, or the hidden ones of a salt, below 2^62.
+
+        Args:
+            salt: The keepers' salt.
+
+        Raises:
+            ScenarioError: If the season did not publish the salt's digest.
+        """
+        count = self.episodes[cell.size]
+        if salt is None:
+            return tuple(range(HELD_OUT_SEED, HELD_OUT_SEED + count))
+        found = hashlib.sha256(salt.encode()).hexdigest()
+        if found != self.salt_sha256:
+            published = f"the one with {self.salt_sha256[:12]}..." if self.salt_sha256 else "none yet"
+            raise ScenarioError(
+                f"the salt with the SHA-256 {found[:12]}... is not that of season {self.name}, which "
+                f"published {published}: give that salt, on one line"
+            )
+        texts = (f"{salt}|{self.name}|{cell.name}|{episode}" for episode in range(count))
+        return tuple(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 2 for text in texts)
+
+    def frozen(self, cell: Cell) -> Anchors | None:
+        """Frozen anchors of a cell; ``None`` where there are none.
+
+        Raises:
+            ScenarioError: If the cell's scenario is not the one whose anchors are frozen.
+        """
+        frozen, digest = self.digests.get(cell.name), cell.digest(self.rounds)
+        if frozen is not None and frozen != digest:
+            raise ScenarioError(
+                f"scenario {cell.name!r} has the digest {digest[:12]}..., but the leaderboard's anchors were "
+                f"frozen for {frozen[:12]}...: it was changed, so scores would not compare. Install the "
+                "version of the season, or begin a new one"
+            )
+        return self.anchors.get(cell.name)
+
+    def freeze(self, cell: Cell, anchors: Anchors) -> None:
+        """Add anchors to the season's file; a cell that is frozen never changes.
+
+        Raises:
+            ScenarioError: If the cell is frozen.
+        """
+        if cell.name in self.anchors:
+            raise ScenarioError(f"the anchors of {cell.name} are frozen: begin a new season to change them")
+        self.digests[cell.name], self.anchors[cell.name] = cell.digest(self.rounds), anchors
+        cells = {
+            name: {
+                "scenario_digest": self.digests[name],
+                ZERO: list(self.anchors[name].zero),
+                HUNDRED: list(self.anchors[name].hundred),
+            }
+            for name in CELLS
+            if name in self.anchors
+        }
+        write_json(FOLDER / f"season-{self.name}-anchors.json", {"cells": cells})
 
 
-def present_season(folder: Path = FOLDER) -> Season:
-    """Return the present season.
-
-    Args:
-        folder: Folder of the seasons' files.
-
-    Raises:
-        DataError: If its file is missing or damaged.
-    """
-    place = folder / f"season-{PRESENT}.json"
-    content = read_json(place, _REMEDY)
-    if content.get("format") != FORMAT or content.get("format_version") != FORMAT_VERSION:
-        raise DataError(
-            f"{place} does not say format = {FORMAT!r}, format_version = {FORMAT_VERSION}: {_REMEDY}"
-        )
-    name: Any = content.get("season")
-    rounds: Any = content.get("rounds")
-    episodes, seeds = content.get("episodes"), content.get("seeds")
-    if not isinstance(name, str) or not _is_count(rounds):
-        raise DataError(f"{place}: season or rounds is of the wrong type: {_REMEDY}")
-    if not isinstance(seeds, list) or not all(_is_count(seed) and seed < SEEDS for seed in seeds):
-        raise DataError(f"{place}: seeds is not a list of seeds: {_REMEDY}")
-    if not isinstance(episodes, dict) or set(episodes) != set(BOARD_SIZES):
-        raise DataError(f"{place}: episodes does not name the sizes {', '.join(BOARD_SIZES)}: {_REMEDY}")
-    for size, count in episodes.items():
-        if not _is_count(count) or count > len(seeds):
-            raise DataError(f"{place}: episodes of {size} are {shown(count)}: {_REMEDY}")
-    return Season(name, rounds, episodes, tuple(seeds))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def present_season() -> Season:
+    """Return the present season, as its files in the package say."""
+    about = json.loads((FOLDER / f"season-{PRESENT}.json").read_text())
+    frozen = json.loads((FOLDER / f"season-{PRESENT}-anchors.json").read_text())["cells"]
+    return Season(
+        name=about["season"],
+        rounds=about["rounds"],
+        episodes=about["episodes"],
+        salt_sha256=about["salt_sha256"],
+        digests={name: cell["scenario_digest"] for name, cell in frozen.items()},
+        anchors={name: Anchors(tuple(cell[ZERO]), tuple(cell[HUNDRED])) for name, cell in frozen.items()},
+    )
 
 
 def chosen_cells(tiers: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -129,12 +181,4 @@ def chosen_cells(tiers: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Cell, 
         for name in names:
             if name not in known:
                 raise ScenarioError(f"{option} {name!r} is not known: {nearest_name(name, known)}")
-    return tuple(
-        Cell(tier, size) for size in BOARD_SIZES if size in sizes for tier in BOARD_TIERS if tier in tiers
-    )
-
-
-def cell_of(name: str) -> Cell | None:
-    """Return the cell whose scenario has a name; ``None`` if there is none."""
-    every = (Cell(tier, size) for size in BOARD_SIZES for tier in BOARD_TIERS)
-    return next((cell for cell in every if cell.name == name), None)
+    return tuple(cell for cell in CELLS.values() if cell.tier in tiers and cell.size in sizes)
