@@ -25,7 +25,7 @@ fcntl, pty, struct, termios = (pytest.importorskip(n) for n in ("fcntl", "pty", 
 HOPELESS = "name: hopeless\nbase: small\nbudgets: {device_energy_j: 1.0e-9}\n"
 HELPS = [[], *([name] for name in COMMANDS), *(["scenario", name] for name in ("show", "check", "diff"))]
 HELPS += [["zoo", name] for name in ("list", "show", "export")]
-HELPS += [["leaderboard", name] for name in ("run", "verify", "table", "freeze")]
+HELPS += [["leaderboard", name] for name in ("run", "verify")]
 
 
 class Terminal:

@@ -11,16 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.evaluation.leaderboard.anchor_files import (
-    HUNDRED,
-    ZERO,
-    CellAnchors,
-    anchors_path,
-    read_anchors,
-    require_digest,
-    with_frozen,
-    write_anchors,
-)
+from collapipe_env.evaluation.leaderboard import season
 from collapipe_env.evaluation.leaderboard.scoring import (
     cell_score,
     counted,
@@ -31,12 +22,16 @@ from collapipe_env.evaluation.leaderboard.scoring import (
 from collapipe_env.evaluation.leaderboard.season import (
     BOARD_SIZES,
     BOARD_TIERS,
+    CELLS,
+    HUNDRED,
+    ZERO,
+    Anchors,
     Cell,
     present_season,
 )
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario.names import LADDER, TIERED
 
@@ -108,53 +103,45 @@ def test_ranks_are_shared_within_intervals() -> None:
 def test_cells_are_the_tiers_in_three_sizes() -> None:
     names = [Cell(tier, size).name for tier in BOARD_TIERS for size in BOARD_SIZES]
     assert set(names) == {*BOARD_SIZES, *TIERED} - {"xlarge-wild", *(f"{size}-stale" for size in LADDER)}
-    assert Cell("wild", "small").environment == "CollaPipe-Small-Wild-v0"
-    assert SEASON.seeds == tuple(range(1_300_000_000, 1_300_000_020))
+    assert SEASON.seeds(Cell("wild", "small")) == tuple(range(1_300_000_000, 1_300_000_020))
 
 
-@pytest.fixture
-def anchors() -> CellAnchors:
-    return CellAnchors("0" * 64, (2.0,) * 20, (1.0,) * 20, SEASON.seeds)
-
-
-def test_anchors_are_read_as_written_and_refused_if_edited(tmp_path, anchors) -> None:
-    file = tmp_path / "anchors.json"
-    assert read_anchors(file, SEASON) == {}
-    write_anchors(file, SEASON, {"small": anchors})
-    assert read_anchors(file, SEASON) == {"small": anchors}
-    with pytest.raises(DataError, match="season is '1', not '2'"):
-        read_anchors(file, dataclasses.replace(SEASON, name="2"))
-    file.write_text(file.read_text().replace("2.0", "2.5", 1))
-    with pytest.raises(DataError, match="its checksum differs"):
-        read_anchors(file, SEASON)
-    content = json.loads(file.read_text())
-    content["cells"]["small"][ZERO] = [-1.0] * 20
-    del content["checksum"]
-    text = json.dumps(content, sort_keys=True).encode()
-    file.write_text(json.dumps({**content, "checksum": hashlib.sha256(text).hexdigest()}))
-    with pytest.raises(DataError, match=r"small: pipeline\[0\] is -1.0: it should be greater than 0"):
-        read_anchors(file, SEASON)
-
-
-def test_a_frozen_cell_is_never_changed(anchors) -> None:
-    frozen = with_frozen({}, "small", anchors)
-    close = dataclasses.replace(anchors, zero=(2.0 * (1 + 1e-12),) * 20)
-    assert with_frozen(frozen, "small", close) == frozen
-    with pytest.raises(ScenarioError, match=r"dssra-plus was frozen.*episode 19"):
-        with_frozen(frozen, "small", dataclasses.replace(anchors, hundred=(*anchors.hundred[:-1], 1.001)))
-    with pytest.raises(ScenarioError, match=r"digest 1111.*frozen for 0000"):
-        require_digest("small", anchors, "1" * 64)
+def test_a_frozen_cell_never_changes_and_stays_that_of_its_scenario(tmp_path, monkeypatch) -> None:
+    new = season.present_season()
+    cell, small = Cell("static", "medium"), Cell("static", "small")
+    monkeypatch.setattr(season, "FOLDER", tmp_path)
+    about = {"season": "1", "rounds": 500, "episodes": new.episodes, "salt_sha256": ""}
+    (tmp_path / "season-1.json").write_text(json.dumps(about))
+    (tmp_path / "season-1-anchors.json").write_text('{"cells": {}}')
+    young = season.present_season()
+    assert young.frozen(cell) is None
+    anchors = Anchors((2.0,) * 20, (1.0,) * 20)
+    young.freeze(cell, anchors)
+    assert season.present_season().frozen(cell) == anchors
+    with pytest.raises(ScenarioError, match="anchors of medium are frozen"):
+        young.freeze(cell, anchors)
+    young.digests["small"] = "0" * 64
+    with pytest.raises(ScenarioError, match=r"'small' has the digest .*frozen for 000000"):
+        young.frozen(small)
 
 
 def test_shipped_anchors_are_of_the_scenarios_as_they_are() -> None:
-    frozen = read_anchors(anchors_path(SEASON), SEASON)
-    assert {"small", "small-wild", "medium"} <= set(frozen)
-    for tier in BOARD_TIERS:
-        for size in BOARD_SIZES:
-            cell = Cell(tier, size)
-            if cell.name in frozen:
-                require_digest(cell.name, frozen[cell.name], cell.digest(SEASON.rounds))
-                assert frozen[cell.name].seeds == SEASON.seeds[: SEASON.episodes[size]]
+    for cell in CELLS.values():
+        anchors = SEASON.frozen(cell)
+        assert anchors is not None
+        assert len(anchors.zero) == len(anchors.hundred) == len(SEASON.seeds(cell))
+
+
+def test_hidden_seeds_follow_from_a_published_salt_alone() -> None:
+    salt = "keep it"
+    hiding = dataclasses.replace(SEASON, salt_sha256=hashlib.sha256(salt.encode()).hexdigest())
+    seeds = [seed for cell in CELLS.values() for seed in hiding.seeds(cell, salt)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**62 for seed in seeds)
+    assert hiding.seeds(CELLS["small"]) == SEASON.seeds(CELLS["small"])
+    for wrong, one in (("another", hiding), (salt, SEASON)):
+        with pytest.raises(ScenarioError, match="is not that of season 1"):
+            one.seeds(CELLS["small"], wrong)
 
 
 def test_a_cell_is_the_same_when_its_reference_agent_is_tuned_anew(monkeypatch) -> None:
@@ -185,8 +172,8 @@ def mean_delay(name: str, cell: Cell, seed: int, rounds: int) -> float:
 
 @pytest.mark.parametrize("episode", [0, 19])
 def test_a_golden_episode_of_the_even_split(episode) -> None:
-    frozen = read_anchors(anchors_path(SEASON), SEASON)["small"]
-    found = mean_delay(ZERO, Cell("static", "small"), SEASON.seeds[episode], SEASON.rounds)
+    frozen = SEASON.anchors["small"]
+    found = mean_delay(ZERO, Cell("static", "small"), 1_300_000_000 + episode, SEASON.rounds)
     assert found == pytest.approx(frozen.zero[episode], rel=1e-9)
 
 
@@ -194,6 +181,6 @@ def test_a_golden_episode_of_the_even_split(episode) -> None:
 @pytest.mark.parametrize("name", [ZERO, HUNDRED])
 @pytest.mark.parametrize("cell", [Cell(tier, "small") for tier in BOARD_TIERS], ids=lambda cell: cell.name)
 def test_golden_episodes_of_every_tier(name, cell) -> None:
-    frozen = read_anchors(anchors_path(SEASON), SEASON)[cell.name]
+    frozen = SEASON.anchors[cell.name]
     golden = frozen.zero if name == ZERO else frozen.hundred
-    assert mean_delay(name, cell, SEASON.seeds[7], SEASON.rounds) == pytest.approx(golden[7], rel=1e-9)
+    assert mean_delay(name, cell, 1_300_000_007, SEASON.rounds) == pytest.approx(golden[7], rel=1e-9)

@@ -12,8 +12,8 @@ from even_support import Even
 from collapipe_env import evaluate, register_scheduler
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
-from collapipe_env.evaluation.leaderboard.season import Cell, present_season
+from collapipe_env.evaluation.leaderboard import board_row
+from collapipe_env.evaluation.leaderboard.season import CELLS, present_season
 from collapipe_env.evaluation.leaderboard.submission import named_player
 from collapipe_env.evaluation.own_scheduler import SchedulerHere
 from collapipe_env.evaluation.pool import LocalExecutor
@@ -266,9 +266,8 @@ def tuned(folder) -> None:
 
 
 def on_the_board(folder) -> None:
-    cell = Cell("static", "small")
-    plan = BoardPlan(present_season(), named_player("watcher"), [cell], folder, {}, 2, 3)
-    play_cells(plan, LocalExecutor(1), anchoring=False)
+    player, cells = named_player("watcher"), [CELLS["small"]]
+    board_row.play(present_season(), player, cells, folder, LocalExecutor(1), episodes=2, rounds=3)
 
 
 def executed(folder) -> None:
