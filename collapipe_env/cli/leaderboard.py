@@ -150,7 +150,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Verify:
-    """Play episodes in an empty folder: those of results again, or the season's hidden ones."""
+    """Play results again in an empty folder, or the hidden episodes."""
 
     results: Annotated[Path | None, about("FILE", "none")] = None
     """The leaderboard.json whose every number is compared."""

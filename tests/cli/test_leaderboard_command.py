@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -208,11 +209,15 @@ def test_verification_works_in_an_empty_folder_whatever_lies_about(submission, t
     """Planted episodes of another scheduler, with the right keys, in all folders that a command would use."""
     monkeypatch.chdir(tmp_path)
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", "run") == 0
-    for file in Path("run/evaluation").rglob("*.json"):
-        content = json.loads(file.read_text())
-        if content["result"]["title"] == "Mine":
-            content["result"]["delay"] = [0.5 * delay for delay in content["result"]["delay"]]
-            file.write_text(json.dumps(content))
+    for file in Path("run/evaluation").rglob("*scheduler_py*.npz"):
+        with zipfile.ZipFile(file) as archive:
+            key, members = archive.comment, {name: archive.read(name) for name in archive.namelist()}
+        content = json.loads(members["episode.json"])
+        members["episode.json"] = json.dumps({**content, "delay": [d / 2 for d in content["delay"]]}).encode()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.comment = key
+            for name, member in members.items():
+                archive.writestr(name, member)
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", "run") == 0
     for folder in ("runs/leaderboard-Mine", "runs/leaderboard-verify-Mine", "results"):
         shutil.copytree("run", folder)
