@@ -106,7 +106,7 @@ class Run:
     out: Annotated[Folder, about(default="runs/leaderboard-<name>")] = None
     """Folder for episodes, results and table."""
     fresh: Fresh = False
-    how: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
+    playing: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
 
     def run(self, call: Call) -> None:
         """Play, write and print."""
@@ -114,10 +114,10 @@ class Run:
         from collapipe_env.evaluation.leaderboard.board_table import row_page
         from collapipe_env.evaluation.leaderboard.season import present_season
 
-        season, player = present_season(), self.how.player()
+        season, player = present_season(), self.playing.player()
         Within(1, max(season.episodes.values())).require("--episodes", self.episodes)
         Within(1, season.rounds).require("--rounds", self.rounds)
-        cells, executor = self.how.cells(player), self.how.build(self.how.processes)
+        cells, executor = self.playing.cells(player), self.playing.build(self.playing.processes)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-{folder_name(player.name)}")
         asked = {
             "kind": "leaderboard",
@@ -160,7 +160,7 @@ class Verify:
     """Run the scheduler.py of a submission, in a process of its own but with your rights: read it first."""
     out: Annotated[Path | None, about("FILE", "none")] = None
     """File for the row of the hidden episodes."""
-    how: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
+    playing: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
 
     def run(self, call: Call) -> None:
         """Play, compare, and print.
@@ -174,20 +174,22 @@ class Verify:
         from collapipe_env.evaluation.leaderboard.season import CELLS, present_season
         from collapipe_env.evaluation.leaderboard.submission import is_own
 
-        season, player = present_season(), self.how.player()
+        season, player = present_season(), self.playing.player()
         if (self.results is None) == (not self.hidden):
             raise ScenarioError("give one of --results FILE, to play it again, and --hidden")
         if player.runs_code and not self.trust_code:
             raise SchedulerError(
-                f"{self.how.submission}/scheduler.py is code, which verify would run with all your rights: "
+                f"{self.playing.submission}/scheduler.py is code, which verify would run with all your rights: "
                 "read it, use a container without network, and add --trust-code"
             )
         if not player.runs_code and is_own(player.scheduler):
             raise SchedulerError(f"{player.scheduler} is code of your own: make a submission of it")
         claimed = None if self.results is None else read_row(self.results, season)
         salt = _salt() if self.hidden else None
-        executor = self.how.build(self.how.processes)
-        cells = self.how.cells(player) if claimed is None else tuple(CELLS[name] for name in claimed.cells)
+        executor = self.playing.build(self.playing.processes)
+        cells = (
+            self.playing.cells(player) if claimed is None else tuple(CELLS[name] for name in claimed.cells)
+        )
         print(_playing(player, cells, season, executor.where))
         with tempfile.TemporaryDirectory(prefix="collapipe-") as folder:
             many = (

@@ -272,7 +272,10 @@ def differences(claimed: Row, again: Row) -> Iterator[str]:
                 for figure, value in asdict(ours).items()
             ]
         for place, one, other in pairs:
-            numbers = isinstance(one, float) and isinstance(other, float)
-            close = numbers and math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-12)
+            close = (
+                isinstance(one, float)
+                and isinstance(other, float)
+                and math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-12)
+            )
             if one != other and not close:
                 yield f"{name}, {place}: {one!r} in the results, {other!r} in the re-run"
