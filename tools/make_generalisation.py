@@ -20,7 +20,7 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -320,7 +320,7 @@ def _cell(
     (base,), (played,) = reference.results.values(), outcome.results.values()
     both = {REFERENCE: base} if label == REFERENCE else {REFERENCE: base, label: played}
     summary = summarise_all(both, float("nan"), REFERENCE, own_rounds)[-1]
-    return Cell(label, column, replace(summary, scheduler=label))
+    return Cell(label, column, Summary(summary, scheduler=label))
 
 
 def matrix_csv(found: Sequence[Cell], seeds: int) -> str:
