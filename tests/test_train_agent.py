@@ -18,6 +18,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
 from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.cli.common import parse
 from collapipe_env.cli.early_end import INTERRUPTED, Call
+from collapipe_env.cli.main import main as collapipe
 from collapipe_env.cli.train import Job
 from collapipe_env.cli.train_options import Options
 from collapipe_env.ground.errors import CheckpointError
@@ -71,6 +72,7 @@ def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
     assert results["scenario"]["name"] == "tiny"
     assert results["command"].startswith("python train_agent.py --scenario ")
     assert results["versions"]["torch"]
+    assert (results["made_for"]["steps"], results["made_for"]["seed"]) == (32, 0)
     assert [s["scheduler"] for s in results["summary"]] == ["agent", "pipeline", "random"]
     assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [3, 3]
     assert len(results["training"]) >= 2
@@ -132,62 +134,32 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
     assert "training is done" in capsys.readouterr().out
 
 
-def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -> None:
-    assert "no best agent in" in refused(capsys, scenario, TINY, SURROGATE, "--evaluate-only")
+def test_a_saved_agent_plays_the_same_in_evaluate(scenario, tmp_path: Path, capsys) -> None:
     assert run(scenario, TINY, SURROGATE) == 0
     first = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--rounds", 2) == 0
     agent = tmp_path / "run" / "checkpoints" / "best.safetensors"
-    other = ["--agent", str(agent), "--out", str(tmp_path / "other")]
-    assert run(scenario, TINY, SURROGATE, other) == 0
+    words = ["evaluate", *scenario[:2], "--agent", str(agent), *TINY[TINY.index("--episodes") :]]
+    words += ["--out", str(tmp_path / "other")]
+    assert collapipe(words) == 0
     second = json.loads((tmp_path / "other" / "results.json").read_text())
     assert second["episodes"]["agent"][0]["delay"] == first["episodes"]["agent"][0]["delay"]
-    assert second["training"]
-    whole = agent.read_bytes()
-    for options in ("--evaluate-only", ["--agent", str(agent)]):
-        assert "would delete the agent" in refused(capsys, scenario, TINY, SURROGATE, options, "--fresh")
-    assert agent.read_bytes() == whole
-    agent.write_bytes(whole[:100])
-    assert "is damaged" in refused(capsys, scenario, TINY, SURROGATE, other)
-    assert "does not exist" in refused(capsys, scenario, TINY, "--agent", tmp_path / "none.safetensors")
-    agent.write_bytes(whole)
-    assert "medium" in refused(capsys, TINY, "--agent", agent, "--scenario", "medium")
-
-
-def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
-    scenario, tmp_path: Path, capsys
-) -> None:
-    assert run(scenario, TINY, SURROGATE, "--seed", 3) == 0
-    made_for = (tmp_path / "run" / "run.json").read_bytes()
-    quick = ["--episodes", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE]
-    assert run(scenario, "--evaluate-only", quick) == 0
-    assert "training" not in capsys.readouterr().out.rpartition("continuing in")[2]
-    assert (tmp_path / "run" / "run.json").read_bytes() == made_for
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert (results["made_for"]["steps"], results["made_for"]["seed"]) == (32, 3)
-    played = [s["scheduler"] for s in results["summary"]]
-    assert played == ["agent", "dssra", "zoo:graph", "pipeline", "random"]
-    other = tmp_path / "tiny.yaml"
-    other.write_text(other.read_text() + "cluster: {layout_seed: 321}\n")
-    line = refused(capsys, scenario, "--evaluate-only", quick, "--schedulers", "pipeline")
-    assert "cluster.layout_seed was " in line
-    assert "--fresh" not in line
+    agent.write_bytes(agent.read_bytes()[:100])
+    assert collapipe(words) == 2
+    assert "is damaged" in capsys.readouterr().err
 
 
 def test_agents_of_the_zoo_that_were_trained_on_the_scenario_play_beside_it(tmp_path: Path) -> None:
-    quick = ["--episodes", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE, "--evaluate-only"]
     own = tmp_path / "own.yaml"
     own.write_text("name: small\nbase: medium\n")  # agents of the shipped scenario do not fit it
-    for scenario, agent, beside in (
-        ("small", "zoo:small-ppo", ["zoo:small-sac"]),
-        ("small", "zoo:graph", ["zoo:small-sac"]),
-        ("large", "zoo:large-ppo", []),
-        (str(own), "zoo:graph", []),
+    for scenario, algorithm, beside in (
+        ("small", "ppo", ["zoo:small-sac"]),
+        ("small", "graph", ["zoo:small-ppo", "zoo:small-sac"]),
+        ("large", "ppo", []),
+        (str(own), "sac", []),
     ):
-        out = tmp_path / f"{Path(scenario).stem}-{agent.removeprefix('zoo:')}"
-        assert run(["--scenario", scenario, "--agent", agent, "--out", out], quick) == 0
-        played = [s["scheduler"] for s in json.loads((out / "results.json").read_text())["summary"]]
-        assert sorted(played) == sorted(["agent", "dssra", "zoo:graph", *beside, "pipeline", "random"])
+        call = Call("train", ("--scenario", scenario, "--algo", algorithm))
+        played = Job(parse(Options, call), call)._schedulers
+        assert played == ("agent", "dssra", "zoo:graph", *beside, "pipeline", "random")
 
 
 def test_a_net_that_knows_budgets_per_round_only_does_not_play_under_others_unasked(tmp_path: Path) -> None:
@@ -196,11 +168,6 @@ def test_a_net_that_knows_budgets_per_round_only_does_not_play_under_others_unas
     assert run(["--scenario", scenario, "--out", tmp_path / "out"], TINY[:-4], SURROGATE) == 0
     played = [s["scheduler"] for s in json.loads((tmp_path / "out" / "results.json").read_text())["summary"]]
     assert sorted(played) == ["agent", "dssra", "pipeline", "random"]
-
-
-def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
-    assert run(scenario, TINY[:-4], SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
-    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def learning_rates(monkeypatch) -> list[tuple[int, float]]:
@@ -267,8 +234,6 @@ def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
         ("--threads 0", "--threads = 0"),
         ("--rounds 1000001", "--rounds = 1000001: use a number from 1 to 1,000,000"),
         ("--schedulers random random", "random more than once"),
-        ("--agent x.safetensors --schedulers random", "leaves 'agent' out"),
-        ("--agent x.safetensors", "cannot read the agent x.safetensors"),
         ("--reward time_to_target", "needs a target loss"),
         ("--ppo.gamma 2", "--ppo.gamma = 2.0"),
         ("--reward lyapunof", "reward 'lyapunof' is not known: did you mean 'lyapunov'? (one of your own"),

@@ -13,9 +13,6 @@ Examples:
   collapipe train --algo graph --recipe wild --scenario large-wild
   collapipe train --task translation  # or ner, language-modelling
   collapipe train --runs 5            # five seeds, one row
-  collapipe train --evaluate-only --episodes 10
-  collapipe train --agent runs/medium-ppo-seed0/checkpoints/best.safetensors
-  collapipe train --agent zoo:NAME     # one of collapipe zoo
   tensorboard --logdir runs
 """
 
@@ -24,10 +21,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collapipe_env.agents.learned.training_files import TrainingFiles
-from collapipe_env.cli.chosen import chosen_learners, chosen_scenario, file_digest, say_data
+from collapipe_env.cli.chosen import chosen_learners, chosen_scenario, say_data
 from collapipe_env.cli.common import command, opened, required_schedulers
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.playing import play_and_report
@@ -42,7 +39,10 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.files import read_json, write_text
 from collapipe_env.schedulers import LEARNED, also_playing
-from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agents
+from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
+
+if TYPE_CHECKING:
+    from collapipe_env.evaluation.executor import Executor
 
 
 class Job:
@@ -62,21 +62,20 @@ class Job:
         self._scenario = chosen_scenario(training.scenario, training.task, training.dataset)
         options.check(self._scenario)
         torch.set_num_threads(training.threads)
-        self._one = training.runs == 1  # whether there is a single training, directly in the folder
-        self._agent = None if evaluation.agent is None else agent_path(evaluation.agent)
-        self._run = RunDirectory(options.output.out or self._default_folder())
         seeds = range(training.seed, training.seed + training.runs)
+        self._one = len(seeds) == 1  # a single training, directly in the folder
+        name = f"seed{seeds[0]}" if self._one else f"seeds{seeds[0]}-{seeds[-1]}"
+        default = Path("runs") / f"{folder_name(self._scenario.name)}-{training.algo}-{name}"
+        self._run = RunDirectory(options.output.out or default)
         self._folders = [self._run / ("." if self._one else f"trainings/seed{seed}") for seed in seeds]
         self._files = TrainingFiles(self._folders[0])
-        trained = tuple(TrainingFiles(folder).best for folder in self._folders)
-        self._agents = trained if self._agent is None else (self._agent,)
         self._reward = registered_name(REWARDS, training.reward or default_reward(self._scenario))
         (self._train_learner,) = chosen_learners([self._scenario], training.train_learner)
         self._learner = evaluation.learner_for([self._scenario])
         asked = evaluation.schedulers
         self._schedulers = self._usual_schedulers() if asked is None else required_schedulers(asked)
         self._require_schedulers()
-        if options.trains and training.algo == "graph" and options.graph.start_from:
+        if training.algo == "graph" and options.graph.start_from:
             from collapipe_env.agents.learned.graph.graph_files import first_weights
 
             # A training that has begun does not read the net that it started from.
@@ -85,32 +84,15 @@ class Job:
 
     def run(self) -> None:
         """Do all remaining work, and print the folder."""
-        options, run = self._options, self._run
+        options, fresh = self._options, self._options.output.fresh
         say_data([self._scenario])
-        agent = self._agents[0].resolve()
-        deleted = agent.exists() and agent.is_relative_to(run.path.resolve())
-        if options.output.fresh and not options.trains and deleted:
-            raise CheckpointError(
-                f"--fresh would delete the agent {agent} that is to be evaluated: leave it out, or choose "
-                "another --out"
-            )
-        # An agent there was trained with the folder's recorded options, whatever the present ones are.
-        there = not options.trains and options.evaluation.agent is None
-        with opened(
-            run,
-            self._call,
-            self._asked(),
-            self._scenario,
-            fresh=options.output.fresh,
-            growing="steps" if options.trains else None,
-            deciding=("scenario",) if there else None,
-        ):
-            if options.trains and self._one:
+        with opened(self._run, self._call, self._asked(), self._scenario, fresh=fresh, growing="steps"):
+            executor = options.where.build(options.evaluation.processes, threads=options.training.threads)
+            if self._one:
                 self._train()
-            elif options.trains:
-                executor = options.where.build(options.evaluation.processes, threads=options.training.threads)
+            else:
                 train_all(train_only, options, self._folders, executor, self._call)
-            self._evaluate()
+            self._evaluate(executor)
 
     def train_only(self) -> None:
         """Train in the folder, without a comparison: one of several trainings."""
@@ -120,15 +102,6 @@ class Job:
 
     def _train(self) -> None:
         train(self._options, self._scenario, self._files, self._train_learner, self._reward, str(self._call))
-
-    def _default_folder(self) -> Path:
-        name, training = folder_name(self._scenario.name), self._options.training
-        if self._agent is not None:
-            return Path("runs") / f"{name}-agent-{file_digest(self._agent)[:8]}"
-        seeds = f"seed{training.seed}"
-        if not self._one:
-            seeds = f"seeds{training.seed}-{training.seed + training.runs - 1}"
-        return Path("runs") / f"{name}-{training.algo}-{seeds}"
 
     def _usual_schedulers(self) -> tuple[str, ...]:
         """The default schedulers of a comparison."""
@@ -164,24 +137,12 @@ class Job:
                 if isinstance(scheduler, OwnScheduler):
                     play_episode(name, scheduler, self._scenario, 0, 1, quick)
                     scheduler.fingerprint()
-            elif not self._options.trains:
-                agent, latest = self._agents[0], self._files.latest
-                if self._agent is None and not agent.exists():
-                    begun = f"; its unfinished training has saved {latest}" if latest.exists() else ""
-                    raise CheckpointError(
-                        f"--evaluate-only, but there is no best agent in {self._run.path}: train it to the "
-                        "end (the same command without --evaluate-only), give one with --agent, or leave "
-                        f"'agent' out of --schedulers{begun}"
-                    )
-                load_scheduler(name, self._scenario, agent)
 
     def _asked(self) -> dict[str, Any]:
         """Return the options that define the agent: a folder holds the results of only one agent."""
-        options, scenario = self._options, self._scenario.to_dict()
-        if self._agent is not None:
-            return {"scenario": scenario, "agent": file_digest(self._agent)}
+        options = self._options
         return {
-            "scenario": scenario,
+            "scenario": self._scenario.to_dict(),
             "algo": options.training.algo,
             "steps": options.steps,
             "envs": options.envs,
@@ -193,22 +154,17 @@ class Job:
             **({} if self._one else {"several": True}),
         }
 
-    def _history(self) -> list[dict[str, Any]]:
-        """Return the validations of the agent's training, if it is evaluated; of one among several, none."""
+    def _evaluate(self, executor: Executor) -> None:
         from collapipe_env.agents.learned.agent_file import read_agent_file
 
-        if LEARNED not in self._schedulers or not self._one:
-            return []
-        latest = self._files.latest
-        file = latest if self._agent is None and latest.exists() else self._agents[0]
-        return read_agent_file(file).record.history
-
-    def _evaluate(self) -> None:
-        options, asked, history = self._options, self._options.evaluation, self._history()
-        agents = self._agents if LEARNED in self._schedulers else ()
-        threads = options.training.threads
-        plan = asked.plan(
-            self._scenario, self._schedulers, agents, self._learner, self._run.episodes_of, threads
+        options, agents, history = self._options, tuple[Path, ...](), []
+        if LEARNED in self._schedulers:
+            agents = tuple(TrainingFiles(folder).best for folder in self._folders)
+            if self._one:  # the history of one training would pass for that of several
+                history = read_agent_file(self._files.latest).record.history
+        plan = options.evaluation.plan(
+            *(self._scenario, self._schedulers, agents, self._learner),
+            *(self._run.episodes_of, options.training.threads),
         )
         play_and_report(
             [plan],
@@ -219,7 +175,7 @@ class Job:
                 made_for=read_json(self._run / "run.json", "choose another place with --out"),
                 training=history,
             ),
-            executor=options.where.build(asked.processes, threads=threads),
+            executor=executor,
             figures=not options.output.no_figures,
             history=history,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -42,7 +41,6 @@ from collapipe_env.cli.playing import EpisodeOptions
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import LEARNED
 
 DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("ppo", "surrogate"): 600_000,
@@ -103,10 +101,6 @@ class EvaluationOptions(EpisodeOptions):
             "SAC agents for the scenario"
         ),
     ] = None
-    evaluate_only: bool = False
-    """Do not train: evaluate the best agent in the folder."""
-    agent: Annotated[Path | None, about("FILE|zoo:NAME", "the one trained here")] = None
-    """Do not train: evaluate this saved agent, or an agent of the zoo."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +147,6 @@ class Options:
         return options
 
     @property
-    def trains(self) -> bool:
-        """Whether an agent is trained before the evaluation."""
-        return not self.evaluation.evaluate_only and self.evaluation.agent is None
-
-    @property
     def parameters(self) -> HyperParameters | GraphParameters:
         """Hyper-parameters of the chosen algorithm."""
         parameters: HyperParameters | GraphParameters = getattr(self, self.training.algo)
@@ -180,7 +169,7 @@ class Options:
 
     def check(self, scenario: Scenario) -> None:
         """Refuse combinations that make no sense."""
-        training, evaluation, algo = self.training, self.evaluation, self.training.algo
+        training, algo = self.training, self.training.algo
         # Also for the usual reward: some scenarios have no target for it.
         with_reward = with_target(scenario, training.reward or default_reward(scenario))
         if training.reward == "time_to_target" and with_reward.dynamics.target_loss is None:
@@ -201,15 +190,11 @@ class Options:
                     f"--{other}.* options with --algo {algo}: they are of another algorithm; leave "
                     f"them out, or give --{algo}.* options"
                 )
-        if self.output.track is not None and self.trains:
+        if self.output.track is not None:
             from collapipe_env.agents.learned.tracking import require_tracker
 
             require_tracker(self.output.track)
         self.where.check()
-        if training.runs > 1 and evaluation.agent is not None:
-            raise ScenarioError(f"--runs {training.runs} with --agent, which trains nothing: leave one out")
-        if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):
-            raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
         if isinstance(self.parameters, GraphParameters):
             check_graph_parameters(self.parameters, "--graph.")
             require_scenarios(self.parameters, "--graph.")

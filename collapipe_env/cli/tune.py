@@ -27,16 +27,7 @@ from collapipe_env.cli.chosen import chosen_scenario
 from collapipe_env.cli.common import command, opened, print_pages, say_files
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import (
-    PROCESSES,
-    Count,
-    Folder,
-    Fresh,
-    Rounds,
-    Source,
-    Within,
-    about,
-)
+from collapipe_env.cli.option_types import PROCESSES, Count, Folder, Fresh, Rounds, Source, Within, about
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler

@@ -9,7 +9,7 @@ import platform
 import shutil
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,6 @@ class RunDirectory:
         *,
         fresh: bool,
         growing: str | None = None,
-        deciding: Collection[str] | None = None,
     ) -> bool:
         """Make the folder, or continue in one that was made with the same options.
 
@@ -142,8 +141,6 @@ class RunDirectory:
             asked: Options that decide the results, as plain data.
             fresh: Start over: remove the files of an earlier run, and nothing else.
             growing: Name of a number in ``asked`` that may be larger than it was.
-            deciding: Entries of ``asked`` that must agree with an earlier run's; its other entries stay as
-                they are. All by default.
 
         Returns:
             Whether an earlier run is continued.
@@ -155,16 +152,13 @@ class RunDirectory:
         if fresh:
             self._clear()
         elif before is not None:
-            names = {*before, *asked} if deciding is None else deciding
-            kept = {name: before.get(name) for name in before if name in names}
-            now = {name: without_nan(value) for name, value in asked.items() if name in names}
-            different = differences(kept, now)
+            different = differences(before, without_nan(asked))
             refused = [one for one in different if one[0] != growing or not _is_larger(one[2], one[1])]
             if not different:
                 return True
             # Other options may take the place of a start after which nothing was made.
             if refused and any(entry.name not in _START for entry in self.path.iterdir()):
-                raise self._made_otherwise(refused, again=deciding is None)
+                raise self._made_otherwise(refused)
             write_json(self / "run.json", asked)
             return not refused
         write_json(self / "run.json", asked)
@@ -196,15 +190,14 @@ class RunDirectory:
         place = shortened(str(self.path), 100)
         return DataError(f"cannot use {place} as a folder ({error.strerror}): {self._elsewhere}")
 
-    def _made_otherwise(self, different: list[tuple[str, Any, Any]], again: bool) -> DataError:
+    def _made_otherwise(self, different: list[tuple[str, Any, Any]]) -> DataError:
         listed = "; ".join(
             f"{name} was {shown(old, 80)}, now {shown(new, 80)}" for name, old, new in different[:3]
         )
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        # A run that requires only some entries to agree wants the earlier work kept.
-        restart = f", or start over there with {self.fresh_option}" if again else ""
         return DataError(
-            f"{self.path} was made with other options ({listed}{more}): {self._elsewhere}{restart}"
+            f"{self.path} was made with other options ({listed}{more}): {self._elsewhere}, or start over "
+            f"there with {self.fresh_option}"
         )
 
     def _clear(self) -> None:

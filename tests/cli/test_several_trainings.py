@@ -69,7 +69,6 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     ("options", "message"),
     [
         (["--runs", "0"], "--runs = 0: use a number from 1 to 1,000"),
-        (["--runs", "2", "--agent", "zoo:small-ppo"], "--runs 2 with --agent, which trains nothing"),
         (["--ray-address", "auto"], "--ray-address with --executor local: it is an option of --executor ray"),
     ],
 )

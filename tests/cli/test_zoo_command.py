@@ -183,10 +183,9 @@ def test_agents_of_the_zoo_play_without_the_prefix(
     assert main(["compare", "--scenarios", scenario, *common, *marked]) == 0
     summary = json.loads((tmp_path / "compared" / "summary.json").read_text())
     assert summary["reference"] == "zoo:first"
-    train = ["train", "--scenario", scenario, "--agent", "zoo:second", "--learner", "surrogate"]
-    train += ["--schedulers", "agent", "first", *QUICK, "--out", str(tmp_path / "trained")]
-    assert main(train) == 0
-    assert delays(tmp_path / "trained", "zoo:first") == delays(one, "zoo:first")
+    beside = ["evaluate", "--scenario", scenario, "--agent", "zoo:second", "--schedulers", "agent", "first"]
+    assert main([*beside, *QUICK, "--out", str(tmp_path / "beside")]) == 0
+    assert delays(tmp_path / "beside", "zoo:first") == delays(one, "zoo:first")
     found = evaluate(["random", "first"], scenario, seeds=1, rounds=2, reference="first")
     assert found.episodes["zoo:first"][0].delay == delays(one, "zoo:first")
     assert found["first"].title == "first"
@@ -223,17 +222,3 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
     # Without a scenario it is for all of them; 'first' does not fit the second.
     assert "migration_blocks" in refusal(capsys, *command, "--agent", "zoo:first")
     assert "did you mean 'first'" in refusal(capsys, *command, "--agent", "tiny=zoo:frist")
-
-
-@pytest.mark.parametrize("more", [[], ["--evaluate-only"]])
-def test_train_evaluates_an_agent_of_the_zoo(
-    folder, scenario, checkpoints, tmp_path: Path, capsys, more: list[str]
-) -> None:
-    command = ["train", "--scenario", scenario, "--agent", "zoo:first", "--schedulers", "agent", "random"]
-    command += [*more, *QUICK, "--learner", "surrogate"]
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [s["scheduler"] for s in results["summary"]] == ["agent", "random"]
-    assert results["training"] == read_agent_file(checkpoints["first"]).record.history
-    command[command.index("zoo:first")] = "zoo:frist"
-    assert "did you mean 'first'" in refusal(capsys, *command)

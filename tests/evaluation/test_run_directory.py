@@ -103,17 +103,6 @@ def test_every_kind_of_run_is_known_again(tmp_path: Path, asked: dict[str, objec
     assert [run.open(asked, fresh=fresh) for fresh in (False, False, True)] == [False, True, False]
 
 
-def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "run")
-    run.open(ASKED, fresh=False)
-    (run / "checkpoints").mkdir()
-    before = (run / "run.json").read_text()
-    assert run.open({"scenario": SCENARIO, "steps": 99}, fresh=False, deciding=("scenario",)) is True
-    assert (run / "run.json").read_text() == before
-    with pytest.raises(DataError, match=r"scenario\.name was 'mine', now 'other'\): choose .* --out$"):
-        run.open({"scenario": {"name": "other"}}, fresh=False, deciding=("scenario",))
-
-
 def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
