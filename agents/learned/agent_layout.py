@@ -26,34 +26,6 @@ def decisions_of(scenario: Scenario) -> Shapes:
     return {name: list(part.shape) for name, part in action_codec(scenario).parts.items()}
 
 
-def numbers(shapes: Shapes) -> int:
-    """Count of all numbers in parts of these shapes."""
-    return sum(math.prod(shape) for shape in shapes.values())
-
-
-def differences(kind: str, trained: Shapes, present: Shapes) -> Iterator[str]:
-    """Yield the differences between two layouts, in words.
-
-    Args:
-        kind: Name of a part: ``"feature"`` or ``"decision"``.
-        trained: Layout that the agent was trained with.
-        present: Layout of the scenario that it is to play.
-    """
-    for name, shape in trained.items():
-        if name not in present:
-            yield f"{kind} {_name(name)} {_text(shape)} is missing in this scenario"
-        elif present[name] != shape:
-            yield f"{kind} {name} is {_text(present[name])} in this scenario, {_text(shape)} in training"
-    for name, shape in present.items():
-        if name not in trained:
-            yield f"{kind} {name} {_text(shape)} of this scenario was absent in training"
-    common = [name for name in trained if name in present]
-    for name, other in zip(common, (name for name in present if name in trained), strict=True):
-        if name != other:
-            yield f"{kind}s are in another order, {other} in place of {name}"
-            return
-
-
 def require_same_layout(record: AgentRecord, scenario: Scenario, place: str) -> None:
     """Refuse an agent whose observations or actions differ from a scenario's in name or shape.
 
@@ -65,26 +37,34 @@ def require_same_layout(record: AgentRecord, scenario: Scenario, place: str) -> 
     Raises:
         CheckpointError: Names the features and decisions that differ.
     """
-    present = features_of(scenario), decisions_of(scenario)
+    features, decisions = features_of(scenario), decisions_of(scenario)
     found = [
-        *differences("feature", record.features, present[0]),
-        *differences("decision", record.decisions, present[1]),
+        *_differences("feature", record.features, features),
+        *_differences("decision", record.decisions, decisions),
     ]
     if not found:
         return
     more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise CheckpointError(
-        f"{place} was trained on {shown(record.trained_on)} (observations of {numbers(record.features)} "
-        f"numbers, actions of {numbers(record.decisions)}); scenario {scenario.name!r} has "
-        f"{numbers(present[0])} and {numbers(present[1])}: {shortened('; '.join(found[:MOST_NAMED]), 600)}"
+        f"{place} was trained on {shown(record.trained_on)} (observations of {_numbers(record.features)} "
+        f"numbers, actions of {_numbers(record.decisions)}); scenario {scenario.name!r} has "
+        f"{_numbers(features)} and {_numbers(decisions)}: {shortened('; '.join(found[:MOST_NAMED]), 600)}"
         f"{more}: choose the agent's own scenario with --scenario, or train one for this"
     )
 
 
-def _name(name: str) -> str:
-    """A name from a file as messages show it."""
-    return shown(name)[1:-1]
+def _differences(kind: str, trained: Shapes, present: Shapes) -> Iterator[str]:
+    """Yield the differences between two layouts, in words."""
+    for name in {**trained, **present}:
+        if trained.get(name) != present.get(name):
+            here, there = (
+                tuple(shapes[name]) if name in shapes else "absent" for shapes in (present, trained)
+            )
+            yield f"{kind} {shown(name)[1:-1]} is {here} in this scenario, {there} in training"
+    if trained == present and list(trained) != list(present):
+        yield f"{kind}s are in another order"
 
 
-def _text(shape: list[int]) -> str:
-    return str(tuple(shape))
+def _numbers(shapes: Shapes) -> int:
+    """Count of all numbers in parts of these shapes."""
+    return sum(math.prod(shape) for shape in shapes.values())

@@ -18,7 +18,7 @@ from .agent_file import AgentFile, AgentRecord, read_agent_file, write_agent_fil
 from .callbacks import ProgressBar, SystemCurves, Validation
 from .curves import curves_logger
 from .hyperparameters import Algorithm, HyperParameters
-from .sb3_models import Model, build_model, restore_model, saved_model
+from .sb3_models import build_model, restore_model, saved_model
 from .tracking import Tracker
 from .training_files import TrainingFiles
 from .validation import Score, Validator
@@ -57,19 +57,16 @@ class TrainingPlan:
     track: Tracker | None = None
 
     @property
+    def recorded(self) -> dict[str, Any]:
+        """Plain values that an agent's file keeps."""
+        names = ("seed", "steps", "envs", "learner", "reward", "validation_episodes", "command")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def told(self) -> dict[str, Any]:
         """Plain values that describe it to a tracker."""
-        return {
-            "scenario": self.scenario.name,
-            "algorithm": self.algorithm,
-            "steps": self.steps,
-            "envs": self.envs,
-            "seed": self.seed,
-            "learner": self.learner,
-            "reward": self.reward,
-            "command": self.command,
-            **asdict(self.parameters),
-        }
+        about = {"scenario": self.scenario.name, "algorithm": self.algorithm}
+        return {**about, **self.recorded, **asdict(self.parameters)}
 
 
 @dataclass
@@ -143,7 +140,10 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
 
     def kept() -> AgentFile:
         state.steps, state.seconds = int(model.num_timesteps), validation.seconds
-        return _saved(plan, model, state)
+        progress = {"lengthened_from": state.shorter_plans, "seconds": state.seconds}
+        history = [score.to_dict() for score in state.history]
+        record = {**plan.recorded, **progress}
+        return saved_model(model, plan.algorithm, plan.parameters, plan.scenario, record, history)
 
     def keep(score: Score) -> None:
         state.history.append(score)
@@ -176,23 +176,6 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         model.logger.close()
         env.close()
     return state
-
-
-def _saved(plan: TrainingPlan, model: Model, state: TrainingState) -> AgentFile:
-    """The model with the record of its training."""
-    training: dict[str, Any] = {
-        "seed": plan.seed,
-        "steps": plan.steps,
-        "lengthened_from": state.shorter_plans,
-        "envs": plan.envs,
-        "learner": plan.learner,
-        "reward": plan.reward,
-        "seconds": state.seconds,
-        "validation_episodes": plan.validation_episodes,
-        "command": plan.command,
-    }
-    history = [score.to_dict() for score in state.history]
-    return saved_model(model, plan.algorithm, plan.parameters, plan.scenario, training, history)
 
 
 def _state_of(saved: AgentRecord, path: Path) -> TrainingState:

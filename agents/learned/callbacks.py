@@ -26,12 +26,12 @@ class ProgressBar(BaseCallback):
 
     def __init__(self, total: int, title: str, env: CollaPipeVecEnv, done: int) -> None:
         super().__init__()
-        self._env = env
+        self._env, self._total = env, total
         self._bar = progress_bar(total, title, "steps", initial=min(done, total))
 
     def _on_step(self) -> bool:
         self._bar.set_postfix_str(f"delay {self._env.last_info['delay'].mean():.2f} s", refresh=False)
-        self._bar.update(min(self.num_timesteps, self._bar.total) - self._bar.n)
+        self._bar.update(min(self.num_timesteps, self._total) - self._bar.n)
         return True
 
     def close(self) -> None:

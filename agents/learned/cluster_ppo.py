@@ -245,6 +245,7 @@ class ClusterPPO(PPO):
             self._update_info_buffer(infos, dones)
             credited = self._credited(env, rewards, dones, infos)
             played.append((seen, actions.numpy(), likelihoods.numpy(), credited, values.numpy(), starts))
+            assert isinstance(new_obs, np.ndarray)
             self._last_obs, self._last_episode_starts = new_obs, dones
         self.rollout = Rollout(*(np.stack(part) for part in zip(*played, strict=True)))
         with torch.no_grad():

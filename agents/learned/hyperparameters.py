@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
@@ -139,12 +138,7 @@ def usual(kind: type[Parameters], **changes: Any) -> Parameters:
         kind: Their dataclass.
         **changes: Other values, which are not checked.
     """
-    return replace(_usual(kind), **changes)
-
-
-@cache
-def _usual(kind: type[Parameters]) -> Parameters:
-    return _checked(kind, VALUES[kind.algorithm], f"{kind.algorithm}.")
+    return replace(_checked(kind, VALUES[kind.algorithm], f"{kind.algorithm}."), **changes)
 
 
 def check_parameters(parameters: IsParameters, prefix: str) -> None:

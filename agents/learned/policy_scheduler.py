@@ -78,10 +78,9 @@ class PolicyScheduler:
         self.name: str = type(policy).__name__ if name is None else name
         self._policy, self._deterministic = policy, deterministic
         space = getattr(policy, "observation_space", None)
-        graph = isinstance(space, gym.spaces.Dict)
-        parts = space.spaces if graph else {"flat": space}
+        parts = space.spaces if isinstance(space, gym.spaces.Dict) else {"flat": space}
         self._trained_on = {name: getattr(part, "shape", None) for name, part in parts.items()}
-        self.observation = observation or ("graph" if graph else "flat")
+        self.observation = observation or ("flat" if "flat" in parts else "graph")
         if self.observation not in OBSERVATIONS:
             raise SchedulerError(
                 f"observation = {shown(observation)} is not known: {nearest_name(observation, OBSERVATIONS)}"

@@ -1,4 +1,4 @@
-"""A trained policy as a scheduler, which maps the observation to an action."""
+"""Models of PPO and SAC: built from hyper-parameters, kept in files, played as schedulers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.sac.policies import SACPolicy
 
-from collapipe_env.envs.observation import FlatObserver, ObservationLayout
+from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.ground.errors import CheckpointError, shown
 from collapipe_env.ground.torch_settings import own_settings, under_own_settings
@@ -27,7 +27,7 @@ from collapipe_env.simulator.build import action_codec
 
 from .agent_file import TRAINING, AgentFile, AgentRecord, Tensors, require_tensors
 from .agent_layout import decisions_of, features_of, require_same_layout
-from .cluster_net import ClusterFeatures
+from .cluster_net import BACKLOGS, ClusterFeatures
 from .cluster_ppo import ClusterActorCritic, ClusterPPO
 from .cluster_sac import ClusterSACPolicy
 from .hyperparameters import (
@@ -76,9 +76,9 @@ def sb3_agent(agent: AgentFile, scenario: Scenario, place: str) -> LearnedSchedu
             "least: this is not a saved agent"
         )
     with own_settings():
-        observation, action = observation_and_action(scenario)
+        action = spaces.Box(-1.0, 1.0, (action_codec(scenario).action_size,), np.float32)
         options = policy_options(parameters, scenario)
-        policy = policy_class(parameters)(observation, action, lambda _: 0.0, **options)
+        policy = policy_class(parameters)(FlatObserver(scenario).space(), action, lambda _: 0.0, **options)
         weights = {n: v for n, v in policy.state_dict().items() if not n.startswith(TRAINING_ONLY)}
         restore(weights, tensors, place)
         return LearnedScheduler(policy, record.algorithm.upper())
@@ -98,12 +98,6 @@ def restore(weights: Mapping[str, torch.Tensor], tensors: Tensors, place: str) -
     require_tensors(tensors, {name: tuple(value.shape) for name, value in weights.items()}, place)
     for name, value in weights.items():
         value.copy_(torch.from_numpy(tensors[name].copy()))
-
-
-def observation_and_action(scenario: Scenario) -> tuple[spaces.Box, spaces.Box]:
-    """The spaces of a scenario's environment, without building one."""
-    size = action_codec(scenario).action_size
-    return FlatObserver(scenario).space(), spaces.Box(-1.0, 1.0, (size,), np.float32)
 
 
 class BacklogLens(BaseFeaturesExtractor):
@@ -139,38 +133,25 @@ def policy_class(parameters: HyperParameters) -> type[ActorCriticPolicy] | type[
 def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str, Any]:
     """Keyword arguments of the Stable-Baselines3 policy."""
     options: dict[str, Any] = {"net_arch": list(parameters.hidden_units)}
-    layout = FlatObserver(scenario).layout
-    by_cluster, codec = parameters.policy == "clusters", action_codec(scenario)
+    layout, codec = FlatObserver(scenario).layout, action_codec(scenario)
+    by_cluster, unit = parameters.policy == "clusters", parameters.backlog_unit
     if by_cluster:
+        features = {"layout": layout, "scenario": scenario, "backlog_unit": unit}
         options |= {
             "cluster_actions": codec.cluster_entries,
             "features_extractor_class": ClusterFeatures,
-            "features_extractor_kwargs": {
-                "layout": layout,
-                "scenario": scenario,
-                "backlog_unit": parameters.backlog_unit,
-            },
+            "features_extractor_kwargs": features,
         }
     else:
-        options |= {
-            "features_extractor_class": BacklogLens,
-            "features_extractor_kwargs": {"factor": _magnified(parameters, scenario, layout)},
-        }
+        factor = np.ones(layout.size, dtype=np.float32)
+        for name in BACKLOGS:
+            factor[layout[name].slice] = scenario.budgets.backlog_cap / unit
+        options |= {"features_extractor_class": BacklogLens, "features_extractor_kwargs": {"factor": factor}}
     if isinstance(parameters, PPOParameters):
         options["log_std_init"] = parameters.initial_log_std
         if by_cluster and codec.opened:
             options["bandwidth_entry"] = codec.own_entries - 1
     return options
-
-
-def _magnified(
-    parameters: HyperParameters, scenario: Scenario, layout: ObservationLayout
-) -> npt.NDArray[np.float32]:
-    """Factors of :class:`BacklogLens`, one for each entry of the observation."""
-    factor = np.ones(layout.size, dtype=np.float32)
-    for name in ("device_backlog", "cu_backlog"):
-        factor[layout[name].slice] = scenario.budgets.backlog_cap / parameters.backlog_unit
-    return factor
 
 
 def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) -> Model:
@@ -181,48 +162,42 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
         env: The training environment.
         seed: Governs weights, exploration and the environments' episodes.
     """
-    options = policy_options(parameters, env.env.scenario)
     size = int(np.prod(env.action_space.shape or ()))
     rate = initial_learning_rate(parameters, size, env.env.scenario.clusters)
-    schedule = linear_schedule(rate, parameters.final_learning_rate)
-    kind: Any = policy_class(parameters)
+    common: dict[str, Any] = {
+        "policy": policy_class(parameters),
+        "env": env,
+        "learning_rate": linear_schedule(rate, parameters.final_learning_rate),
+        "gamma": parameters.gamma,
+        "policy_kwargs": policy_options(parameters, env.env.scenario),
+        "seed": seed,
+        "device": "cpu",
+    }
     if isinstance(parameters, PPOParameters):
         by_cluster = parameters.policy == "clusters"
         algorithm = partial(ClusterPPO, credit=parameters.credit) if by_cluster else PPO
         return algorithm(
-            kind,
-            env,
-            learning_rate=schedule,
+            **common,
             n_steps=parameters.rollout_steps,
             batch_size=fitting_minibatch(parameters.minibatch, parameters.rollout_steps * env.num_envs),
             n_epochs=parameters.epochs,
-            gamma=parameters.gamma,
             gae_lambda=parameters.gae_lambda,
             clip_range=parameters.clip_range,
             ent_coef=parameters.entropy_coefficient,
             vf_coef=parameters.value_coefficient,
             max_grad_norm=parameters.max_gradient_norm,
             target_kl=parameters.target_kl,
-            policy_kwargs=options,
-            seed=seed,
-            device="cpu",
         )
     return SAC(
-        kind,
-        env,
-        learning_rate=schedule,
+        **common,
         buffer_size=parameters.buffer_size,
         learning_starts=parameters.learning_starts,
         batch_size=parameters.minibatch,
         tau=parameters.tau,
-        gamma=parameters.gamma,
         train_freq=1,
         gradient_steps=parameters.gradient_steps,
         ent_coef=f"auto_{parameters.initial_entropy_coefficient}",
-        target_entropy=parameters.target_entropy_per_action * float(np.prod(env.action_space.shape or ())),
-        policy_kwargs=options,
-        seed=seed,
-        device="cpu",
+        target_entropy=parameters.target_entropy_per_action * size,
     )
 
 
@@ -235,7 +210,7 @@ def live_tensors(model: Model) -> dict[str, torch.Tensor]:
     for name, value in model.policy.state_dict().items():
         found[f"{TRAINING}{name}" if name.startswith(TRAINING_ONLY) else name] = value
     for title in model.get_parameters().keys() - {"policy"}:
-        optimiser: torch.optim.Adam = reduce(getattr, title.split("."), model)
+        optimiser: Any = reduce(getattr, title.split("."), model)
         for index, parameter in enumerate(optimiser.param_groups[0]["params"]):
             if not optimiser.state[parameter]:
                 moments = {part: torch.zeros_like(parameter.data) for part in ("exp_avg", "exp_avg_sq")}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.expected_progress import LEAST_PROGRESS, progress_law
@@ -15,16 +14,6 @@ from collapipe_env.scenario import Scenario
 
 VALIDATION_SEED = 1_200_000_000
 """First seed of the validation episodes; training and the final evaluation use others."""
-
-
-class Policy(Protocol):
-    """A policy that can be validated: a model or policy of Stable-Baselines3."""
-
-    def predict(
-        self, observation: npt.NDArray[np.float32], *, deterministic: bool = ...
-    ) -> tuple[npt.NDArray[Any], Any]:
-        """Actions for a batch of observations."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -100,10 +89,11 @@ class Validator:
         )
         self._law = progress_law(scenario)
 
-    def __call__(self, policy: Policy, steps: int, seconds: float) -> Score:
+    def __call__(self, policy: Any, steps: int, seconds: float) -> Score:
         """Validate a policy, playing its most likely actions.
 
         Args:
+            policy: A model or policy of Stable-Baselines3, or anything with its ``predict``.
             steps: Recorded in the score.
             seconds: Recorded in the score.
         """
