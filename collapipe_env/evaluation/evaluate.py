@@ -279,13 +279,14 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
     Raises:
         CollaPipeError: If no scheduler is given, one is unknown or given twice, or an object is none.
     """
-    given: list[Any]  # checked one by one below
-    if isinstance(schedulers, str) or callable(schedulers) or _is_scheduler(schedulers):
-        given = [schedulers]
-    elif isinstance(schedulers, Iterable):
+    single = isinstance(schedulers, str) or callable(schedulers) or _is_scheduler(schedulers)
+    given: list[Any] = [schedulers]  # checked one by one below
+    if not single:
+        if not isinstance(schedulers, Iterable):
+            raise SchedulerError(
+                f"schedulers = {schedulers!r}: give a list of names, factories or schedulers"
+            )
         given = list(schedulers)
-    else:
-        raise SchedulerError(f"schedulers = {schedulers!r}: give a list of names, factories or schedulers")
     if not given:
         raise SchedulerError("schedulers is empty: give at least one, for instance 'dssra'")
     for player in given:
@@ -293,10 +294,9 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
             require_scheduler(player, learned=True)
     given = [full_names([player])[0] if isinstance(player, str) else player for player in given]
     texts = [player for player in given if isinstance(player, str)]
-    for number, text in enumerate(texts):
-        if text in texts[:number]:
-            raise SchedulerError(f"schedulers name {text!r} more than once: name it once")
-    taken = {*SCHEDULERS.names(), LEARNED, *texts}
+    twice = next((text for text in texts if texts.count(text) > 1), None)
+    if twice is not None:
+        raise SchedulerError(f"schedulers name {twice!r} more than once: name it once")
     names: list[str] = []
     factories: dict[str, Factory] = {}
     for player in given:
@@ -305,10 +305,9 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
             continue
         factory, wanted = _factory(player)
         name, number = wanted, 1
-        while name in taken or is_reference(name):
+        while name in (*SCHEDULERS.names(), LEARNED, *texts, *names) or is_reference(name):
             number += 1
             name = f"{wanted.replace(':', ' ').removesuffix('.py')} {number}"
-        taken.add(name)
         names.append(name)
         factories[name] = factory
     return tuple(names), factories
@@ -316,18 +315,19 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
 
 def _factory(player: Any) -> tuple[Factory, str]:
     """The factory of a scheduler given as an object, and a name for it."""
-    if _is_scheduler(player):
-        return ReadyMade(player), str(getattr(player, "name", type(player).__name__))
-    if is_policy(player):
+    if is_policy(player) and not _is_scheduler(player):
         raise SchedulerError(
             f"{type(player).__name__} is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler"
         )
-    if callable(player):
-        return player, str(getattr(player, "__name__", type(player).__name__))
-    raise SchedulerError(
-        f"{player!r} is not a scheduler: give a name, a class or function that is called with the scenario, "
-        "or an object with name, reset and act"
-    )
+    if not _is_scheduler(player) and not callable(player):
+        raise SchedulerError(
+            f"{player!r} is not a scheduler: give a name, a class or function that is called with the "
+            "scenario, or an object with name, reset and act"
+        )
+    kind = type(player).__name__
+    if _is_scheduler(player):
+        return ReadyMade(player), str(getattr(player, "name", kind))
+    return player, str(getattr(player, "__name__", kind))
 
 
 def _is_scheduler(player: object) -> bool:

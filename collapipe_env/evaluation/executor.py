@@ -54,6 +54,24 @@ class Hooks:
     wanted: Callable[[Any], bool] = lambda _: True
 
 
+class Workers(Protocol):
+    """Workers of an engine that has been started; ``close`` stops them at once."""
+
+    jobs: int
+    """Largest number of simultaneous tasks."""
+    remedy: str
+    """Remedy for a task whose worker is lost repeatedly."""
+
+    def start(self, number: int, errand: Errand) -> None:
+        """Have a task done, known by its number."""
+
+    def news(self) -> Iterable[tuple[int, Reply]]:
+        """Wait a moment, and return news of tasks, by number."""
+
+    def close(self) -> None:
+        """Stop all tasks."""
+
+
 class Executor(Protocol):
     """Runs tasks on an engine, and returns each result as it arrives.
 
@@ -78,7 +96,6 @@ class Executor(Protocol):
 
         Args:
             tasks: The tasks, in order; ``str`` of a task names it in errors.
-            hooks: Functions to call on events.
 
         Raises:
             CollaPipeError: If a task fails and ``hooks.failed`` raises, a task's worker is lost for the last
@@ -89,14 +106,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Errand:
-    """A task on its way to a worker in another process.
-
-    Attributes:
-        work: Function that does the task.
-        task: The task.
-        version: Version of this package that submitted it.
-        folder: Working directory of the submitting process, used if the worker has a folder of that name.
-    """
+    """A task on its way to a worker in another process, with the version and the folder of this one."""
 
     work: Work
     task: Any
@@ -118,24 +128,6 @@ class Reply:
     kind: Literal["done", "failed", "broken", "lost", "progress"]
     content: Any
     warnings: tuple[tuple[str, str, str], ...] = ()
-
-
-class Workers(Protocol):
-    """Workers of an engine.
-
-    Attributes:
-        jobs: Largest number of simultaneous tasks.
-        remedy: Remedy for a task whose worker is lost repeatedly.
-    """
-
-    jobs: int
-    remedy: str
-
-    def start(self, number: int, errand: Errand) -> None:
-        """Have a task done, known by its number."""
-
-    def news(self) -> Iterable[tuple[int, Reply]]:
-        """Wait a moment, and return news of tasks, by number."""
 
 
 def run_errand(errand: Errand, on_progress: Callable[[], None] = _ignore) -> Reply:
@@ -169,11 +161,16 @@ def run_errand(errand: Errand, on_progress: Callable[[], None] = _ignore) -> Rep
 
 
 def run_all(workers: Workers, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
-    """Have workers do all tasks; see :meth:`Executor.run`.
+    """Have workers do all tasks, and stop them; see :meth:`Executor.run`.
 
     Raises:
         CollaPipeError: Also if anything broke in a worker; the traceback is on standard error.
     """
+    with contextlib.closing(workers):
+        _work_off(workers, work, tasks, hooks)
+
+
+def _work_off(workers: Workers, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
     waiting, running = deque(range(len(tasks))), 0
     losses: Counter[int] = Counter()
     warned: set[tuple[str, str, str]] = set()

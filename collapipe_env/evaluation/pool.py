@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -62,8 +61,7 @@ class LocalExecutor:
     def run(self, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
         """Do all tasks; see :meth:`~collapipe_env.evaluation.executor.Executor.run`."""
         if self.jobs > 1 and len(tasks) > 1:
-            with contextlib.closing(_Processes(self.jobs)) as processes:
-                run_all(processes, work, tasks, hooks)
+            run_all(_Processes(self.jobs), work, tasks, hooks)
             return
         for task in filter(hooks.wanted, tasks):
             try:

@@ -57,11 +57,8 @@ class RayExecutor:
         if not tasks:
             return
         options = {"num_cpus": self.jobs * self.cpus}
-        with (
-            contextlib.closing(RayCluster(self._cluster, options, "--executor ray")) as cluster,
-            contextlib.closing(_RayTasks(cluster.ray, self)) as workers,
-        ):
-            run_all(workers, work, tasks, hooks)
+        with contextlib.closing(RayCluster(self._cluster, options, "--executor ray")) as cluster:
+            run_all(_RayTasks(cluster.ray, self), work, tasks, hooks)
 
 
 class _RayTasks:

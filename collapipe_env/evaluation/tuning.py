@@ -31,10 +31,8 @@ class TuningPlan:
         scenario: The scenario, long enough for the rounds.
         scheduler: Name of the scheduler, which reads the scenario's section ``dssra_plus``.
         names: Scalars to search.
-        candidates: Number of candidates.
         episodes: Episodes that each candidate plays.
         check_episodes: Fresh episodes for the best candidate.
-        rounds: Rounds of an episode.
         seed: Seed of the search and of the episodes.
         store: File of finished candidates, an Optuna study in a journal file.
     """
@@ -50,12 +48,7 @@ class TuningPlan:
     store: Path
 
     def candidate(self, place: str, scalars: Scalars, seed: int, episodes: int) -> Candidate:
-        """Return a candidate of the search.
-
-        Args:
-            place: Its place among all, in words.
-            seed: Seed of its first episode.
-        """
+        """Return a candidate of the search by its place among all, in words, and its first episode's seed."""
         neutral = dataclasses.asdict(type(self.scenario.dssra_plus)())
         scenario = self.scenario.with_overrides({"dssra_plus": {**neutral, **scalars}})
         return Candidate(self.scheduler, scenario, scalars, seed, episodes, self.rounds, place)

@@ -18,6 +18,7 @@ from collapipe_env.ground.files import ARCHIVE_BYTES, open_regular
 
 try:
     import optuna
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 except ImportError:
     raise DataError(
         "tuning needs the package optuna, which is not installed: pip install 'collapipe-env[tune]'"
@@ -106,8 +107,8 @@ class Store:
     def _study(self) -> optuna.Study:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = str(self._path)
-        lock = optuna.storages.journal.JournalFileOpenLock(file)  # its other lock needs rights on Windows
-        backend = optuna.storages.journal.JournalFileBackend(file, lock)
+        lock = JournalFileOpenLock(file)  # the usual one needs rights on Windows
+        backend = JournalFileBackend(file, lock)
         storage = optuna.storages.JournalStorage(backend)
         return optuna.create_study(storage=storage, study_name="candidates", load_if_exists=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from collapipe_env.learners.surrogate_fits import has_fit
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.schedulers import Scheduler, scheduler_seed
+from collapipe_env.schedulers import scheduler_seed
 
 Scalars = dict[str, float]
 """Values of the tuned scalars by name."""
@@ -69,12 +68,10 @@ class Candidate:
     """One candidate to be played, as a task.
 
     Attributes:
-        scheduler: Name of the scheduler.
         scenario: The scenario with the candidate's scalars.
-        scalars: The candidate's scalars, for the record.
+        scalars: These scalars, for the record.
         seed: Seed of the first episode; the next episodes have the next numbers.
         episodes: Number of episodes, played at once.
-        rounds: Rounds of each episode.
         place: ``"candidate 3"``, ``"check of the best"``.
     """
 
@@ -120,14 +117,17 @@ def play_candidate(task: Candidate, on_round: Callable[[], None] = lambda: None)
     )
     decides.reset(scheduler_seed(0))
     observation, _ = env.reset(seed=task.seed)
-    largest = np.empty((rounds, episodes))
+    largest = np.zeros((rounds, episodes))
     for index in range(rounds):
-        observation = _played(env, decides, observation)
+        decision = decides.act(observation, env.state.map(np.copy))
+        if isinstance(decision, Allocation):
+            observation = env.step_allocation(decision)[0]
+        else:
+            observation = env.step(decision)[0]
         record = env.last_round
         assert record is not None
-        largest[index] = record.backlog.max(axis=(-2, -1))
-        if record.server_backlog is not None:
-            largest[index] = np.maximum(largest[index], record.server_backlog)
+        server = 0.0 if record.server_backlog is None else record.server_backlog
+        largest[index] = np.maximum(record.backlog.max(axis=(-2, -1)), server)
         on_round()
     summaries = [env.summary(row) for row in range(episodes)]
     found = Trial(
@@ -144,14 +144,6 @@ def play_candidate(task: Candidate, on_round: Callable[[], None] = lambda: None)
             "not finite: it cannot be tuned on this scenario"
         )
     return found
-
-
-def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, observation: Any) -> Any:
-    """The observation after a round of all episodes."""
-    decision = scheduler.act(observation, env.state.map(np.copy))
-    if isinstance(decision, Allocation):
-        return env.step_allocation(decision)[0]
-    return env.step(decision)[0]
 
 
 def scalars_text(scalars: Scalars) -> str:

@@ -62,6 +62,9 @@ class Pickling:
         self.sent.append(errand)
         self._ended.append((number, pickle.loads(pickle.dumps(run_errand(errand)))))
 
+    def close(self) -> None:
+        self._ended.clear()
+
     def news(self):
         while self._ended:
             yield self._ended.pop(0)
