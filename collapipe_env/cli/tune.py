@@ -95,7 +95,7 @@ def _run(options: Options, call: Call) -> None:
         scenario=lasting(neutral, options.rounds),
         names=names,
         check_episodes=options.check_episodes,
-        store=run / "candidates.log",
+        store=run / "candidates.db",
         **deciding,
     )
     asked = {"kind": "tuning", "scenario": plan.scenario.to_dict(), **deciding}

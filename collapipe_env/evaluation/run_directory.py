@@ -23,7 +23,7 @@ CONTENT = (
     "checkpoints", "tensorboard", "tracking", "trainings",  # training
     "evaluation", "figures", "results.json", "summary.json", "results.csv", "episodes.csv", "table.md",
     "samples.md", "view.html", "leaderboard.json",  # evaluation
-    "candidates.log", "tuning.json",
+    "candidates.db", "tuning.json",
     "execution.json", "played", "state.safetensors", "trace.json", "weights.npz",
     "measured", "calibration.json", "profile.yaml",
 )  # fmt: skip

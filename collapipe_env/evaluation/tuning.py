@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class TuningPlan:
         episodes: Episodes that each candidate plays.
         check_episodes: Fresh episodes for the best candidate.
         seed: Seed of the search and of the episodes.
-        store: File of finished candidates, an Optuna study in a journal file.
+        store: File of finished candidates, an Optuna study in SQLite.
     """
 
     scenario: Scenario
@@ -96,32 +97,34 @@ def tune(
     """
     where = knowing_all(executor or LocalExecutor(1), [plan.scenario])
     first, fresh = (start + SEEDS_EACH * plan.seed for start in (TUNING_SEED, CHECK_SEED))
-    store = Store(plan.store)
+    with contextlib.closing(Store(plan.store)) as store:
 
-    def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
-        """Costs of candidates by place; missing ones are played, in parallel where possible."""
-        tasks = [plan.candidate(place, scalars, seed, episodes) for place, scalars in asked.items()]
-        found = {task.place: trial for task in tasks if (trial := store.find(task)) is not None}
-        for place, trial in found.items():
-            on_trial(place, trial, True)
+        def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
+            """Costs of candidates by place; missing ones are played, in parallel where possible."""
+            tasks = [plan.candidate(place, scalars, seed, episodes) for place, scalars in asked.items()]
+            found = {task.place: trial for task in tasks if (trial := store.find(task)) is not None}
+            for place, trial in found.items():
+                on_trial(place, trial, True)
 
-        def done(task: Candidate, trial: Trial) -> None:
-            store.add(task, trial)
-            found[task.place] = trial
-            on_trial(task.place, trial, False)
+            def done(task: Candidate, trial: Trial) -> None:
+                store.add(task, trial)
+                found[task.place] = trial
+                on_trial(task.place, trial, False)
 
-        where.run(
-            play_candidate,
-            [task for task in tasks if task.place not in found],
-            Hooks(done, lambda _: on_round(), again=lambda task, reason: on_again(task.place, reason)),
+            where.run(
+                play_candidate,
+                [task for task in tasks if task.place not in found],
+                Hooks(done, lambda _: on_round(), again=lambda task, reason: on_again(task.place, reason)),
+            )
+            return [found[place] for place in asked]
+
+        trials = search(
+            plan.names, plan.candidates, plan.seed, lambda asked: tried(asked, first, plan.episodes)
         )
-        return [found[place] for place in asked]
-
-    trials = search(plan.names, plan.candidates, plan.seed, lambda asked: tried(asked, first, plan.episodes))
-    best = min(range(len(trials)), key=lambda index: trials[index].rank)
-    check = None
-    if trials[best].scalars != neutral_scalars(plan.names):
-        pair = {"check of the best": trials[best].scalars, "check of neutral": trials[0].scalars}
-        of_best, of_neutral = tried(pair, fresh, plan.check_episodes)
-        check = (of_best, of_neutral)
+        best = min(range(len(trials)), key=lambda index: trials[index].rank)
+        check = None
+        if trials[best].scalars != neutral_scalars(plan.names):
+            pair = {"check of the best": trials[best].scalars, "check of neutral": trials[0].scalars}
+            of_best, of_neutral = tried(pair, fresh, plan.check_episodes)
+            check = (of_best, of_neutral)
     return Tuned(tuple(trials), best, check)

@@ -1,11 +1,12 @@
-"""Optuna in a tuning: it proposes the candidates, and a study in a file keeps the played ones."""
+"""Optuna in a tuning: it proposes the candidates, and its study in a file keeps the played ones."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
+import os
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 from collapipe_env.evaluation.gate import MOST_EXCESS
 from collapipe_env.evaluation.tuning_space import RANGES, neutral_scalars
 from collapipe_env.evaluation.tuning_trial import Candidate, Scalars, Trial
-from collapipe_env.ground.errors import DataError, reason
-from collapipe_env.ground.files import ARCHIVE_BYTES, open_regular
+from collapipe_env.ground.errors import DataError, shown
+from collapipe_env.ground.files import ARCHIVE_BYTES, open_regular, without_nan
 
 try:
     import optuna
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 except ImportError:
     raise DataError(
         "tuning needs the package optuna, which is not installed: pip install 'collapipe-env[tune]'"
@@ -86,10 +86,10 @@ def _constraints(trial: Trial) -> dict[str, float]:
 
 
 class Store:
-    """Played candidates in an Optuna study, a journal file to which each one adds its lines.
+    """Played candidates in an Optuna study in SQLite; it is made with the first one, and must be closed.
 
     Args:
-        path: The file; it is made with the first candidate.
+        path: The file.
 
     Raises:
         DataError: If it is damaged, or something else than such a study.
@@ -97,20 +97,14 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._study: optuna.Study | None = None
+        self._storage: optuna.storages.RDBStorage | None = None
         self._kept: dict[str, Mapping[str, Any]] = {}
         if path.exists():
             with self._told():
-                open_regular(path, ARCHIVE_BYTES).close()  # Optuna would wait for a named pipe
-                self._kept = {one.user_attrs["key"]: one.user_attrs for one in self._study.trials}
-
-    @functools.cached_property
-    def _study(self) -> optuna.Study:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = str(self._path)
-        lock = JournalFileOpenLock(file)  # the usual one needs rights on Windows
-        backend = JournalFileBackend(file, lock)
-        storage = optuna.storages.JournalStorage(backend)
-        return optuna.create_study(storage=storage, study_name="candidates", load_if_exists=True)
+                open_regular(path, ARCHIVE_BYTES).close()  # SQLite would wait for a named pipe
+                for one in self._opened().get_trials(deepcopy=False):
+                    self._kept[one.user_attrs.get("key", "")] = one.user_attrs
 
     def find(self, task: Candidate) -> Trial | None:
         """Return a candidate's costs; ``None`` if it was not played.
@@ -123,14 +117,16 @@ class Store:
         with self._told():
             kept = self._kept[task.key]
             lists = {
-                name: tuple(map(float, kept[name]))
+                name: tuple(math.nan if value is None else float(value) for value in kept[name])
                 for name in ("delay", "priced", "energy_excess", "backlog_slope")
             }
             if any(len(values) != task.episodes for values in lists.values()):
                 raise ValueError(f"other than {task.episodes} episodes of {task.place}")
             trial = Trial(task.scalars, whole=kept["whole"], **lists)
-            if not isinstance(trial.whole, bool) or not math.isfinite(trial.score):
-                raise ValueError(f"{task.place} has costs that are no numbers")
+            if not isinstance(trial.whole, bool):
+                raise ValueError(f"{task.place} is whole or not, got {trial.whole!r}")
+            if not all(map(math.isfinite, (trial.score, *_constraints(trial).values()))):
+                raise ValueError(f"{task.place} has costs that are not finite")
             return trial
 
     def add(self, task: Candidate, trial: Trial) -> None:
@@ -139,7 +135,7 @@ class Store:
         Raises:
             DataError: If the file cannot be written.
         """
-        kept = {"candidate": task.place, "key": task.key, **dataclasses.asdict(trial)}
+        kept = {"candidate": task.place, "key": task.key, **without_nan(dataclasses.asdict(trial))}
         added = optuna.create_trial(
             value=trial.score,
             params=_within_ranges(task.scalars),
@@ -148,16 +144,54 @@ class Store:
             constraints=_constraints(trial),
         )
         with self._told():
-            self._study.add_trial(added)
+            if not self._path.exists():
+                self._create()
+            (self._study or self._opened()).add_trial(added)
         self._kept[task.key] = kept
+
+    def close(self) -> None:
+        """Close the database; it is opened again when needed."""
+        if self._storage is not None:
+            self._storage.remove_session()
+            self._storage.engine.dispose()
+        self._study = self._storage = None
+
+    def _create(self) -> None:
+        """Make an empty study under a temporary name, so that the file is never half of one."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # What a deleted database left behind would be played back into the new one.
+        self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
+        partial.unlink(missing_ok=True)
+        try:
+            self._opened(partial)
+        finally:
+            self.close()
+        partial.replace(self._path)
+
+    def _opened(self, new: Path | None = None) -> optuna.Study:
+        """The study, in the file or a new one."""
+        path = new or self._path
+        self._storage = optuna.storages.RDBStorage(
+            "sqlite:///study",  # any name: that of the file may have characters with a meaning in an address
+            {"creator": lambda: sqlite3.connect(path, timeout=60.0)},
+            skip_table_creation=new is None,  # none in a database of something else
+        )
+        names = optuna.get_all_study_names(self._storage)
+        if new is None and names != ["candidates"]:
+            raise ValueError(f"expected the study candidates, got {names}")
+        self._study = optuna.create_study(storage=self._storage, study_name="candidates", load_if_exists=True)
+        return self._study
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn the errors of Optuna, which have many classes, into one line."""
+        """Turn the errors of Optuna, SQLAlchemy and SQLite, which have many classes, into one line."""
         try:
             yield
         except Exception as error:
+            self.close()
+            reason = f"{type(error).__name__}: {error.__cause__ or error}".partition("\n")[0]
             raise DataError(
-                f"cannot use {self._path} as the study of a tuning ({type(error).__name__}: {reason(error)}):"
-                " delete it, and the candidates are played again, or choose another place with --out"
+                f"cannot use {self._path} as the study of a tuning ({shown(reason)}): delete it, and the "
+                "candidates are played again, or choose another place with --out"
             ) from None

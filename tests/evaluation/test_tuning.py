@@ -1,8 +1,7 @@
 """Tuning of DSSRA+: the search, what candidates cost, files, and what is chosen."""
 
-import json
-import math
 import os
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def plan_of(folder, **changes) -> TuningPlan:
         check_episodes=2,
         rounds=5,
         seed=0,
-        store=folder / "candidates.log",
+        store=folder / "candidates.db",
     )
     return replace(usual, **changes)
 
@@ -206,37 +205,72 @@ def test_candidates_of_something_else_are_measured_again(tmp_path) -> None:
     assert longer.trials[0].delay != first.trials[0].delay
 
 
-def change(file: Path, name: str, value: object) -> None:
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    (found,) = (line["user_attrs"] for line in lines if name in line.get("user_attrs", {}))
-    found[name] = value
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def change(file: Path, name: str, value: str) -> None:
+    with sqlite3.connect(file) as data:
+        done = data.execute("UPDATE trial_user_attributes SET value_json = ? WHERE key = ?", (value, name))
+        assert done.rowcount
+    data.close()
+
+
+def other_tables(file: Path) -> None:
+    file.unlink()
+    data = sqlite3.connect(file)
+    data.execute("CREATE TABLE birds (name)")
+    data.close()
+
+
+def of_pages(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[:4096] + b"?" * (len(content) - 4096))
+
+
+def other_study(file: Path) -> None:
+    import optuna
+
+    file.unlink()
+    storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+    optuna.create_study(storage=storage, study_name="other")
+    storage.remove_session(), storage.engine.dispose()
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda file: change(file, "delay", [1.0]),
-        lambda file: change(file, "priced", ["much", 1.0, 1.0]),
-        lambda file: change(file, "priced", [math.nan, 1.0, 1.0]),
-        lambda file: change(file, "energy_excess", {}),
-        lambda file: change(file, "key", []),
-        lambda file: change(file, "whole", "x"),
-        lambda file: file.write_text("no journal\n" * 100),
-        lambda file: file.write_text('{"op_code": 99}\n'),
-        lambda file: file.write_text("[" * 5000 + "\n\n"),
+        lambda file: change(file, "delay", "[1.0]"),
+        lambda file: change(file, "priced", '["much", 1.0, 1.0]'),
+        lambda file: change(file, "priced", "[null, 1.0, 1.0]"),
+        lambda file: change(file, "energy_excess", "{"),
+        lambda file: change(file, "key", "[]"),
+        lambda file: change(file, "whole", '"x"'),
+        other_study,
+        lambda file: file.write_text("no database\n" * 100),
+        of_pages,
+        other_tables,
         lambda file: (file.unlink(), os.mkfifo(file)),
     ],
-    ids=["lengths", "text", "no number", "no list", "key", "whole", "no journal", "code", "deep", "pipe"],
+    ids=[
+        "lengths",
+        "text",
+        "no number",
+        "no JSON",
+        "key",
+        "whole",
+        "study",
+        "no database",
+        "pages",
+        "other tables",
+        "pipe",
+    ],
 )
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path, damage) -> None:
     plan = plan_of(tmp_path, candidates=1)
     first = tune(plan)
     damage(plan.store)
-    with pytest.raises(DataError, match=r"^cannot use .*candidates.log .*: delete it, and .*--out$") as told:
+    with pytest.raises(DataError, match=r"^cannot use .*candidates\.db .*: delete it, and .*--out$") as told:
         tune(plan)
     assert "\n" not in str(told.value)
     plan.store.unlink()
+    Path(f"{plan.store}-journal").write_bytes(b"of another database" * 100)
     assert tune(plan) == first
 
 
@@ -244,11 +278,11 @@ def test_what_is_kept_can_be_looked_at_with_optuna(tmp_path) -> None:
     import optuna
 
     tuned = tune(plan_of(tmp_path, names=("migration_weight", "heat_price"), candidates=2))
-    backend = optuna.storages.journal.JournalFileBackend(f"{tmp_path}/candidates.log")
-    storage = optuna.storages.JournalStorage(backend)
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/candidates.db")
     trials = {
         t.user_attrs["candidate"]: t for t in optuna.load_study(study_name=None, storage=storage).trials
     }
+    storage.remove_session(), storage.engine.dispose()
     neutral, other = trials["candidate 0"], trials["candidate 1"]
     assert neutral.params == {"migration_weight": 1.0, "heat_price": 0.001}  # the nearest in the range
     assert other.params == tuned.trials[1].scalars
