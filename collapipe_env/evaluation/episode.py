@@ -83,75 +83,76 @@ def play_episode(
         seed: Seed of the episode; by default that of its number.
         blind: The scheduler receives ``None`` instead of the state, and decides from the observation alone.
     """
-    seed = HELD_OUT_SEED + episode if seed is None else seed
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
     scheduler.reset(scheduler_seed(episode, run))
-    observation, info = env.reset(seed=seed)
-    columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
+    observation, info = env.reset(seed=HELD_OUT_SEED + episode if seed is None else seed)
+    rows: list[dict[str, float]] = []
     allocations: list[Allocation] = []
-    energy = np.zeros(env.state.backlog.shape[1:])
+    offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
+    memory, energy = np.zeros_like(offered), np.zeros(env.state.backlog.shape[1:])
     granted = np.zeros_like(energy)
     on_server = granted_server = 0.0
-    offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
-    memory = np.zeros_like(offered)
-    initial_loss = float(info["loss"][0])
-    law = progress_law(scenario)
-    oracle = sees_truth(scheduler)
+    law, oracle = progress_law(scenario), sees_truth(scheduler)
     for _ in range(rounds):
         # A copy, so that a scheduler cannot change the system on which it is measured.
         state = None if blind else seen_by(env, oracle=oracle).map(np.copy)
         started = time.perf_counter()
         decision = scheduler.act(observation, state)  # type: ignore[arg-type] # those without a state need none
-        columns["decision_s"].append(time.perf_counter() - started)
+        decided = time.perf_counter() - started
         observation, reward = _played(env, scheduler, decision)
-        record = env.last_round
-        assert record is not None
-        columns["delay"].append(float(record.costs.delay[0]))
-        columns["reward"].append(reward)
-        allowance = float(record.costs.allowance[0])
-        worst, largest = float(record.costs.energy_ratio[0].max()), float(record.backlog[0].max())
-        held = float(record.backlog[0].sum())
-        queue = record.server_backlog
-        if queue is not None:
-            used, waiting = float(record.costs.server_ratio[0]), float(queue[0])
-            on_server, held = on_server + used, held + waiting
-            worst, largest = max(worst, used), max(largest, waiting)
-        columns["worst_energy"].append(worst / allowance)
-        columns["backlog"].append(held)
-        columns["largest_backlog"].append(largest)
-        columns["loss"].append(float(record.learning.loss[0]))
-        columns["metric"].append(float(record.learning.metric[0]))
-        columns["smoothed_loss"].append(float(env.state.loss[0]))
+        record = _last_round(env)
+        costs, queues, allowance = record.costs, record.backlog[0], float(record.costs.allowance[0])
+        used = waiting = 0.0
+        if record.server_backlog is not None:
+            used, waiting = float(costs.server_ratio[0]), float(record.server_backlog[0])
+        rows.append(
+            {
+                "delay": float(costs.delay[0]),
+                "reward": reward,
+                "worst_energy": max(float(costs.energy_ratio[0].max()), used) / allowance,
+                "backlog": float(queues.sum()) + waiting,
+                "largest_backlog": max(float(queues.max()), waiting),
+                "loss": float(record.learning.loss[0]),
+                "smoothed_loss": float(env.state.loss[0]),
+                "metric": float(record.learning.metric[0]),
+                "memory_bytes": float(costs.memory[0].max()),
+                "decision_s": decided,
+                "energy_j": float(costs.energy[0].sum()),
+                "progress": math.nan if law is None else float(law.of_costs(costs)[0]),
+            }
+        )
         allocations.append(record.allocation[0])
-        columns["energy_j"].append(float(record.costs.energy[0].sum()))
-        columns["progress"].append(math.nan if law is None else float(law.of_costs(record.costs)[0]))
-        energy += record.costs.energy_ratio[0]
+        energy += costs.energy_ratio[0]
         granted += record.granted[0]
-        granted_server += allowance
-        columns["memory_bytes"].append(float(record.costs.memory[0].max()))
-        memory = np.maximum(memory, record.costs.memory[0])
+        on_server, granted_server = on_server + used, granted_server + allowance
+        memory = np.maximum(memory, costs.memory[0])
         on_round()
-    record = env.last_round
-    assert record is not None
     if model is not None:
         _ability(env.learner, "save_checkpoint", "saves no models")(model)
+    metrics = _last_round(env).learning.metrics
     result = EpisodeResult(
         scheduler=name,
         title=title_of(scheduler, scenario),
         episode=episode,
         run=run,
-        initial_loss=initial_loss,
+        initial_loss=float(info["loss"][0]),
         reference_delay_s=env.reference_delay,
-        metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
+        metrics={name: float(values[0]) for name, values in metrics.items()},
         energy_ratio=budgets_used(energy, granted).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
         server_blocks=max(int(np.max(a.server.server_blocks)) for a in allocations),
         server_energy_ratio=on_server / granted_server,
         samples=_ability(env.learner, "written_samples", "writes no samples")(samples) if samples else [],
-        **columns,
+        **{column: [row[column] for row in rows] for column in COLUMNS},
     )
     return PlayedEpisode(result, allocations)
+
+
+def _last_round(env: CollaPipeVectorEnv) -> RoundRecord:
+    record = env.last_round
+    assert record is not None
+    return record
 
 
 def _ability(learner: Learner, method: str, lacking: str) -> Callable[..., Any]:
@@ -198,9 +199,7 @@ def replayed_rounds(
     env.reset(seed=HELD_OUT_SEED + episode)
     for allocation in allocations:
         env.step_allocation(allocation.map(lambda a: a[None]))
-        record = env.last_round
-        assert record is not None
-        yield record
+        yield _last_round(env)
 
 
 def typical_round(delay: list[float]) -> int:
