@@ -179,8 +179,8 @@ class Verify:
             raise ScenarioError("give one of --results FILE, to play it again, and --hidden")
         if player.runs_code and not self.trust_code:
             raise SchedulerError(
-                f"{self.playing.submission}/scheduler.py is code, which verify would run with all your rights: "
-                "read it, use a container without network, and add --trust-code"
+                f"{self.playing.submission}/scheduler.py is code, which verify would run with all your "
+                "rights: read it, use a container without network, and add --trust-code"
             )
         if not player.runs_code and is_own(player.scheduler):
             raise SchedulerError(f"{player.scheduler} is code of your own: make a submission of it")
