@@ -114,15 +114,8 @@ def probability_of_improvement(values: npt.ArrayLike, reference: npt.ArrayLike) 
     Args:
         values: Values of the scheduler, (E,) or (R, E).
         reference: Values of the reference, (E,) or (S, E), in the same episodes.
-
-    Raises:
-        ValueError: If the numbers of episodes differ.
     """
     ours, theirs = _matrix(values), _matrix(reference)
-    if ours.shape[1] != theirs.shape[1]:
-        raise ValueError(
-            f"{ours.shape[1]} episodes against {theirs.shape[1]}: give the same episodes of both"
-        )
     if ours.size == 0 or np.isnan(ours).any() or np.isnan(theirs).any():
         return Estimate(math.nan)
     first, second = ours[:, None, :], theirs[None, :, :]

@@ -25,16 +25,18 @@ def result(**changes: object) -> EpisodeResult:
     return dataclasses.replace(episode("dssra", 0, [2.0, 4.0, 6.0]), **plain | changes)
 
 
-def test_time_to_target_is_the_end_of_the_first_round_below() -> None:
-    time = time_to_target([result(), result(delay=[1.0, 1.0, 1.0])], 0.7)
-    assert (time["reached"], time["episodes"]) == (2, 2)
-    assert time["seconds"].mean == pytest.approx((6.0 + 2.0) / 2)
-
-
-def test_episodes_that_never_reach_the_target_are_censored_not_averaged() -> None:
-    time = time_to_target([result(), result(smoothed_loss=[1.0, 1.0, 0.99])], 0.5)
-    assert (time["reached"], time["episodes"]) == (1, 2)
-    assert math.isnan(time["seconds"].mean)
+@pytest.mark.parametrize(
+    ("other", "target", "reached", "seconds"),
+    [
+        ({"delay": [1.0, 1.0, 1.0]}, 0.7, 2, (6.0 + 2.0) / 2),  # the end of the first round below
+        ({"smoothed_loss": [1.0, 1.0, 0.99]}, 0.5, 1, math.nan),  # censored, not averaged
+        ({}, math.nan, 0, math.nan),
+    ],
+)
+def test_time_to_target(other: dict[str, object], target: float, reached: int, seconds: float) -> None:
+    time = time_to_target([result(), result(**other)], target)
+    assert (time["reached"], time["episodes"]) == (reached, 2)
+    assert time["seconds"].mean == pytest.approx(seconds, nan_ok=True)
 
 
 def test_default_target_lies_on_the_way_to_the_best_final_loss() -> None:
@@ -46,9 +48,7 @@ def test_default_target_lies_on_the_way_to_the_best_final_loss() -> None:
 
 
 def test_no_target_where_nothing_was_learnt() -> None:
-    target = default_target({"a": [result(smoothed_loss=[1.2, 1.3, 1.1])]})
-    assert math.isnan(target)
-    assert time_to_target([result()], target)["reached"] == 0
+    assert math.isnan(default_target({"a": [result(smoothed_loss=[1.2, 1.3, 1.1])]}))
 
 
 def test_summary_by_hand() -> None:
