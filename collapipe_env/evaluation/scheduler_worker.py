@@ -12,6 +12,8 @@ import os
 import pickle
 import signal
 import struct
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import IO, Any
@@ -38,7 +40,8 @@ OTHER = "other "
 
 
 def serve() -> None:
-    """Answer requests until standard input ends."""
+    """Answer requests until standard input ends, or the process that asks."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the measuring process's
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the user's code prints
@@ -50,8 +53,18 @@ def serve() -> None:
             request = pickle.load(requests)  # noqa: S301 - of the process that started this one
         except EOFError:
             return
-        answers.write(worker.answer(*request))
-        answers.flush()
+        try:
+            answers.write(worker.answer(*request))
+            answers.flush()
+        except BrokenPipeError:
+            return
+
+
+def _end_with(parent: int) -> None:
+    """End this process with its parent, even amid a decision."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(0)
 
 
 class _Worker:
