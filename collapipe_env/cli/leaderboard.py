@@ -172,7 +172,7 @@ class Verify:
         from collapipe_env.evaluation.leaderboard.board_row import differences, play, read_row
         from collapipe_env.evaluation.leaderboard.board_table import row_page
         from collapipe_env.evaluation.leaderboard.season import CELLS, present_season
-        from collapipe_env.evaluation.leaderboard.submission import is_own
+        from collapipe_env.evaluation.scheduler_loading import own_factory
 
         season, player = present_season(), self.playing.player()
         if (self.results is None) == (not self.hidden):
@@ -182,7 +182,7 @@ class Verify:
                 f"{self.playing.submission}/scheduler.py is code, which verify would run with all your "
                 "rights: read it, use a container without network, and add --trust-code"
             )
-        if not player.runs_code and is_own(player.scheduler):
+        if not player.runs_code and own_factory(player.scheduler) is not None:
             raise SchedulerError(f"{player.scheduler} is code of your own: make a submission of it")
         claimed = None if self.results is None else read_row(self.results, season)
         salt = _salt() if self.hidden else None

@@ -18,73 +18,29 @@ LONGEST_NAME = 60
 """Longest scheduler name for which tables and figures have room."""
 
 
+class DecidedElsewhereError(SchedulerError):
+    """An error of a scheduler in another process, which says everything already."""
+
+
 class OwnScheduler:
-    """A user's own scheduler, in this process or another one.
-
-    Attributes:
-        name: Its name in tables.
-        sees: ``"state"``, or ``"truth"`` for a declared oracle.
-        observation: Kind of observation that it reads.
-    """
-
-    name: str
-    sees: str
-    observation: str
-
-    def __init__(self, label: str) -> None:
-        self.label, self.called = label, repr(label)
-
-    def named(self, name: str) -> None:
-        """Take its name, which errors add to the user's name of it."""
-        self.name = name
-        if name != self.label:
-            self.called += f" (name {name!r})"  # which the tables show
-
-    def reset(self, seed: int | None = None) -> None:
-        """Forget earlier episodes."""
-        raise NotImplementedError
-
-    def act(self, observation: Observation, state: SystemState) -> Decision:
-        """Decide one round."""
-        raise NotImplementedError
-
-    def fingerprint(self) -> str:
-        """Text for everything on which its decisions depend besides its source, such as a policy's weights.
-
-        Empty if the scheduler has no method of this name.
-        """
-        raise NotImplementedError
-
-    def refused(self, decision: object, error: Exception, shape: tuple[int, ...] | None = None) -> Exception:
-        """The error for a decision that cannot be played.
-
-        Args:
-            decision: Result of ``act``.
-            error: Error raised when playing it.
-            shape: Shape of actions, where it is known.
-        """
-        wanted = "an array of actions" if shape is None else f"actions of shape {shape}"
-        return SchedulerError(
-            f"scheduler {self.called}: act returned {_described(decision)}, which cannot be played "
-            f"({reason(error)}): return {wanted} or an Allocation"
-        )
-
-
-class SchedulerHere(OwnScheduler):
-    """A user's own scheduler in this process.
+    """A scheduler that is not part of this package.
 
     Args:
         label: Name that the user gave it.
         factory: Makes the scheduler.
         file: Its source file, for errors.
 
+    Attributes:
+        name: Its name in tables.
+        sees: ``"state"``, or ``"truth"`` for a declared oracle.
+        observation: Kind of observation that it reads.
+
     Raises:
         SchedulerError: If it cannot be built, or the result is not a scheduler.
     """
 
     def __init__(self, label: str, factory: Factory, file: str | None, scenario: Scenario) -> None:
-        super().__init__(label)
-        self._file = file
+        self._called, self._file = repr(label), file
         with self._blamed("cannot be built", "it is called with the scenario alone"):
             self._inner: Scheduler = factory(scenario)
             self.observation = observation_kind(self._inner)
@@ -107,7 +63,9 @@ class SchedulerHere(OwnScheduler):
                 f"scheduler {label!r} has {has}: give it one line of 1 to "
                 f"{LONGEST_NAME} characters for tables and figures"
             )
-        self.named(name.strip())
+        self.name = name.strip()
+        if self.name != label:
+            self._called += f" (name {self.name!r})"  # which the tables show
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
@@ -120,21 +78,40 @@ class SchedulerHere(OwnScheduler):
             return self._inner.act(observation, state)
 
     def fingerprint(self) -> str:
-        """Text of its method of this name; empty without one."""
+        """Text for everything on which its decisions depend besides its source, such as a policy's weights.
+
+        Empty if the scheduler has no method of this name.
+        """
         with self._blamed("failed in fingerprint", "it is called without arguments"):
             asked = getattr(self._inner, "fingerprint", None)
             return str(asked()) if callable(asked) else ""
+
+    def refused(
+        self, decision: object, error: Exception, shape: tuple[int, ...] | None = None
+    ) -> SchedulerError:
+        """The error for a decision that cannot be played.
+
+        Args:
+            decision: Result of ``act``.
+            error: Error raised when playing it.
+            shape: Shape of actions, where it is known.
+        """
+        wanted = "an array of actions" if shape is None else f"actions of shape {shape}"
+        return SchedulerError(
+            f"scheduler {self._called}: act returned {_described(decision)}, which cannot be played "
+            f"({reason(error)}): return {wanted} or an Allocation"
+        )
 
     @contextmanager
     def _blamed(self, what: str, hint: str) -> Iterator[None]:
         try:
             yield
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, DecidedElsewhereError):
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program
             remedy = f": {hint}" if isinstance(error, TypeError) and not own_frames(error, self._file) else ""
             raise SchedulerError(
-                f"scheduler {self.called} {what}: {blame(error, self._file)}{remedy}"
+                f"scheduler {self._called} {what}: {blame(error, self._file)}{remedy}"
             ) from error
 
 

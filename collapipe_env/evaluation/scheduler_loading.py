@@ -5,43 +5,18 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from collapipe_env.evaluation.own_code import is_reference, place_of_object
-from collapipe_env.evaluation.own_scheduler import OwnScheduler, SchedulerHere
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_process import ProcessScheduler, process_of
 from collapipe_env.ground.errors import ScenarioError, SchedulerError
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import (
-    DEFAULT_SCHEDULERS,
-    LEARNED,
-    SCHEDULERS,
-    Factory,
-    Scheduler,
-    register_scheduler,
-    scheduler_names,
-)
+from collapipe_env.schedulers import LEARNED, SCHEDULERS, Factory, Scheduler
 from collapipe_env.zoo.shipped_agents import NAME, PREFIX, is_shipped, shipped_agent, shipped_agents
-
-__all__ = [
-    "DEFAULT_SCHEDULERS",
-    "LEARNED",
-    "NO_FACTORIES",
-    "ReadyMade",
-    "full_names",
-    "is_outside",
-    "load_scheduler",
-    "make_scheduler",
-    "own_factory",
-    "own_identity",
-    "package_title",
-    "register_scheduler",
-    "registered",
-    "require_scheduler",
-    "scheduler_names",
-]
 
 NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
 """Empty mapping of schedulers given as Python objects."""
@@ -102,11 +77,9 @@ def make_scheduler(
         shipped = _agent(name, scenario)
         shipped.name = name.removeprefix(PREFIX)  # several of one algorithm may play together
         return shipped
-    if is_outside(name):
-        return ProcessScheduler(name, scenario)
     factory = own_factory(name, factories)
     if factory is not None:
-        return SchedulerHere(name, factory, _source_file(factory), scenario)
+        return OwnScheduler(name, factory, _file(factory), scenario)
     require_scheduler(name)
     made: Factory = SCHEDULERS.get(name)
     return made(scenario)
@@ -118,15 +91,20 @@ def is_outside(name: str) -> bool:
 
 
 def own_factory(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> Factory | None:
-    """Return the factory of a user's own scheduler in this process; ``None`` for all others.
+    """Return the factory of a user's own scheduler, which for a reference starts its process.
 
     Args:
         name: Name of the scheduler.
         factories: Schedulers given as Python objects, by name.
+
+    Returns:
+        The factory; ``None`` for the package's own and for other names.
     """
     if name in factories:
         return factories[name]
-    return SCHEDULERS.get(name) if name in SCHEDULERS.added() else None
+    if name in SCHEDULERS.added():
+        return SCHEDULERS.get(name)
+    return partial(ProcessScheduler, name) if is_outside(name) else None
 
 
 def _source(factory: Factory) -> Any:
@@ -134,13 +112,12 @@ def _source(factory: Factory) -> Any:
     return type(factory.scheduler) if isinstance(factory, ReadyMade) else factory
 
 
-def _source_file(factory: Factory) -> str | None:
-    """File of a factory given as a Python object."""
+def _file(factory: Factory) -> str | None:
+    """File of that code."""
     source = _source(factory)
-    module = sys.modules.get(getattr(source, "__module__", ""))
     code = getattr(getattr(source, "act", source), "__code__", None)
-    file: str | None = getattr(code, "co_filename", getattr(module, "__file__", None))
-    return file
+    module = sys.modules.get(getattr(source, "__module__", ""))
+    return getattr(code, "co_filename", getattr(module, "__file__", None))
 
 
 def own_identity(
@@ -160,9 +137,9 @@ def own_identity(
         The identity; ``None`` for the package's own and for other names.
     """
     factory = own_factory(name, factories)
-    if factory is None and not is_outside(name):
+    if factory is None:
         return None
-    place = "" if factory is None else place_of_object(factory, _source(factory))
+    place = "" if isinstance(factory, partial) else place_of_object(factory, _source(factory))
     try:
         if place is not None:
             scheduler = make_scheduler(name, scenario, factories)

@@ -21,10 +21,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
-from collapipe_env.evaluation.declared_sight import SIGHTS
+from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.evaluation.own_parts import sources_of
-from collapipe_env.evaluation.own_scheduler import OwnScheduler, is_title
+from collapipe_env.evaluation.own_scheduler import DecidedElsewhereError
 from collapipe_env.evaluation.scheduler_worker import Arrays, decision_of, decoded, read_answer
 from collapipe_env.evaluation.torch_threads import threads_asked
 from collapipe_env.ground.errors import SchedulerError, reason
@@ -42,7 +41,7 @@ _START = (
 )
 
 
-class ProcessScheduler(OwnScheduler):
+class ProcessScheduler:
     """A user's own scheduler in a process of its own.
 
     Args:
@@ -50,26 +49,22 @@ class ProcessScheduler(OwnScheduler):
         scenario: The scenario that it schedules.
 
     Raises:
-        SchedulerError: If it cannot be imported or built, or is not a scheduler.
+        DecidedElsewhereError: If it cannot be imported or built, or is not a scheduler.
     """
 
     def __init__(self, reference: str, scenario: Scenario) -> None:
-        super().__init__(reference)
         self._process = process_of(reference)
         self._number = next(self._process.numbers)
         try:
             played = pickle.dumps(scenario)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise SchedulerError(
-                f"scheduler {self.called} decides in a process of its own, which cannot get this scenario "
+            raise DecidedElsewhereError(
+                f"scheduler {reference!r} decides in a process of its own, which cannot get this scenario "
                 f"({reason(error)}): define what it uses at the top level of a file"
             ) from None
         told, _ = self._asked("build", sources_of(scenario), threads_asked(), played)
         weakref.finalize(self, self._process.dropped.append, self._number)
-        name, self.sees, self.observation = told["name"], told["sees"], told["observation"]
-        if not is_title(name) or self.sees not in SIGHTS or self.observation not in OBSERVATIONS:
-            raise self._process.broken(self.called, "build", "sent an answer that cannot be read")
-        self.named(name)
+        self.name, self.sees, self.observation = (told.get(key) for key in ("name", "sees", "observation"))
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
@@ -80,15 +75,15 @@ class ProcessScheduler(OwnScheduler):
         _, arrays = self._asked("act", observation, state)
         try:
             return decision_of(arrays)
-        except Exception as error:
-            raise self.refused(arrays, error) from error
+        except Exception:  # no answer of the worker's
+            raise self._process.broken("act", "sent an answer that cannot be read") from None
 
     def fingerprint(self) -> str:
         """Text of its method of this name; empty without one."""
-        return str(self._asked("fingerprint")[0]["text"])
+        return str(self._asked("fingerprint")[0].get("text"))
 
     def _asked(self, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
-        return self._process.ask(self.called, method, self._number, *given)
+        return self._process.ask(method, self._number, *given)
 
 
 class SchedulerProcess:
@@ -100,7 +95,7 @@ class SchedulerProcess:
     """
 
     def __init__(self, reference: str) -> None:
-        self.numbers, self.dropped = itertools.count(), list[int]()
+        self.numbers, self.dropped, self._called = itertools.count(), list[int](), repr(reference)
         self._process = subprocess.Popen(  # noqa: S603 - the user named the code
             [sys.executable, "-B", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
@@ -109,25 +104,24 @@ class SchedulerProcess:
         )
         self._talks = ThreadPoolExecutor(1)
         self._end = weakref.finalize(self, _ended, self._process)
-        self.ask(repr(reference), "load", reference)
+        self.ask("load", reference)
 
-    def ask(self, called: str, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
+    def ask(self, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
         """Return the answer to a request.
 
         Args:
-            called: The scheduler, for errors.
             method: Method of the worker.
 
         Raises:
-            SchedulerError: Of the code's own, or if the process ended, takes too long, or sends something
-                else than an answer.
+            DecidedElsewhereError: Of the code's own, or if the process ended, takes too long, or sends
+                something else than an answer.
         """
         dropped = [self.dropped.pop() for _ in range(len(self.dropped))]
         try:
             message = pickle.dumps((method, given, dropped))
             body = self._talks.submit(self._talk, message).result(LIMIT_S)
         except TimeoutError:
-            raise self.broken(called, method, f"took longer than {LIMIT_S:g} s, and was ended") from None
+            raise self.broken(method, f"took longer than {LIMIT_S:g} s, and was ended") from None
         except BaseException:
             self.stop()
             raise
@@ -138,28 +132,27 @@ class SchedulerProcess:
             fate = "closed its connection" if code is None else f"ended with exit code {code}"
             if code is not None and code < 0:
                 fate = f"was ended by {signal.Signals(-code).name} (perhaps it ran out of memory)"
-            raise self.broken(called, method, fate)
+            raise self.broken(method, fate)
         try:
             told, arrays = decoded(body)
             if (error := told.get("error")) is None:
                 return told, arrays
-            text = reason(SchedulerError(str(error)), longest=1500)
+            text = reason(SchedulerError(str(error)), longest=1500)  # whatever it sent, in one line
         except Exception:  # whatever the user's code wrote there
-            raise self.broken(called, method, "sent an answer that cannot be read") from None
-        raise SchedulerError(text)
+            raise self.broken(method, "sent an answer that cannot be read") from None
+        raise DecidedElsewhereError(text)
 
-    def broken(self, called: str, method: str, fate: str) -> SchedulerError:
+    def broken(self, method: str, fate: str) -> SchedulerError:
         """End the process, and return the error that says why.
 
         Args:
-            called: The scheduler.
             method: What it was asked for.
             fate: What happened to the process.
         """
         self.stop()
-        return SchedulerError(
-            f"scheduler {called}: its process {fate} in {method}: see what it wrote above, and let it return "
-            "its decisions without ending its process"
+        return DecidedElsewhereError(
+            f"scheduler {self._called}: its process {fate} in {method}: see what it wrote above, and let it "
+            "return its decisions without ending its process"
         )
 
     def stop(self) -> None:

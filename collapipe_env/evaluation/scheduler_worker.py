@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.evaluation.own_code import OwnCode, import_own, import_source
-from collapipe_env.evaluation.own_scheduler import SchedulerHere
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.torch_threads import TorchThreads
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError, reason
 from collapipe_env.physics.allocation import Allocation
@@ -72,7 +72,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._label, self._code = "", OwnCode(None, None)
-        self._made: dict[int, SchedulerHere] = {}
+        self._made: dict[int, OwnScheduler] = {}
         self._threads: TorchThreads | None = None
 
     def answer(self, method: str, given: tuple[Any, ...], dropped: list[int]) -> bytes:
@@ -118,7 +118,7 @@ class _Worker:
                 f"scenario uses ({type(error).__name__}: {reason(error)}): define that in a file of its own, "
                 "or give the scheduler as a Python object"
             ) from error
-        made = SchedulerHere(self._label, self._code.found, self._code.file, played)
+        made = OwnScheduler(self._label, self._code.found, self._code.file, played)
         self._made[number] = made
         return {"name": made.name, "sees": made.sees, "observation": made.observation}, {}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from collapipe_env.evaluation.declared_sight import title_of
 from collapipe_env.evaluation.scheduler_loading import (
-    is_outside,
     load_scheduler,
     make_scheduler,
     own_factory,
@@ -30,7 +29,7 @@ def own_titles(
         agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.
     """
-    own = [name for name in names if is_outside(name) or own_factory(name, factories) is not None]
+    own = [name for name in names if own_factory(name, factories) is not None]
     if not own:
         return {}
     titles = {}

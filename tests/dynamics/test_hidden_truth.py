@@ -12,7 +12,7 @@ from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import declared_sight
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.own_scheduler import SchedulerHere
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
@@ -171,9 +171,9 @@ def test_to_see_the_truth_is_a_gain():
 
 def test_an_unknown_sight_is_refused_and_own_schedulers_declare_theirs():
     scenario = load_scenario(TINY)
-    own = SchedulerHere("mine", Seer, __file__, scenario)
+    own = OwnScheduler("mine", Seer, __file__, scenario)
     assert declared_sight.sees_truth(own)
-    assert not declared_sight.sees_truth(SchedulerHere("mine", Watcher, __file__, scenario))
+    assert not declared_sight.sees_truth(OwnScheduler("mine", Watcher, __file__, scenario))
 
     class Odd(Watcher):
         sees = "all"

@@ -22,7 +22,6 @@ from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS
 from collapipe_env.evaluation.own_scheduler import LONGEST_NAME
 from collapipe_env.evaluation.scheduler_loading import (
     full_names,
-    is_outside,
     own_factory,
     package_title,
     require_scheduler,
@@ -118,12 +117,7 @@ def named_player(name: str) -> Player:
     """
     require_scheduler(name)
     (full,) = full_names([name])
-    return Player(full if is_own(full) else package_title(full), full)
-
-
-def is_own(name: str) -> bool:
-    """Whether a name stands for a user's own code."""
-    return is_outside(name) or own_factory(name) is not None
+    return Player(package_title(full) if own_factory(full) is None else full, full)
 
 
 def read_submission(folder: Path) -> Player:
