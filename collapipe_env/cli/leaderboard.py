@@ -119,28 +119,10 @@ class Run:
         Within(1, season.rounds).require("--rounds", self.rounds)
         cells, executor = self.playing.cells(player), self.playing.build(self.playing.processes)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-{folder_name(player.name)}")
-        asked = {
-            "kind": "leaderboard",
-            "season": season.name,
-            "scheduler": player.scheduler,
-            "submission_sha256": player.digest,
-            "cells": [cell.name for cell in cells],
-            "episodes": self.episodes,
-            "rounds": self.rounds,
-        }
-        with opened(
-            run, call, asked, fresh=self.fresh, deciding=("kind", "season", "scheduler", "submission_sha256")
-        ):
+        asked = {"kind": "leaderboard", "season": season.name, "scheduler": player.scheduler}
+        with opened(run, call, {**asked, "submission_sha256": player.digest}, fresh=self.fresh):
             print(_playing(player, cells, season, executor.where))
-            row = play(
-                season,
-                player,
-                cells,
-                run / "evaluation",
-                executor,
-                episodes=self.episodes,
-                rounds=self.rounds,
-            )
+            row = play(season, player, cells, run / "evaluation", executor, None, self.episodes, self.rounds)
             row.write(run / "leaderboard.json")
             page = row_page(row, season)
             write_text(run / "table.md", page.markdown())
@@ -187,20 +169,13 @@ class Verify:
         claimed = None if self.results is None else read_row(self.results, season)
         salt = _salt() if self.hidden else None
         executor = self.playing.build(self.playing.processes)
-        cells = (
-            self.playing.cells(player) if claimed is None else tuple(CELLS[name] for name in claimed.cells)
-        )
+        cells, episodes, rounds = self.playing.cells(player), None, None
+        if claimed is not None:
+            cells, rounds = tuple(CELLS[name] for name in claimed.cells), claimed.rounds
+            episodes = max(len(cell.zero) for cell in claimed.cells.values())
         print(_playing(player, cells, season, executor.where))
         with tempfile.TemporaryDirectory(prefix="collapipe-") as folder:
-            many = (
-                {}
-                if claimed is None
-                else {
-                    "episodes": max(len(cell.zero) for cell in claimed.cells.values()),
-                    "rounds": claimed.rounds,
-                }
-            )
-            row = play(season, player, cells, Path(folder), executor, salt=salt, **many)
+            row = play(season, player, cells, Path(folder), executor, salt, episodes, rounds)
         faults = [] if claimed is None else list(differences(claimed, row))
         for fault in faults[:20]:
             print(fault)

@@ -103,7 +103,8 @@ def own_factory(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> F
     if name in factories:
         return factories[name]
     if name in SCHEDULERS.added():
-        return SCHEDULERS.get(name)
+        factory: Factory = SCHEDULERS.get(name)
+        return factory
     return partial(ProcessScheduler, name) if is_outside(name) else None
 
 

@@ -158,7 +158,6 @@ def play(
     cells: Sequence[Cell],
     folder: Path,
     executor: Executor,
-    *,
     salt: str | None = None,
     episodes: int | None = None,
     rounds: int | None = None,
