@@ -147,7 +147,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
 
     def keep(score: Score) -> None:
         state.history.append(score)
-        agent, better = kept(), score is state.best
+        agent, better = kept(), score is state.best or not files.best.exists()
         if better:
             write_agent_file(files.best, *agent.playing)
         write_agent_file(files.latest, *agent)

@@ -169,10 +169,11 @@ def test_what_training_needs_is_read_back_and_its_shapes_are_checked(tmp_path: P
     def stop(_: str) -> None:
         raise KeyboardInterrupt
 
-    # Nothing is left to do but a validation: all comes out as it went in.
+    # Nothing is left to do but a validation, and a best version to write: all comes out as it went in.
     files.best.unlink()
     with pytest.raises(KeyboardInterrupt):
         train(plan(agent), files, say=stop)
+    assert files.best.exists()
     again = read_agent_file(files.latest).tensors
     assert again.keys() == tensors.keys()
     assert all(np.array_equal(again[name], tensors[name]) for name in tensors)
