@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collapipe_env.envs.vector import CollaPipeVectorEnv as CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation as Evaluation
     from collapipe_env.evaluation.evaluate import evaluate as evaluate
-    from collapipe_env.evaluation.view.page_file import write_page as write_page
+    from collapipe_env.evaluation.view.run_page import write_page as write_page
     from collapipe_env.learners.factory import register_learner as register_learner
     from collapipe_env.physics.allocation import Allocation as Allocation
     from collapipe_env.scenario import (
@@ -65,7 +65,7 @@ _HOMES = {
     "register_scheduler": "collapipe_env.schedulers",
     "register_task": "collapipe_env.scenario.task_registry",
     "scenario_names": "collapipe_env.scenario",
-    "write_page": "collapipe_env.evaluation.view.page_file",
+    "write_page": "collapipe_env.evaluation.view.run_page",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -88,7 +88,7 @@ class RoundView:
         """Charts of all clusters; the events of the slowest are listed."""
         costs, plan = self.round.costs, self.round.allocation
         # Where there are many clusters, only the slowest are drawn in detail.
-        detailed = set(np.argsort(-costs.cluster_delay)[:4].tolist())
+        detailed = set(np.argsort(-costs.cluster_delay, kind="stable")[:4].tolist())
         return tuple(
             Chart(
                 name=f"c{n}",
