@@ -56,7 +56,7 @@ def parse(kind: Any, call: Call, description: str | None = None, default: Any = 
         # Indented, because tyro joins lines that begin with a letter.
         description=f"{title}\n{textwrap.indent(paragraph, '  ')}\n\n{examples}",
         args=call.arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
         **({} if default is None else {"default": default}),
     )
     words = (word.partition("=")[0].replace("_", "-") for word in call.arguments)
