@@ -282,6 +282,6 @@ def test_a_net_to_start_from_is_read_before_anything_is_written_and_only_at_the_
     latest.parent.mkdir(parents=True)
     latest.touch()  # a training that has begun goes on without that file
     Job(options, call)
-    fresh = replace(options, output=replace(options.output, fresh=True))
+    fresh = replace(options, training=replace(options.training, fresh=True))
     with pytest.raises(CheckpointError, match="not a graph net"):
         Job(fresh, call)

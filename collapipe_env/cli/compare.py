@@ -28,7 +28,7 @@ from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
 from collapipe_env.cli.common import command, opened, required_schedulers
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import OWN_HELP, Dataset, Folder, Schedulers, TaskName, about
+from collapipe_env.cli.option_types import OWN_HELP, Dataset, Folder, Fresh, Schedulers, TaskName, about
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.rounds import lasting
@@ -71,6 +71,7 @@ class Options:
     """Scheduler to which the others are compared."""
     out: Annotated[Folder, about(default="runs/compare-<scenarios>")] = None
     """Folder for episodes, tables, raw numbers and figures."""
+    fresh: Fresh = False
     gantt: Annotated[
         tuple[str, ...], about("NAME ...", "the reference, the agent and the three with the shortest delay")
     ] = ()
@@ -144,10 +145,10 @@ def _run(options: Options, call: Call) -> None:
         own = (*([LEARNED] if name in agents else []), *options.names_for(scenario))
         folder = run / "evaluation" / folder_name(name)
         files = agents.get(name, ())
-        plans.append(play.plan(scenario, own, files, learner, lambda *_, f=folder: f, play.threads))
+        plans.append(play.plan(scenario, own, files, learner, lambda *_, f=folder: f))
     # Options that may differ between runs in a folder are not listed: their results are added.
     deciding = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
-    with opened(run, call, deciding, fresh=play.fresh):
+    with opened(run, call, deciding, fresh=options.fresh):
         for name, scenario in scenarios.items():
             write_text(run / "scenarios" / f"{folder_name(name)}.yaml", scenario.to_yaml())
             few = options.names_for(scenario)
@@ -161,8 +162,8 @@ def _run(options: Options, call: Call) -> None:
                 agent_digests={name: list(map(file_digest, files)) for name, files in agents.items()},
                 options=options,
             ),
-            executor=options.where.build(play.processes, threads=play.threads),
-            figures=not play.no_figures,
+            play,
+            options.where,
             several=True,
             reference=options.held_against,
             gantt=options.drawn,

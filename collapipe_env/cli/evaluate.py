@@ -31,6 +31,7 @@ from collapipe_env.cli.option_types import (
     LEARNER_HELP,
     Dataset,
     Folder,
+    Fresh,
     Schedulers,
     Source,
     TaskName,
@@ -87,6 +88,7 @@ class Options:
     """Saved agent, or agent of the zoo, which plays as agent; several are the training runs of one row."""
     out: Annotated[Folder, about(default="runs/evaluate-<scenario>")] = None
     """Folder for episodes, figures and results."""
+    fresh: Fresh = False
     play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
@@ -114,13 +116,13 @@ def _run(options: Options, call: Call) -> None:
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     agent = digests[0] if len(digests) == 1 else digests or None
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
-    with opened(run, call, asked, played, fresh=play.fresh):
+    with opened(run, call, asked, played, fresh=options.fresh):
         play_and_report(
-            [play.plan(scenario, names, files, learner, run.episodes_of, play.threads)],
+            [play.plan(scenario, names, files, learner, run.episodes_of)],
             run,
             lambda: call.record(scenario=played.to_dict(), options=replace(options, play=play)),
-            executor=options.where.build(play.processes, threads=play.threads),
-            figures=not play.no_figures,
+            play,
+            options.where,
         )
 
 

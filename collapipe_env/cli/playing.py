@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from collapipe_env.cli.chosen import chosen_learners
-from collapipe_env.cli.option_types import (
-    PROCESSES,
-    Count,
-    Episodes,
-    Fresh,
-    Learner,
-    Rounds,
-    Threads,
-    Within,
-    about,
-)
+from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli.option_types import PROCESSES, Count, Episodes, Learner, Rounds, Threads, Within, about
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import ScenarioError
@@ -26,13 +17,12 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.task_registry import task_traits
 
 if TYPE_CHECKING:
-    from collapipe_env.evaluation.executor import Executor
     from collapipe_env.evaluation.plan import EvaluationPlan
 
 
 @dataclass(frozen=True)
-class EpisodeOptions:
-    """Held-out episodes, the same options in train, evaluate and compare."""
+class PlayOptions:
+    """Held-out episodes, the same for every scheduler, and how they are played."""
 
     episodes: Episodes = 5
     rounds: Rounds = None
@@ -49,6 +39,10 @@ class EpisodeOptions:
     """Continuations of held-out texts that each trained language model writes at the end."""
     save_models: bool = False
     """Save each language model (style gpt2 or llama) of the first episode as a Hugging Face folder."""
+    threads: Threads = 1
+    """PyTorch threads per process; one is fastest for models this small."""
+    no_figures: bool = False
+    """Draw no figures."""
 
     def learner_for(self, scenarios: Collection[Scenario]) -> str:
         """Return the registered name of the learner, which must be able to write what is asked for."""
@@ -84,7 +78,6 @@ class EpisodeOptions:
         agents: tuple[Path, ...],
         learner: str,
         folder: Callable[[str, int], Path],
-        threads: int,
     ) -> EvaluationPlan:
         """Return the plan of the episodes.
 
@@ -108,30 +101,19 @@ class EpisodeOptions:
             learner=learner,
             own_learner=None if learner == self.learner else self.learner,
             folder=folder(learner, rounds),
-            threads=threads,
+            threads=self.threads,
             samples=samples,
             save_models=self.save_models,
         )
-
-
-@dataclass(frozen=True)
-class PlayOptions(EpisodeOptions):
-    """Episodes and how they are played: the same options in evaluate and compare."""
-
-    threads: Threads = 1
-    """PyTorch threads per process."""
-    fresh: Fresh = False
-    no_figures: bool = False
-    """Draw no figures."""
 
 
 def play_and_report(
     plans: Sequence[EvaluationPlan],
     run: RunDirectory,
     record: Callable[[], Mapping[str, Any]],
+    play: PlayOptions,
+    where: ExecutorOptions,
     *,
-    executor: Executor,
-    figures: bool,
     several: bool = False,
     reference: str | None = None,
     gantt: Sequence[str] = (),
@@ -153,6 +135,7 @@ def play_and_report(
     from collapipe_env.evaluation.report import write_report
     from collapipe_env.evaluation.runner import evaluate_all
 
+    executor = where.build(play.processes, threads=play.threads)
     names = list(dict.fromkeys(name for plan in plans for name in plan.schedulers))
     sizes = " or ".join(dict.fromkeys(plan.size for plan in plans))
     print(
@@ -163,4 +146,5 @@ def play_and_report(
     comparisons = [
         summarise_scenario(plan, outcome, reference) for plan, outcome in zip(plans, outcomes, strict=True)
     ]
+    figures = not play.no_figures
     write_report(comparisons, record(), run, whole=not several, figures=figures, gantt=gantt, history=history)

@@ -14,7 +14,7 @@ from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.cli.early_end import Call, Terminated, terminable
 from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import steps_kept
-from collapipe_env.evaluation.executor import Executor, Hooks
+from collapipe_env.evaluation.executor import Hooks
 from collapipe_env.evaluation.folder_content import Files, files_below, write_below
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.run_directory import HOLDER, LOCK
@@ -27,7 +27,7 @@ class Training:
 
     Attributes:
         train: Trains in the folder of the options: a function of a module, which other processes import.
-        options: Its options; ``output.out`` is its folder.
+        options: Its options; ``training.out`` is its folder.
         call: The command, for the record.
         files: Files already in its folder, for a worker that does not see that folder; ``None`` if it does.
     """
@@ -51,7 +51,8 @@ def train_one(task: Training, _: Callable[[], None]) -> Files | None:
         with tempfile.TemporaryDirectory(prefix="collapipe-") as place:
             folder = Path(place) / "run"
             write_below(folder, task.files)
-            task.train(replace(task.options, output=replace(task.options.output, out=folder)), task.call)
+            training = replace(task.options.training, out=folder)
+            task.train(replace(task.options, training=training), task.call)
             return _unlocked(folder)
     if multiprocessing.parent_process() is None:
         task.train(task.options, task.call)
@@ -75,13 +76,13 @@ def train_all(
     train: Callable[[Options, Call], None],
     options: Options,
     folders: Sequence[Path],
-    executor: Executor,
     call: Call,
 ) -> None:
     """Do all unfinished trainings, each in a folder of its own; seeds count up from the options' seed.
 
     If the user interrupts, finished trainings are kept, and on this machine also the progress of others.
     """
+    executor = options.where.build(options.evaluation.processes, threads=options.evaluation.threads)
     tasks = []
     for seed, folder in enumerate(folders, options.training.seed):
         files = TrainingFiles(folder)
@@ -89,9 +90,8 @@ def train_all(
             continue
         one = replace(
             options,
-            training=replace(options.training, seed=seed, runs=1),
+            training=replace(options.training, seed=seed, runs=1, out=folder, fresh=False),
             evaluation=replace(options.evaluation, schedulers=(LEARNED,)),
-            output=replace(options.output, out=folder, fresh=False),
         )
         tasks.append(Training(train, one, call, _unlocked(folder) if executor.apart else None))
     if not tasks:
@@ -100,7 +100,7 @@ def train_all(
     print(f"training: {counted(len(tasks), 'seed')}, {executor.where}", flush=True)
 
     def done(task: Training, files: Files | None) -> None:
-        folder = task.options.output.out
+        folder = task.options.training.out
         assert folder is not None
         if files is not None:
             write_below(folder, files)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.cli.chosen import chosen_learners, chosen_scenario, say_data
@@ -41,9 +41,6 @@ from collapipe_env.ground.files import read_json, write_text
 from collapipe_env.schedulers import LEARNED, also_playing
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
-if TYPE_CHECKING:
-    from collapipe_env.evaluation.executor import Executor
-
 
 class Job:
     """One run: training, evaluation, report.
@@ -61,12 +58,12 @@ class Job:
         training, evaluation = options.training, options.evaluation
         self._scenario = chosen_scenario(training.scenario, training.task, training.dataset)
         options.check(self._scenario)
-        torch.set_num_threads(training.threads)
+        torch.set_num_threads(evaluation.threads)
         seeds = range(training.seed, training.seed + training.runs)
         self._one = len(seeds) == 1  # a single training, directly in the folder
         name = f"seed{seeds[0]}" if self._one else f"seeds{seeds[0]}-{seeds[-1]}"
         default = Path("runs") / f"{folder_name(self._scenario.name)}-{training.algo}-{name}"
-        self._run = RunDirectory(options.output.out or default)
+        self._run = RunDirectory(training.out or default)
         self._folders = [self._run / ("." if self._one else f"trainings/seed{seed}") for seed in seeds]
         self._files = TrainingFiles(self._folders[0])
         self._reward = registered_name(REWARDS, training.reward or default_reward(self._scenario))
@@ -79,20 +76,19 @@ class Job:
             from collapipe_env.agents.learned.graph.graph_files import first_weights
 
             # A training that has begun does not read the net that it started from.
-            if options.output.fresh or not self._files.latest.exists():
+            if training.fresh or not self._files.latest.exists():
                 first_weights(options.graph)
 
     def run(self) -> None:
         """Do all remaining work, and print the folder."""
-        options, fresh = self._options, self._options.output.fresh
+        options, fresh = self._options, self._options.training.fresh
         say_data([self._scenario])
         with opened(self._run, self._call, self._asked(), self._scenario, fresh=fresh, growing="steps"):
-            executor = options.where.build(options.evaluation.processes, threads=options.training.threads)
             if self._one:
                 self._train()
             else:
-                train_all(train_only, options, self._folders, executor, self._call)
-            self._evaluate(executor)
+                train_all(train_only, options, self._folders, self._call)
+            self._evaluate()
 
     def train_only(self) -> None:
         """Train in the folder, without a comparison: one of several trainings."""
@@ -154,7 +150,7 @@ class Job:
             **({} if self._one else {"several": True}),
         }
 
-    def _evaluate(self, executor: Executor) -> None:
+    def _evaluate(self) -> None:
         from collapipe_env.agents.learned.agent_file import read_agent_file
 
         options, agents, history = self._options, tuple[Path, ...](), []
@@ -163,8 +159,7 @@ class Job:
             if self._one:  # the history of one training would pass for that of several
                 history = read_agent_file(self._files.latest).record.history
         plan = options.evaluation.plan(
-            *(self._scenario, self._schedulers, agents, self._learner),
-            *(self._run.episodes_of, options.training.threads),
+            self._scenario, self._schedulers, agents, self._learner, self._run.episodes_of
         )
         play_and_report(
             [plan],
@@ -175,8 +170,8 @@ class Job:
                 made_for=read_json(self._run / "run.json", "choose another place with --out"),
                 training=history,
             ),
-            executor=executor,
-            figures=not options.output.no_figures,
+            options.evaluation,
+            options.where,
             history=history,
         )
 

@@ -33,11 +33,10 @@ from collapipe_env.cli.option_types import (
     Schedulers,
     Source,
     TaskName,
-    Threads,
     Within,
     about,
 )
-from collapipe_env.cli.playing import EpisodeOptions
+from collapipe_env.cli.playing import PlayOptions
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
@@ -85,12 +84,15 @@ class TrainingOptions:
     """Seed of weights, exploration and training episodes."""
     runs: Annotated[int, Within(1, 1000)] = 1
     """Trainings with the seeds --seed, --seed + 1, ..., --processes at once; one row of the comparison."""
-    threads: Threads = 1
-    """PyTorch threads per process; one is fastest for models this small."""
+    track: Annotated[Literal["wandb", "mlflow"] | None, about("wandb|mlflow", "none")] = None
+    """Also log the training to Weights & Biases or MLflow."""
+    out: Annotated[Folder, about(default="runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>")] = None
+    """Folder for checkpoints, TensorBoard curves, episodes, figures and results."""
+    fresh: Fresh = False
 
 
 @dataclass(frozen=True)
-class EvaluationOptions(EpisodeOptions):
+class EvaluationOptions(PlayOptions):
     """The comparison afterwards, on held-out episodes that are the same for every scheduler."""
 
     learner: Learner = "real"
@@ -104,25 +106,11 @@ class EvaluationOptions(EpisodeOptions):
 
 
 @dataclass(frozen=True)
-class OutputOptions:
-    """Folder, tracking and figures."""
-
-    out: Annotated[Folder, about(default="runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>")] = None
-    """Folder for checkpoints, TensorBoard curves, episodes, figures and results."""
-    fresh: Fresh = False
-    track: Annotated[Literal["wandb", "mlflow"] | None, about("wandb|mlflow", "none")] = None
-    """Also log the training to Weights & Biases or MLflow."""
-    no_figures: bool = False
-    """Draw no figures."""
-
-
-@dataclass(frozen=True)
 class Options:
     """Options, in the groups of ``--help``."""
 
     training: tyro.conf.OmitArgPrefixes[TrainingOptions] = field(default_factory=TrainingOptions)
     evaluation: tyro.conf.OmitArgPrefixes[EvaluationOptions] = field(default_factory=EvaluationOptions)
-    output: tyro.conf.OmitArgPrefixes[OutputOptions] = field(default_factory=OutputOptions)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
     ppo: PPOParameters = field(default_factory=lambda: usual(PPOParameters))
     """Hyper-parameters of PPO. The defaults were chosen by experiments on medium."""
@@ -184,16 +172,17 @@ class Options:
                     f"--{name.replace('_', '-')} {value} with --algo graph: it learns from the model of the "
                     "system, not from rewards; leave the option out"
                 )
-        for other in {"ppo", "sac", "graph"} - {algo}:
-            if (given := getattr(self, other)) != usual(type(given)):
+        for other in ("ppo", "sac", "graph"):
+            given = getattr(self, other)
+            if other != algo and given != usual(type(given)):
                 raise ScenarioError(
                     f"--{other}.* options with --algo {algo}: they are of another algorithm; leave "
                     f"them out, or give --{algo}.* options"
                 )
-        if self.output.track is not None:
+        if self.training.track is not None:
             from collapipe_env.agents.learned.tracking import require_tracker
 
-            require_tracker(self.output.track)
+            require_tracker(self.training.track)
         self.where.check()
         if isinstance(self.parameters, GraphParameters):
             check_graph_parameters(self.parameters, "--graph.")

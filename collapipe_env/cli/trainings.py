@@ -70,7 +70,7 @@ def _train_agent(
         reward=reward,
         validate_every=max(options.steps // VALIDATIONS, 1),
         command=command,
-        track=options.output.track,
+        track=options.training.track,
     )
     state = agent_training.train(plan, files)
     _sum_up(state.best, state.seconds, files)
@@ -88,7 +88,7 @@ def _train_graph(options: Options, scenario: Scenario, files: TrainingFiles, com
         seed=options.training.seed,
         validate_every=max(options.steps // VALIDATIONS, min(options.steps, LEAST_BETWEEN_VALIDATIONS)),
         command=command,
-        track=options.output.track,
+        track=options.training.track,
     )
     training = GraphTraining(plan, files)
     if training.done:
