@@ -60,12 +60,7 @@ def _run(options: Options, call: Call) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
-    from collapipe_env.execution.calibration_rounds import (
-        calibration_plans,
-        measured_rounds,
-        read_round,
-        setting_of,
-    )
+    from collapipe_env.execution import calibration_rounds as calibration
 
     torch.set_num_threads(1)
     earlier = None if options.from_ is None else RunDirectory(options.from_)
@@ -81,8 +76,8 @@ def _run(options: Options, call: Call) -> None:
             raise ScenarioError(f"--from {options.from_} holds no calibration: name the folder of one")
         base, named = load_scenario(before["base"]), str(before["base_name"])
         devices, slow_down = int(before["devices"]), float(before["slow_down"])
-    setting = setting_of(base, devices)
-    plans = calibration_plans(setting)
+    setting = calibration.setting_of(base, devices)
+    plans = calibration.calibration_plans(setting)
     if earlier is None:
         require_ray("collapipe calibrate")
     run = RunDirectory(options.out or Path("runs") / f"calibrate-{folder_name(base.name)}")
@@ -110,16 +105,16 @@ def _run(options: Options, call: Call) -> None:
                 f"{2 + devices} processes: the server, a control unit, {devices} devices"
             )
             # Each round is kept as soon as it ends.
-            measured = measured_rounds(setting, missing, options.seed, options.slow_down)
+            measured = calibration.measured_rounds(setting, missing, options.seed, options.slow_down)
             for done, one in enumerate(measured, 1 + len(places) - len(missing)):
                 print(
                     f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  "
                     f"(load {one.load:.1f})",
                     flush=True,
                 )
-            rounds = [read_round(path) for path in places]
+            rounds = [calibration.read_round(path) for path in places]
         else:
-            rounds = [read_round(path) for path in sorted((earlier / "measured").glob("*.json"))]
+            rounds = [calibration.read_round(path) for path in sorted((earlier / "measured").glob("*.json"))]
             if not rounds:
                 raise ScenarioError(f"--from {earlier.path} holds no finished rounds: measure first")
         _report(run, base, named, setting, rounds, call.record())
