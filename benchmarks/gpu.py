@@ -187,7 +187,7 @@ class Training:
     def __init__(self, scenario: str, device: str) -> None:
         p, loaded = usual(GraphParameters), load_scenario(scenario)
         torch.manual_seed(0)
-        self._net = GraphNet().to(device)
+        self._net = GraphNet(p).to(device)
         self._adam = torch.optim.Adam(self._net.parameters(), lr=p.learning_rate)
         self._group = Group(loaded, max(p.clusters // loaded.clusters, 1), sys.maxsize, 0)
         self._rng, self._parameters, self._device = np.random.default_rng(0), p, device

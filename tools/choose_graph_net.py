@@ -20,7 +20,7 @@ from generated_parts import markdown_table
 from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.agents.learned.graph.graph_files import net_with, require_graph_net
+from collapipe_env.agents.learned.graph.graph_files import require_graph_net
 from collapipe_env.agents.learned.graph.graph_validation import (
     GraphValidator,
     validation_scenarios,
@@ -66,8 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     lines = []
     try:
         nets = {name: require_graph_net(read_agent_file(agent_path(name)), name) for name in options.nets}
-        for path, (parameters, weights) in tqdm(nets.items(), "validating", disable=None, leave=False):
-            score = validate(net_with(parameters, weights), 0, 0.0)
+        for path, net in tqdm(nets.items(), "validating", disable=None, leave=False):
+            score = validate(net, 0, 0.0)
             lines.append((score.objective, path, score.priced_delay, score.energy_ratio))
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -78,8 +78,7 @@ def _train_agent(
 
 def _train_graph(options: Options, scenario: Scenario, files: TrainingFiles, command: str) -> None:
     from collapipe_env.agents.learned.graph.graph_files import systems_of
-    from collapipe_env.agents.learned.graph.graph_run import GraphPlan
-    from collapipe_env.agents.learned.graph.graph_training import GraphTraining
+    from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
 
     plan = GraphPlan(
         scenario=scenario,

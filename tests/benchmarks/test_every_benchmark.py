@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_run import GraphPlan
-from collapipe_env.agents.learned.graph.graph_training import GraphTraining
+from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.scenario import load_scenario

@@ -17,19 +17,14 @@ from collapipe_env.agents.learned.agent_file import (
     read_agent_file,
     require_tensors,
 )
-from collapipe_env.envs.graph_features import (
-    CONTEXT,
-    CU,
-    DEVICE,
-    HOP,
-)
+from collapipe_env.envs.graph_features import CONTEXT, CU, DEVICE, HOP
 from collapipe_env.ground.errors import CheckpointError, shortened
 from collapipe_env.scenario import Scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler
-from .net import GraphNet, NetShape
+from .net import GraphNet
 from .training_range import outside, warn_outside
 
 DECISIONS: Shapes = {
@@ -48,29 +43,10 @@ LATER = (HEAT, "risk.", "share_")
 """Beginnings of the names of weights that a file may lack: they count as 0, without effect."""
 
 
-def net_shape(parameters: GraphParameters) -> NetShape:
-    """Sizes of the net that hyper-parameters describe."""
-    p = parameters
-    return NetShape(p.width, p.layers, p.heads, p.hidden, p.edge_hidden, p.plan_hidden)
-
-
-def net_with(parameters: GraphParameters, weights: Mapping[str, torch.Tensor]) -> GraphNet:
-    """The net of given hyper-parameters and weights."""
-    with torch.device("meta"):  # nothing is drawn
-        net = GraphNet(net_shape(parameters))
-    net.load_state_dict(weights, assign=True)
-    return net
-
-
 def features() -> Shapes:
     """Features that the net reads, each of one device, control unit, hop or system."""
-    groups = (
-        ("device", DEVICE.features),
-        ("cu", CU.features),
-        ("hop", HOP.features),
-        ("context", CONTEXT.features),
-    )
-    return {f"{group}/{feature.name}": [1] for group, listed in groups for feature in listed}
+    arrays = (DEVICE, CU, HOP, CONTEXT)
+    return {f"{array.name}/{feature.name}": [1] for array in arrays for feature in array.features}
 
 
 def graph_record(
@@ -114,8 +90,8 @@ def systems_of(parameters: GraphParameters) -> str:
     return f"{names}; {drawn}" if names else drawn
 
 
-def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, dict[str, torch.Tensor]]:
-    """Hyper-parameters and weights of a graph net's file, checked against each other.
+def require_graph_net(agent: AgentFile, place: str) -> GraphNet:
+    """The graph net of a file.
 
     Args:
         agent: Content of the file.
@@ -145,15 +121,15 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
                 f"{place} was trained with other {kind}s than this version has ({named}): use the version "
                 f"that wrote it ({shortened(record.package_version)}), or train again"
             )
-    with torch.device("meta"):  # only shapes are wanted
-        wanted = {
-            name: tuple(value.shape) for name, value in GraphNet(net_shape(parameters)).state_dict().items()
-        }
+    with torch.device("meta"):  # no weights are drawn
+        net = GraphNet(parameters)
+    wanted = {name: tuple(value.shape) for name, value in net.state_dict().items()}
     own = agent.playing.tensors
     missing = (name for name in wanted if name.startswith(LATER) and name not in own)
     own |= {name: np.zeros(wanted[name], np.float32) for name in missing}
     require_tensors(own, wanted, place)
-    return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
+    net.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in own.items()}, assign=True)
+    return net
 
 
 def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
@@ -167,15 +143,15 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
     """
     path = agent_path(parameters.start_from)
     agent = read_agent_file(path)
-    found, weights = require_graph_net(agent, str(path))
-    wanted, held = asdict(net_shape(parameters)), asdict(net_shape(found))
-    for name, value in wanted.items():
-        if held[name] != value:
+    net = require_graph_net(agent, str(path))
+    for name in ("width", "layers", "heads", "hidden", "edge_hidden", "plan_hidden"):
+        held, wanted = getattr(net.sizes, name), getattr(parameters, name)
+        if held != wanted:
             raise CheckpointError(
-                f"{path}, which training is to start from, is a net with {name} = {held[name]}, not {value}: "
-                f"give --graph.{name.replace('_', '-')} {held[name]}"
+                f"{path}, which training is to start from, is a net with {name} = {held}, not {wanted}: "
+                f"give --graph.{name.replace('_', '-')} {held}"
             )
-    return {name: value for name, value in weights.items() if name in agent.tensors}
+    return {name: value for name, value in net.state_dict().items() if name in agent.tensors}
 
 
 def graph_agent(agent: AgentFile, scenario: Scenario, place: str) -> GraphScheduler:
@@ -189,11 +165,11 @@ def graph_agent(agent: AgentFile, scenario: Scenario, place: str) -> GraphSchedu
     Raises:
         CheckpointError: If the file is not that of a graph net.
     """
-    parameters, weights = require_graph_net(agent, place)
+    net = require_graph_net(agent, place)
     try:
         found = outside(scenario, agent.record.systems)
     except CheckpointError as error:
         raise CheckpointError(f"{place}: {error}") from None
     if found:
         warn_outside(place, scenario.name, tuple(found))
-    return GraphScheduler(scenario, net_with(parameters, weights))
+    return GraphScheduler(scenario, net)

@@ -22,7 +22,6 @@ Several: TypeAlias = Annotated[int, Field(ge=2, le=4096)]
 Few: TypeAlias = Annotated[int, Field(ge=1, le=16)]
 Width: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 Moderate: TypeAlias = Annotated[float, Field(ge=0.0, le=1e3)]
-LONGEST_BACKLOG: float = VALUES["graph"]["longest_backlog"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from collapipe_env.agents.dssra.argument_checks import require_weights
 from collapipe_env.agents.dssra.hazard_memory import failure_risk
 from collapipe_env.dynamics.channel_knowledge import gains_are_exact
 from collapipe_env.physics.allocation import Allocation
@@ -29,21 +28,17 @@ class GraphScheduler(StateScheduler):
 
     Args:
         net: The net; a copy of it plays.
-        tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
 
     Raises:
-        AllocationError: If an argument is out of range.
         ScenarioError: Budgets are per second.
     """
 
     name = "graph net"
 
-    def __init__(self, scenario: Scenario, net: GraphNet, *, tradeoff_v: float | None = None) -> None:
+    def __init__(self, scenario: Scenario, net: GraphNet) -> None:
         super().__init__(scenario)
         require_budgets_per_round(f"scheduler {self.name!r}", self.parameters)
-        V = self.parameters.tradeoff_v if tradeoff_v is None else tradeoff_v
-        V, _ = require_weights(self.name, V, 0.0)
-        self._decider = Decider(replace(self.parameters, tradeoff_v=V))
+        self._decider = Decider(self.parameters)
         self._net = deepcopy(net).cpu().double().requires_grad_(requires_grad=False)
         # A head of zeros changes nothing but roundings.
         self._departs = not gains_are_exact(scenario) and net.has_share_head

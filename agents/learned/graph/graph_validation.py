@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +17,12 @@ from collapipe_env.scenario import Scenario, load_scenario
 from .graph_parameters import GraphParameters
 from .graph_scheduler import GraphScheduler
 from .net import GraphNet
-from .random_systems import wild_system
+from .random_systems import scaled, wild_system
 
-_BETWEEN = {
-    "cluster.clusters": 8,
+_BETWEEN = scaled(8) | {
     "cluster.devices": 6,
     "cluster.layout": "per_episode",
     "cluster.cluster_separation_min_m": 60.0,
-    "cluster.server_flops": 4e12,
-    "radio.uplink_bandwidth_hz": 40e6,
-    "radio.downlink_bandwidth_hz": 40e6,
-    "radio.bs_power_w": 40.0,
-    "budgets.bandwidth_floor": 0.01,
 }
 """A size between medium and large, with new layouts in every episode."""
 
@@ -77,19 +72,18 @@ class GraphValidator:
     def __init__(
         self, shown: Scenario, scenarios: tuple[Scenario, ...], episodes: int = 8, rounds: int = 100
     ) -> None:
+        length = {"dynamics.rounds": rounds, "dynamics.target_loss": None}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", EnergyBudgetWarning)  # of layouts that are redrawn
             self._envs = [
                 CollaPipeVectorEnv(
                     episodes,
-                    scenario=scenario.with_overrides(
-                        {"dynamics.rounds": rounds, "dynamics.target_loss": None}
-                    ),
+                    scenario=scenario.with_overrides(length),
                     learner=IdleLearner(episodes),
                     reward="lyapunov",
                     autoreset_mode="Disabled",
                 )
-                for scenario in (shown, *(scenario for scenario in scenarios if scenario != shown))
+                for scenario in (*(scenario for scenario in scenarios if scenario != shown), shown)
             ]
         self._compares_shown = shown in scenarios
 
@@ -105,21 +99,24 @@ class GraphValidator:
             longer rounds give none of them more weight.
         """
         priced: list[float] = []
-        for env in reversed(self._envs):
+        for env in self._envs:
             env.reset(seed=VALIDATION_SEED)
             scheduler = GraphScheduler(env.scenario, net)
             rounds = env.scenario.dynamics.rounds
             for _ in range(rounds):
                 env.step_allocation(scheduler.act(None, env.state))
             summaries = [env.summary(row) for row in range(env.num_envs)]
-            returns = float(np.mean([summary["return"] for summary in summaries]))
-            priced.append(-returns * env.reference_delay / rounds)
+            priced.append(-_mean(summaries, "return") * env.reference_delay / rounds)
         return Score(
             steps,
             seconds,
             priced_delay=priced[-1],
-            mean_delay=float(np.mean([summary["mean_delay"] for summary in summaries])),
-            energy_ratio=float(np.mean([summary["energy_ratio_max"] for summary in summaries])),
-            backlog=float(np.mean([summary["final_backlog"] for summary in summaries])),
+            mean_delay=_mean(summaries, "mean_delay"),
+            energy_ratio=_mean(summaries, "energy_ratio_max"),
+            backlog=_mean(summaries, "final_backlog"),
             objective=math.exp(float(np.mean(np.log(priced if self._compares_shown else priced[:-1])))),
         )
+
+
+def _mean(summaries: list[dict[str, Any]], name: str) -> float:
+    return float(np.mean([summary[name] for summary in summaries]))

@@ -7,37 +7,15 @@ micro-batches follow from the tokens and from each cluster's chain under these s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from .graph_parameters import GraphParameters
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
 from .process_inputs import HEAT_INPUTS, RISK_INPUTS
-
-
-@dataclass(frozen=True)
-class NetShape:
-    """Sizes of the net.
-
-    Attributes:
-        width: Numbers of a token.
-        layers: Layers of attention.
-        heads: Heads of attention, a divisor of ``width``.
-        hidden: Units of a feed-forward layer.
-        edge_hidden: Units of the layer that reads hops.
-        plan_hidden: Units of the layers that read the segments.
-    """
-
-    width: int = 48
-    layers: int = 2
-    heads: int = 4
-    hidden: int = 96
-    edge_hidden: int = 16
-    plan_hidden: int = 48
-
 
 CHAIN_OUTPUTS = 3
 """Numbers of a cluster's head: power, micro-batches and their sharpness."""
@@ -70,18 +48,18 @@ class Layer(nn.Module):
     """Attention inside clusters, a feed-forward layer, and a message from all clusters to each.
 
     Args:
-        shape: Sizes.
+        sizes: Hyper-parameters, of which it reads sizes.
     """
 
-    def __init__(self, shape: NetShape) -> None:
+    def __init__(self, sizes: GraphParameters) -> None:
         super().__init__()
-        d = shape.width
-        self.heads = shape.heads
+        d = sizes.width
+        self.heads = sizes.heads
         self.before = nn.LayerNorm(d)
         self.qkv = nn.Linear(d, 3 * d)
         self.out = nn.Linear(d, d)
         self.between = nn.LayerNorm(d)
-        self.up, self.down = nn.Linear(d, shape.hidden), nn.Linear(shape.hidden, d)
+        self.up, self.down = nn.Linear(d, sizes.hidden), nn.Linear(sizes.hidden, d)
         self.gate = nn.Linear(d, 1, bias=False)
         self.shared = nn.Linear(2 * d, d)
 
@@ -108,38 +86,36 @@ class GraphNet(nn.Module):
     pipeline visits them by index; it enters only through the direction and the distance of hops.
 
     Args:
-        shape: Sizes.
+        sizes: Hyper-parameters, of which it reads sizes.
     """
 
-    def __init__(self, shape: NetShape = NetShape()) -> None:
+    def __init__(self, sizes: GraphParameters) -> None:
         super().__init__()
-        self.shape = shape
-        d = shape.width
+        self.sizes = sizes
+        d = sizes.width
         self.cu, self.device = nn.Linear(CU_INPUTS, d), nn.Linear(DEVICE_INPUTS, d)
-        self.edge_in = nn.Linear(HOP_INPUTS, shape.edge_hidden)
-        self.edge_out = nn.Linear(shape.edge_hidden, shape.layers * shape.heads)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.edge_in = nn.Linear(HOP_INPUTS, sizes.edge_hidden)
+        self.edge_out = nn.Linear(sizes.edge_hidden, sizes.layers * sizes.heads)
+        self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
         self.after = nn.LayerNorm(d)
         self.count_head = nn.Linear(d, 2 + OFFSETS)
-        self.node_in = nn.Linear(d + NODE_INPUTS, shape.plan_hidden)
-        self.node_head = nn.Linear(shape.plan_hidden, 1)
-        self.chain_in = nn.Linear(d + CHAIN_INPUTS, shape.plan_hidden)
-        self.chain_head = nn.Linear(shape.plan_hidden, CHAIN_OUTPUTS)
+        self.node_in = nn.Linear(d + NODE_INPUTS, sizes.plan_hidden)
+        self.node_head = nn.Linear(sizes.plan_hidden, 1)
+        self.chain_in = nn.Linear(d + CHAIN_INPUTS, sizes.plan_hidden)
+        self.chain_head = nn.Linear(sizes.plan_hidden, CHAIN_OUTPUTS)
         for head in (self.count_head, self.node_head, self.chain_head):
             if not head.weight.is_meta:  # on the meta device, this would import PyTorch's compiler
                 nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
-        # Without a draw, so that the other weights stay what they were before these inputs existed.
-        self.heat = nn.Linear(HEAT_INPUTS, d, bias=False, device="meta")
-        self.heat.weight = nn.Parameter(torch.zeros(d, HEAT_INPUTS))
-        self.risk = nn.Linear(RISK_INPUTS, d, bias=False, device="meta")
-        self.risk.weight = nn.Parameter(torch.zeros(d, RISK_INPUTS))
-        with torch.random.fork_rng(devices=[]):  # for the same reason
+        # Other weights of a seed do not depend on these.
+        with torch.random.fork_rng(devices=[]):
+            self.heat = nn.Linear(HEAT_INPUTS, d, bias=False)
+            self.risk = nn.Linear(RISK_INPUTS, d, bias=False)
+        with torch.random.fork_rng(devices=[]):
             self.share_in = nn.Linear(d + CHAIN_INPUTS, SHARE_UNITS)
             self.share_head = nn.Linear(SHARE_UNITS, 1)
-        # It begins without effect.
-        nn.init.zeros_(self.share_head.weight)
-        nn.init.zeros_(self.share_head.bias)
+        for weights in (self.heat.weight, self.risk.weight, *self.share_head.parameters()):
+            nn.init.zeros_(weights)  # they begin without effect
 
     @property
     def has_share_head(self) -> bool:
@@ -153,7 +129,7 @@ class GraphNet(nn.Module):
             parts: ``edges``, ``pooling`` and ``plan``, as in
                 :class:`~.graph_parameters.GraphParameters`.
         """
-        d, silent = self.shape.width, list[tuple[torch.Tensor, int]]()
+        d, silent = self.sizes.width, list[tuple[torch.Tensor, int]]()
         if "edges" in parts:
             silent += [(self.edge_out.weight, 0), (self.edge_out.bias, 0)]
         if "pooling" in parts:
@@ -184,7 +160,7 @@ class GraphNet(nn.Module):
             devices = devices + self.heat(heat) + self.risk(risk)
         x = torch.cat((self.cu(inputs.cu)[..., None, :], devices), dim=-2)
         for i, layer in enumerate(self.layers):
-            x = layer(x, bias[..., i * self.shape.heads : (i + 1) * self.shape.heads, :, :])
+            x = layer(x, bias[..., i * self.sizes.heads : (i + 1) * self.sizes.heads, :, :])
         tokens: torch.Tensor = self.after(x)
         return tokens
 

@@ -78,7 +78,7 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
         ScenarioError: If its clusters have too little room.
     """
     N, of = round(_between(rng, min(least_clusters, most_clusters), most_clusters)), RANGES["wild"]
-    changes = _scaled(N) | {
+    changes = scaled(N) | {
         "workload.blocks": _whole(rng, *of["workload.blocks"]),
         "cluster.devices": _whole(rng, *of["cluster.devices"]),
         "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
@@ -109,7 +109,7 @@ def _whole(rng: np.random.Generator, low: float, high: float) -> int:
     return int(rng.integers(int(low), int(high) + 1))
 
 
-def _scaled(N: int) -> dict[str, Any]:
+def scaled(N: int) -> dict[str, Any]:
     """``N`` clusters, and what they share: as much for each as on the ladder."""
     return {
         "cluster.clusters": N,
@@ -130,7 +130,7 @@ def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
     K = _whole(rng, *of["cluster.devices"])
     fewest, most = of["workload.blocks"]
     L = _whole(rng, fewest, 16) if rng.random() < 0.6 else round(_between(rng, 12, most))
-    return _scaled(N) | {
+    return scaled(N) | {
         "workload.blocks": L,
         "cluster.devices": K,
         "cluster.layout": "per_episode",

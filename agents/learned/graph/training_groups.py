@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,8 +26,8 @@ from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 from .graph_decision import Decider
-from .graph_parameters import LONGEST_BACKLOG
-from .random_systems import RandomSystems, random_system, with_new_layouts
+from .graph_parameters import GraphParameters
+from .random_systems import random_system, with_new_layouts
 
 FAILURE_DRAWS = 32
 """Draws of failures of every environment, where devices fail."""
@@ -52,7 +53,7 @@ class Group:
         environments: int,
         life: int,
         seed: int,
-        longest_backlog: float = LONGEST_BACKLOG,
+        longest_backlog: float = math.inf,
     ) -> None:
         self.scenario, self.life, self.age = scenario, life, 0
         self.longest_backlog = longest_backlog
@@ -166,31 +167,19 @@ class Group:
         return self.age >= self.life or bool(longest > self.longest_backlog)
 
 
-@dataclass(frozen=True)
 class Curriculum:
-    """Systems to train on.
+    """Systems to train on: scenarios first, each with its own layout and with new ones, then random systems.
 
-    Attributes:
-        scenarios: Scenarios that are always among the groups, each once with its own layout and once with a
-            new one in every episode. A scenario named twice has twice as many.
-        random: Groups of random systems.
-        most_clusters: Largest number of clusters of random systems.
-        clusters: Clusters of a group, over all its environments.
-        longest_backlog: Mean longest queue [budgets] above which a group is replaced.
-        random_systems: What random systems are like.
+    Args:
+        p: Hyper-parameters, of which it reads scenarios, random systems, and what ends a group.
         longest_life: Most rounds of a group with a fixed layout; other groups end sooner.
     """
 
-    scenarios: tuple[str, ...]
-    random: int
-    most_clusters: int
-    clusters: int = 128
-    longest_backlog: float = LONGEST_BACKLOG
-    random_systems: RandomSystems = "ladder"
-    longest_life: int = 400
+    def __init__(self, p: GraphParameters, longest_life: int = 400) -> None:
+        self._p, self._longest_life = p, longest_life
 
     def __len__(self) -> int:
-        return 2 * len(self.scenarios) + self.random
+        return 2 * len(self._p.scenarios) + self._p.random_groups
 
     def group(self, place: int, rng: np.random.Generator) -> Group:
         """A new group for a place among the groups.
@@ -202,18 +191,18 @@ class Curriculum:
         Raises:
             ScenarioError: New layouts do not suit the place's scenario.
         """
-        fixed = len(self.scenarios)
+        p, fixed = self._p, len(self._p.scenarios)
         while True:
-            life = int(rng.integers(60, self.longest_life if place < fixed else 160))
+            life = int(rng.integers(60, self._longest_life if place < fixed else 160))
             try:
                 if place >= 2 * fixed:
-                    scenario = random_system(rng, self.most_clusters, self.random_systems)
+                    scenario = random_system(rng, p.most_clusters, p.random_systems)
                 else:
-                    scenario = load_scenario(self.scenarios[place % fixed])
+                    scenario = load_scenario(p.scenarios[place % fixed])
                     if place >= fixed:
                         scenario = with_new_layouts(scenario)
-                environments = max(1, self.clusters // scenario.clusters)
-                return Group(scenario, environments, life, int(rng.integers(2**30)), self.longest_backlog)
+                environments = max(1, p.clusters // scenario.clusters)
+                return Group(scenario, environments, life, int(rng.integers(2**30)), p.longest_backlog)
             except ScenarioError:
                 if place < 2 * fixed:
                     raise

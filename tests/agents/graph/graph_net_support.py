@@ -10,10 +10,12 @@ import torch
 from collapipe_env.agents.learned.graph.counts import sample_counts
 from collapipe_env.agents.learned.graph.graph_decision import Decider
 from collapipe_env.agents.learned.graph.graph_files import LATER
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import NetInputs, net_inputs
 from collapipe_env.agents.learned.graph.plan_inputs import PlanInputs, plan_inputs
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
@@ -61,7 +63,7 @@ def random_net(seed, spread=0.3, shares=1.0):
     """A net whose heads are random, too, so that its decisions vary from node to node; blind to heat."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        net = GraphNet()
+        net = GraphNet(usual(GraphParameters))
         with torch.no_grad():
             for name, parameter in net.named_parameters():
                 if not name.startswith(LATER):
@@ -73,9 +75,9 @@ def random_net(seed, spread=0.3, shares=1.0):
     return net
 
 
-def scheduler(scenario, seed, **options):
+def scheduler(scenario, seed):
     """A net of random weights that plays."""
-    return GraphScheduler(scenario, random_net(seed), **options)
+    return GraphScheduler(scenario, random_net(seed))
 
 
 def observed(scenario, state):

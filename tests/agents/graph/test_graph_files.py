@@ -14,7 +14,6 @@ from collapipe_env.agents.learned.graph.graph_files import (
     LEARNING,
     features,
     graph_record,
-    net_shape,
     require_graph_net,
     systems_of,
 )
@@ -35,7 +34,7 @@ PARAMETERS = usual(GraphParameters, width=16, hidden=8)
 def content(parameters=PARAMETERS):
     """Record and weights of a fresh net."""
     record = graph_record(parameters, 5, {"seconds": 1.0}, [], "0.1.0")
-    net = GraphNet(net_shape(parameters))
+    net = GraphNet(parameters)
     return AgentFile(record, {name: value.numpy() for name, value in net.state_dict().items()})
 
 
@@ -52,9 +51,10 @@ def test_weights_come_back_bit_for_bit_without_what_only_training_needs(tmp_path
     agent = content()
     more = {f"{prefix}{name}": value for name, value in agent.tensors.items() for prefix in (ADAM, LEARNING)}
     path = saved(tmp_path / "net.safetensors", agent._replace(tensors={**agent.tensors, **more}))
-    parameters, weights = require_graph_net(read_agent_file(path), str(path))
-    assert parameters == PARAMETERS
-    assert weights.keys() == GraphNet(net_shape(PARAMETERS)).state_dict().keys()
+    net = require_graph_net(read_agent_file(path), str(path))
+    weights = net.state_dict()
+    assert net.sizes == PARAMETERS
+    assert weights.keys() == GraphNet(PARAMETERS).state_dict().keys()
     for name, value in weights.items():
         np.testing.assert_array_equal(value.numpy(), agent.tensors[name])
     part = read_agent_file(path).playing

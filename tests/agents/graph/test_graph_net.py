@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.graph.graph_files import HEAT
-from collapipe_env.agents.learned.graph.net import Layer, NetShape, count_logits
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
+from collapipe_env.agents.learned.graph.net import Layer, count_logits
 from collapipe_env.agents.learned.graph.net_inputs import NetInputs
+from collapipe_env.agents.learned.hyperparameters import usual
 
 CLUSTER_FIELDS = ("logits", "power", "log2_micro_batches", "sharpness", "share_residual")
 
@@ -179,7 +181,7 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
     net, inputs = without(*parts).float(), inputs_for("small")
     inputs = NetInputs(*(array.float() for array in inputs))
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    adam, d = torch.optim.Adam(net.parameters(), lr=0.01), net.shape.width
+    adam, d = torch.optim.Adam(net.parameters(), lr=0.01), net.sizes.width
     counts = np.full((2, 2, 3), 2)
     for _ in range(5):
         tokens = net.tokens(inputs)
@@ -210,7 +212,7 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
 
 def test_a_layer_is_pytorchs_attention_among_the_nodes_of_a_cluster_and_a_message_from_all_of_them():
     d, heads, clusters, nodes = 12, 3, 4, 5
-    layer = Layer(NetShape(width=d, heads=heads, hidden=7)).double()
+    layer = Layer(usual(GraphParameters, width=d, heads=heads, hidden=7)).double()
     rng = np.random.default_rng(5)
     x, bias = (
         torch.from_numpy(rng.standard_normal(shape))

@@ -10,8 +10,10 @@ import torch
 from unpriced_support import unpriced
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
+from collapipe_env.agents.learned.graph.net import GraphNet
+from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.dynamics.migration import change_of_plan, phase_times
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.records import declarations
@@ -46,7 +48,7 @@ def watts(scenario, answer):
     return p.power_min_w * (p.power_max_w / p.power_min_w) ** answer.power.numpy()
 
 
-ODD = NetShape(width=12, layers=3, heads=3, hidden=7, edge_hidden=5)
+ODD = usual(GraphParameters, width=12, layers=3, heads=3, hidden=7, edge_hidden=5)
 
 
 @pytest.mark.parametrize("name", support.SCENARIOS)
@@ -132,25 +134,6 @@ def test_no_other_shares_are_better(name):
                 drawn = floor + (1.0 - floor * drawn.shape[-1]) * drawn / drawn.sum(axis=-1, keepdims=True)
                 other = objective(state, replace(plan, bandwidth=drawn))
                 assert (other >= value * (1.0 - 2e-3)).all()
-
-
-@pytest.mark.parametrize("name", ["small", "boards"])
-def test_a_price_of_time_of_ones_own_is_that_of_a_scenario_with_it(name):
-    scenario = support.SCENARIOS[name]
-    state = support.played_state(scenario, 3, 2)
-    other = scenario.with_overrides({"budgets.tradeoff_v": 0.3})
-    first = scheduler(scenario, 2, tradeoff_v=0.3).allocate(state)
-    second = scheduler(other, 2).allocate(state)
-    np.testing.assert_array_equal(first.blocks, second.blocks)
-    np.testing.assert_array_equal(first.bandwidth, second.bandwidth)
-    np.testing.assert_array_equal(first.cu_power, second.cu_power)
-    assert (first.cu_power != scheduler(scenario, 2).allocate(state).cu_power).any()
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
-def test_other_prices_of_time_are_refused(value):
-    with pytest.raises(AllocationError, match=r"tradeoff_v: expected a finite number above 0, got"):
-        scheduler(support.SMALL, 0, tradeoff_v=value)
 
 
 def test_a_cluster_that_cannot_hold_the_encoder_is_named():

@@ -14,7 +14,7 @@ import torch
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph import graph_training, graph_validation
-from collapipe_env.agents.learned.graph.graph_files import ADAM, LATER, net_shape
+from collapipe_env.agents.learned.graph.graph_files import ADAM, LATER
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
 from collapipe_env.agents.learned.graph.graph_validation import GraphValidator
@@ -335,7 +335,7 @@ def test_the_best_version_only_plays(tmp_path):
 def test_sixty_steps_are_better_than_fresh_weights(tmp_path):
     parameters = replace(FEW, clusters=16, learning_rate=5e-3, averaged_steps=5)
     torch.manual_seed(1)
-    fresh = GraphNet(net_shape(parameters))
+    fresh = GraphNet(parameters)
     first = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(fresh, 0, 0.0)
     training = trained(tmp_path, 60, parameters, every=20)
     assert training.best.objective < 0.92 * first.objective

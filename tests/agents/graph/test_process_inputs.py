@@ -107,8 +107,9 @@ def test_files_without_later_weights_load_with_weights_of_zero(tmp_path):
     older = {name: value for name, value in agent.tensors.items() if not name.startswith(LATER)}
     path = tmp_path / "older.safetensors"
     write_agent_file(path, agent.record, older)
-    parameters, weights = require_graph_net(read_agent_file(path), str(path))
-    assert weights[HEAT].shape == (parameters.width, HEAT_INPUTS)
+    net = require_graph_net(read_agent_file(path), str(path))
+    weights = net.state_dict()
+    assert weights[HEAT].shape == (net.sizes.width, HEAT_INPUTS)
     added = weights.keys() - older.keys()
     assert len(added) == 6  # for heat and failures, and two layers for shares
     assert not any(weights[name].any() for name in added)

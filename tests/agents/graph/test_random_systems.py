@@ -84,9 +84,15 @@ def test_no_valid_draw_is_an_error(monkeypatch):
         random_system(np.random.default_rng(0), 3)
 
 
+def of(scenarios, random, longest_life=400, **changes):
+    """Systems to train on."""
+    sizes = {"most_clusters": 2, "clusters": 8} | changes
+    p = usual(GraphParameters, scenarios=scenarios, random_groups=random, **sizes)
+    return Curriculum(p, longest_life)
+
+
 def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
-    sizes = {"most_clusters": 4, "clusters": 8, "longest_backlog": 40.0, "longest_life": 90}
-    curriculum = Curriculum(("small", "boards"), random=2, **sizes)
+    curriculum = of(("small", "boards"), 2, longest_life=90, most_clusters=4, longest_backlog=40.0)
     assert len(curriculum) == 6
     for place in range(6):
         group = curriculum.group(place, np.random.default_rng([1, place]))
@@ -105,7 +111,7 @@ def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
 
 
 def test_a_fixed_layout_is_the_scenarios_and_others_are_new():
-    curriculum = Curriculum(("small", "medium"), random=0, most_clusters=2, clusters=8)
+    curriculum = of(("small", "medium"), 0)
 
     def memories(place, seed):
         return curriculum.group(place, np.random.default_rng(seed)).env.state.memory_cap
@@ -123,7 +129,7 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
     parameters = usual(GraphParameters, scenarios=(str(tight),))
     with pytest.raises(ScenarioError, match=r"--graph\.scenarios: .*worst draw of the layout"):
         require_scenarios(parameters, "--graph.")
-    curriculum = Curriculum(parameters.scenarios, random=0, most_clusters=2, clusters=4)
+    curriculum = of(parameters.scenarios, 0, clusters=4)
     assert curriculum.group(0, np.random.default_rng(0)).scenario.name == "small"
     with pytest.raises(ScenarioError, match="worst draw of the layout"):
         curriculum.group(1, np.random.default_rng(0))
@@ -131,7 +137,7 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
 
 @pytest.mark.parametrize(("named", "random"), [(("small", "medium", "medium"), 1), ((), 3)])
 def test_a_scenario_named_twice_has_twice_as_many_groups_and_random_systems_do_alone(named, random):
-    curriculum = Curriculum(named, random, most_clusters=2, clusters=4)
+    curriculum = of(named, random, clusters=4)
     groups = [curriculum.group(place, np.random.default_rng(place)) for place in range(len(curriculum))]
     names = [group.scenario.name for group in groups]
     layouts = [group.scenario.cluster.layout for group in groups]
