@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import sys
 import traceback
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from collapipe_env.ground import errors
 from collapipe_env.ground.errors import CollaPipeError
-from collapipe_env.ground.version import __version__
 
 TRIES = 3
 """Number of times that a task is started if its worker is lost each time."""
@@ -62,7 +59,7 @@ class Workers(Protocol):
     remedy: str
     """Remedy for a task whose worker is lost repeatedly."""
 
-    def start(self, number: int, errand: Errand) -> None:
+    def start(self, number: int, work: Work, task: Any) -> None:
         """Have a task done, known by its number."""
 
     def news(self) -> Iterable[tuple[int, Reply]]:
@@ -105,18 +102,8 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class Errand:
-    """A task on its way to a worker in another process, with the version and the folder of this one."""
-
-    work: Work
-    task: Any
-    version: str = field(default_factory=lambda: __version__)
-    folder: str = field(default_factory=os.getcwd)
-
-
-@dataclass(frozen=True)
 class Reply:
-    """News of an :class:`Errand`.
+    """News of a task from its worker.
 
     Attributes:
         kind: ``"done"``, ``"failed"`` by an error of this package, ``"broken"`` by any other error,
@@ -130,28 +117,18 @@ class Reply:
     warnings: tuple[tuple[str, str, str], ...] = ()
 
 
-def run_errand(errand: Errand, on_progress: Callable[[], None] = _ignore) -> Reply:
+def run_task(work: Work, task: Any, on_progress: Callable[[], None] = _ignore) -> Reply:
     """Run a task in a worker; its errors are part of the answer, so that engines do not retry it."""
-    if errand.version != __version__:
-        return Reply(
-            "failed",
-            CollaPipeError(
-                f"the worker on {platform.node()} has collapipe-env {__version__}, but this is "
-                f"{errand.version}: install the same version on every machine"
-            ),
-        )
     caught: list[tuple[str, str, str]] = []
 
     def show(message: object, category: type[Warning], *_: object, **__: object) -> None:
         # By name: this process may know classes that the other does not.
         caught.append((str(message), category.__module__, category.__qualname__))
 
-    with contextlib.suppress(OSError):  # relative paths mean the same wherever the folder exists
-        os.chdir(errand.folder)
     with warnings.catch_warnings():
         warnings.showwarning = show
         try:
-            return Reply("done", errand.work(errand.task, on_progress), tuple(caught))
+            return Reply("done", work(task, on_progress), tuple(caught))
         except CollaPipeError as error:
             # One of the package's own kinds, which every process can rebuild from its text.
             own = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
@@ -178,7 +155,7 @@ def _work_off(workers: Workers, work: Work, tasks: Sequence[Any], hooks: Hooks) 
         while waiting and running < workers.jobs:
             number = waiting.popleft()
             if hooks.wanted(tasks[number]):
-                workers.start(number, Errand(work, tasks[number]))
+                workers.start(number, work, tasks[number])
                 running += 1
         for number, reply in workers.news() if running else ():
             task, content = tasks[number], reply.content

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from collapipe_env.evaluation.executor import Errand, Hooks, Reply, Work, run_all, run_errand
+from collapipe_env.evaluation.executor import Hooks, Reply, Work, run_all, run_task
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.interrupts import OF_TERMINAL, uninterrupted
 
@@ -83,9 +83,9 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pool = ProcessPoolExecutor(1, context, _begin, (self.progress,))
 
-    def start(self, errand: Errand) -> None:
+    def start(self, work: Work, task: Any) -> None:
         with uninterrupted():
-            self.future = self.pool.submit(_run, errand)
+            self.future = self.pool.submit(_run, work, task)
             (self.process,) = self.pool._processes.values()  # their exit codes have no public name
 
 
@@ -103,14 +103,14 @@ class _Processes:
         self._busy: dict[int, _Worker] = {}
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def start(self, number: int, errand: Errand) -> None:
+    def start(self, number: int, work: Work, task: Any) -> None:
         """Have a process do a task."""
         worker = self._busy[number] = self._idle.pop() if self._idle else _Worker()
         try:
-            worker.start(errand)
+            worker.start(work, task)
         except BrokenProcessPool:  # it was killed while it was idle
             worker = self._busy[number] = _Worker()
-            worker.start(errand)
+            worker.start(work, task)
         worker.future.add_done_callback(lambda _: self._ended.put(number))
 
     def news(self) -> Iterator[tuple[int, Reply]]:
@@ -169,13 +169,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _run(errand: Errand) -> Reply:
+def _run(work: Work, task: Any) -> Reply:
     """Do a task in a worker process."""
 
     def on_progress() -> None:
         _progress.value += 1
 
     try:
-        return run_errand(errand, on_progress)
+        return run_task(work, task, on_progress)
     except SystemExit as end:  # the pool would take it for an error of the task
         os._exit(end.code if isinstance(end.code, int) else 1)

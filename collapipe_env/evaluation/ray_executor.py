@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collapipe_env.evaluation.executor import Errand, Hooks, Reply, Work, run_all, run_errand
+from collapipe_env.evaluation.executor import Hooks, Reply, Work, run_all, run_task
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.ray_cluster import RayCluster, first_line
+from collapipe_env.ground.version import __version__
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,25 @@ class RayExecutor:
             run_all(_RayTasks(cluster.ray, self), work, tasks, hooks)
 
 
+def run_there(work: Work, task: Any, version: str, folder: str) -> Reply:
+    """Run a task in a worker, if it has the version that submitted it.
+
+    Args:
+        folder: Working directory of the submitting process, used if the worker has a folder of that name.
+    """
+    if version != __version__:
+        return Reply(
+            "failed",
+            CollaPipeError(
+                f"the worker on {platform.node()} has collapipe-env {__version__}, but this is {version}: "
+                "install the same version on every machine"
+            ),
+        )
+    with contextlib.suppress(OSError):  # relative paths mean the same wherever the folder exists
+        os.chdir(folder)
+    return run_task(work, task)
+
+
 class _RayTasks:
     """Tasks under way; see :class:`~collapipe_env.evaluation.executor.Workers`.
 
@@ -76,14 +97,14 @@ class _RayTasks:
     def __init__(self, ray: Any, executor: RayExecutor) -> None:
         self._ray = ray
         # Ray itself would repeat a lost task silently, without saying what was lost.
-        self._remote = ray.remote(num_cpus=executor.cpus, max_retries=0)(run_errand)
+        self._remote = ray.remote(num_cpus=executor.cpus, max_retries=0)(run_there)
         cpus = int(ray.cluster_resources().get("CPU", 1))
         self.jobs = executor.asked or max(cpus // executor.cpus, 1)
         self._running: dict[Any, int] = {}
 
-    def start(self, number: int, errand: Errand) -> None:
+    def start(self, number: int, work: Work, task: Any) -> None:
         """Have the cluster do a task."""
-        self._running[self._remote.remote(errand)] = number
+        self._running[self._remote.remote(work, task, __version__, os.getcwd())] = number
 
     def news(self) -> Iterator[tuple[int, Reply]]:
         """The ends of tasks."""
@@ -94,7 +115,7 @@ class _RayTasks:
         errors = self._ray.exceptions
         try:
             reply: Reply = self._ray.get(reference)
-        except errors.RayTaskError as error:  # run_errand returns its own errors, so it was not even reached
+        except errors.RayTaskError as error:  # it returns its own errors, so it was not even reached
             last = str(error).strip().rpartition("\n")[2]
             raise CollaPipeError(
                 f"a Ray worker could not begin its task ({last}): install the same versions of Python, "

@@ -47,9 +47,7 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     executor = Pickling()
     monkeypatch.setattr(ExecutorOptions, "build", lambda *_, **__: executor)
     assert main([*command[:-1], str(away)]) == 0
-    trainings = [
-        errand.task for errand in executor.sent if isinstance(errand.task, several_trainings.Training)
-    ]
+    trainings = [task for task in executor.sent if isinstance(task, several_trainings.Training)]
     assert [str(task) for task in trainings] == ["the training with seed 3", "the training with seed 4"]
     for seed, tensor in here.items():
         assert torch.equal(tensor, weights(best(away / "trainings" / f"seed{seed}")))
@@ -58,9 +56,7 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     executor.sent.clear()
     capsys.readouterr()
     assert main([*command[:-3], "3", "--out", str(away)]) == 0
-    (added,) = [
-        errand.task for errand in executor.sent if isinstance(errand.task, several_trainings.Training)
-    ]
+    (added,) = [task for task in executor.sent if isinstance(task, several_trainings.Training)]
     assert str(added) == "the training with seed 5"
     assert "PPO (3 runs)" in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collapipe_env.evaluation.executor import Errand, Reply, run_all, run_errand
+from collapipe_env.evaluation.executor import Reply, run_all, run_task
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import ScenarioError
 
@@ -51,16 +51,16 @@ class Pickling:
     apart: bool = True
     where: str = "pickled"
     remedy: str = ""
-    sent: list[Errand] = field(default_factory=list)
+    sent: list[object] = field(default_factory=list)
     _ended: list[tuple[int, Reply]] = field(default_factory=list)
 
     def run(self, work, tasks, hooks) -> None:
         run_all(self, work, tasks, hooks)
 
-    def start(self, number, errand) -> None:
-        errand = pickle.loads(pickle.dumps(errand))
-        self.sent.append(errand)
-        self._ended.append((number, pickle.loads(pickle.dumps(run_errand(errand)))))
+    def start(self, number, work, task) -> None:
+        work, task = pickle.loads(pickle.dumps((work, task)))
+        self.sent.append(task)
+        self._ended.append((number, pickle.loads(pickle.dumps(run_task(work, task)))))
 
     def close(self) -> None:
         self._ended.clear()

@@ -10,10 +10,11 @@ from executor_support import Pickling, Task, work
 
 import collapipe_env
 from collapipe_env.evaluation.episode_files import FIGURES
-from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
+from collapipe_env.evaluation.executor import Hooks
 from collapipe_env.evaluation.folder_content import files_below, write_below
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.pool import LocalExecutor
+from collapipe_env.evaluation.ray_executor import run_there
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.tuning import TuningPlan, tune
 from collapipe_env.feasibility import EnergyBudgetWarning
@@ -133,18 +134,16 @@ def test_warnings_and_mistakes_of_workers(capsys) -> None:
 
 
 def test_workers_of_another_version_are_refused() -> None:
-    reply = run_errand(replace(Errand(work, Task(1)), version="0.0.1"))
+    reply = run_there(work, Task(1), "0.0.1", "/")
     assert reply.kind == "failed"
     assert f"has collapipe-env {collapipe_env.__version__}, but this is 0.0.1" in str(reply.content)
 
 
 def test_relative_paths_mean_the_same_in_a_worker(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    errand = Errand(_here, None)
     monkeypatch.chdir("/")
-    assert run_errand(errand).content == str(tmp_path)
-    gone = replace(errand, folder=str(tmp_path / "nowhere"))
-    assert run_errand(gone).content == str(tmp_path)
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        reply = run_there(_here, None, collapipe_env.__version__, str(folder))
+        assert reply.content == str(tmp_path)
 
 
 def _here(*_: object) -> str:

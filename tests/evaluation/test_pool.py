@@ -9,7 +9,7 @@ import pytest
 from executor_support import Task, work
 
 from collapipe_env.evaluation import pool
-from collapipe_env.evaluation.executor import Errand, Hooks, Reply
+from collapipe_env.evaluation.executor import Hooks, Reply
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
@@ -27,14 +27,14 @@ def test_a_failure_that_is_not_tolerated_ends_everything(processes: int) -> None
 
 def test_workers_that_die_at_any_time_are_replaced() -> None:
     with contextlib.closing(pool._Processes(1)) as processes:
-        processes.start(0, Errand(work, Task(3)))
+        processes.start(0, work, Task(3))
         assert ended(processes).content == 9
         os.kill(processes._idle[0].process.pid, signal.SIGKILL)
-        processes.start(1, Errand(work, Task(4)))
+        processes.start(1, work, Task(4))
         reply = ended(processes)
         if reply.kind == "lost":  # its death was not noticed before
             assert reply.content == "a worker process ended with exit code -9"
-            processes.start(1, Errand(work, Task(4)))
+            processes.start(1, work, Task(4))
             reply = ended(processes)
         assert reply.content == 16
 
