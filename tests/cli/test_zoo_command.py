@@ -148,7 +148,7 @@ def test_evaluate_plays_an_agent_of_the_zoo(folder, scenario, checkpoints, tmp_p
     assert main([*common, "--agent", str(checkpoints["first"]), "--out", str(tmp_path / "file")]) == 0
     assert delays(tmp_path / "name", "agent") == delays(tmp_path / "file", "agent")
     assert "did you mean 'first'" in refusal(capsys, *common, "--agent", "zoo:frist")
-    assert "feature migration_blocks (2, 3) is missing" in refusal(capsys, *common, "--agent", "zoo:moving")
+    assert "feature migration_blocks is absent in this" in refusal(capsys, *common, "--agent", "zoo:moving")
 
 
 def test_another_content_under_the_same_name_is_measured_anew(
@@ -216,7 +216,7 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
     }
     assert played == {"tiny": {"agent", "random", "zoo:second"}, "moving": {"agent", "random"}}
     # It is reported where it cannot play, and the rest goes on.
-    assert "feature migration_blocks (2, 3) of this scenario was absent" in capsys.readouterr().out
+    assert "feature migration_blocks is (2, 3) in this scenario, absent" in capsys.readouterr().out
     digests = {name: entry.sha256 for name, entry in zoo.shipped_agents().items()}
     assert summary["agent_digests"] == {"tiny": [digests["first"]], "moving": [digests["moving"]]}
     # Without a scenario it is for all of them; 'first' does not fit the second.
