@@ -138,7 +138,7 @@ def make(name: str, quick: bool) -> str:
     if "rows" in entry:
         text = grid_tables.table({**entry, **QUICK} if quick else entry, name)
     else:
-        text = function_of(entry)(quick)
+        text = function_of(entry)(entry, quick)
     return f"{text.strip()}\n\n{caption(name)}\n{MADE_FROM.format(digest(name))}"
 
 

@@ -7,8 +7,8 @@ backward pass (``saved_tensors_hooks``, each storage once, weights left out).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -150,7 +150,7 @@ def activation_figures(scenario: Scenario) -> dict[str, Comparison]:
     }
 
 
-def exact(quick: bool) -> str:
+def exact(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of parameters, FLOPs and payloads."""
     names = SCENARIOS[:1] if quick else SCENARIOS
     columns = [list(exact_figures(scenario_named(name))) for name in names]
@@ -161,7 +161,7 @@ def exact(quick: bool) -> str:
     return markdown_table(("priced = measured?", *names), rows)
 
 
-def activations(quick: bool) -> str:
+def activations(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of stored activations."""
     rows, heads = [], []
     for name in ("medium", *(() if quick else SCENARIOS[3:])):
@@ -192,7 +192,7 @@ def memory_figures(changes: dict[str, object], blocks: int, *, lora: bool) -> di
     }
 
 
-def memory(quick: bool) -> str:  # noqa: ARG001 - it measures nothing
+def memory(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of the memory of a device with a sixth of the large model, and of one with all."""
     rows, names = [], []
     for lora in (True, False):
@@ -206,7 +206,7 @@ def memory(quick: bool) -> str:  # noqa: ARG001 - it measures nothing
     return markdown_table(header, rows)
 
 
-def least_energy(quick: bool) -> str:  # noqa: ARG001 - a search of seconds
+def least_energy(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of the language scenarios' least energy over budget, as in ``collapipe scenario check``."""
     rows = []
     for name in ("llm-boards", "llm-phones"):

@@ -68,7 +68,7 @@ def gains_db(shadowing_db: float, layouts: int = LAYOUTS) -> FloatArray:
     return np.stack([10.0 * np.log10(now.link_gain[:, scenario.clusters :].ravel()) for now, _ in course])
 
 
-def memory(quick: bool) -> str:
+def memory(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of how long gains of hops remember."""
     rows = []
     for shadowing_db in (0.0, 4.0):
@@ -81,7 +81,7 @@ def memory(quick: bool) -> str:
     return markdown_table(("shadowing", "deviation", "median change in 10 s", *lags), rows)
 
 
-def departures(quick: bool) -> str:
+def departures(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of devices that are away, and of departures that were announced."""
     layouts = 40 if quick else LAYOUTS
     scenario, course = walking({"dynamics.processes.mobility": {"area": "open"}}, layouts, ("mobility",))
@@ -123,7 +123,7 @@ def over_capacity(rates: FloatArray, share: float, power_share: float) -> FloatA
     return ratio
 
 
-def capacities(quick: bool) -> str:  # noqa: ARG001 - it plays nothing
+def capacities(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of the median ratio of each profile of rates."""
     round_s, rows = usual_round(load_scenario("medium")), []
     for name, profile in PROFILES.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from generated_parts import markdown_table
@@ -58,7 +60,7 @@ def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: floa
     return float(np.mean(found))
 
 
-def recoveries(quick: bool) -> str:  # noqa: ARG001 - it plays nothing
+def recoveries(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of recoveries."""
     rows = []
     for (name, parameters), blocks, rate, copies in itertools.product(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -173,7 +173,7 @@ def schedules() -> Any:
     return draw_round(RoundView(env.last_round, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1"))
 
 
-def schedule_table(quick: bool) -> str:  # noqa: ARG001 - it prices single rounds
+def schedule_table(entry: Mapping[str, Any], quick: bool) -> str:
     """The table of delays and memory under every schedule."""
     (env, parameters), rows = _medium(), []
     for M in (8, 64):
