@@ -9,7 +9,6 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 3 --rounds 40
 SEARCHES := dssra zoo:graph
 PLANNERS := adaptis asteroid flexpipe greedy_dpp pipar splitfed_v2 xpipe
-RESULTS_ARGS ?=
 SCALING_ARGS ?=
 
 # Relative and without spaces, so that the checkout itself may stand in a folder with spaces. Tools run as
@@ -90,7 +89,7 @@ scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.
 	$(RUN) tools/make_scaling_study.py $(SCALING_ARGS)
 
 results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
-	$(RUN) tools/make_results.py $(RESULTS_ARGS)
+	$(RUN) -m tools.docs results
 
 learning: $(STAMP) ## Train every task on its data and write docs/learning.md anew (an hour)
 	$(RUN) tools/make_learning_experiments.py

@@ -15,7 +15,6 @@ import sys
 from dataclasses import dataclass
 
 import tyro
-from generalisation_columns import sized
 from generated_parts import markdown_table
 from tqdm import tqdm
 
@@ -28,11 +27,29 @@ from collapipe_env.agents.learned.graph.graph_validation import (
 )
 from collapipe_env.agents.learned.graph.random_systems import RandomSystems
 from collapipe_env.ground.errors import CollaPipeError
-from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 
 LARGE = (48, 12)
 """Clusters and devices of the system beyond those of the training."""
+
+
+def sized(clusters: int, devices: int) -> Scenario:
+    """``large`` with other numbers of clusters N and devices K, priced as the ladder is.
+
+    Band, server and power are 5 MHz, 0.5 TFLOP/s and 5 W per cluster; 8 % of the band is shared out evenly.
+    """
+    return load_scenario("large").with_overrides(
+        {
+            "cluster.clusters": clusters,
+            "cluster.devices": devices,
+            "cluster.server_flops": 0.5e12 * clusters,
+            "radio.uplink_bandwidth_hz": 5e6 * clusters,
+            "radio.downlink_bandwidth_hz": 5e6 * clusters,
+            "radio.bs_power_w": 5.0 * clusters,
+            "budgets.bandwidth_floor": 0.08 / clusters,
+        }
+    )
 
 
 @dataclass(frozen=True)

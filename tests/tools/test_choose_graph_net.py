@@ -5,7 +5,7 @@ import math
 import choose_graph_net
 import numpy as np
 import pytest
-from generalisation_columns import sized
+from choose_graph_net import sized
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters

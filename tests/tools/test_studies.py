@@ -88,7 +88,8 @@ def test_rates_above_the_limit_lose_what_is_above_it():
 )
 def test_pages_show_the_tables_of_studies_that_play_nothing(name):
     page, _, part = name.partition("/")
-    made = tool.function_of(tool.entries()[name])(False)
+    entry = tool.entries()[name]
+    made = tool.function_of(entry)(entry, False)
     assert made in tool.parts_of(tool.DOCS / f"{page}.md")[part]
 
 

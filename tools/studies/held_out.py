@@ -1,8 +1,8 @@
-"""Tables of held-out episodes that the package's own comparison plays: results, and the matrix of generalisation.
+"""Tables of held-out episodes that the package's comparison plays: results, matrix of generalisation.
 
 Finished episodes are kept below ``runs/docs``. A cell's format names keys of a row of the comparison
-(:class:`~collapipe_env.evaluation.statistics.Summary`); ``{difference.percent:+.1f~}`` is an estimate in per cent
-with its interval.
+(:class:`~collapipe_env.evaluation.statistics.Summary`); ``{difference.percent:+.1f~}`` is an estimate in per
+cent with its interval.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Estimated(NamedTuple):
 
 
 def shown(text: str, row: Mapping[str, Any]) -> str:
-    """A cell of a row, with ``decision_ms``, ``memory_mb`` and ``target``, the time to the target loss, beside it."""
+    """A cell of a row, which also has ``decision_ms``, ``memory_mb`` and ``target``, the time to the loss."""
     known = {name: Estimated.of(value) if _is_estimate(value) else value for name, value in row.items()}
     if "target}" in text:
         reached = row["time_to_target"]
@@ -101,7 +101,16 @@ def comparisons(entry: Entry, quick: bool) -> Iterator[tuple[dict[str, Any], str
         folder = KEPT / ("quick" if quick else "comparisons") / "-".join((entry["learner"], *chosen))
         sizes = ["--episodes", "1" if quick else str(episodes), "--rounds", str(rounds)]
         command = [
-            *("compare", "--scenarios", *chosen, "--schedulers", *names, *sizes, "--learner", entry["learner"]),
+            *(
+                "compare",
+                "--scenarios",
+                *chosen,
+                "--schedulers",
+                *names,
+                *sizes,
+                "--learner",
+                entry["learner"],
+            ),
             *("--processes", str(PROCESSES), "--out", str(folder)),
         ]
         typed = typed_command(["collapipe", *command])
@@ -117,7 +126,9 @@ def comparisons(entry: Entry, quick: bool) -> Iterator[tuple[dict[str, Any], str
 def results(entry: Entry, quick: bool) -> str:
     """A table for each scenario of comparisons, with their commands."""
     played = list(comparisons(entry, quick))
-    tables = [scenario_table(entry, one, name) for found, _ in played for name, one in found["scenarios"].items()]
+    tables = [
+        scenario_table(entry, one, name) for found, _ in played for name, one in found["scenarios"].items()
+    ]
     summary = played[0][0]
     versions = ", ".join(f"{what} {v}" for what, v in summary["versions"].items() if what != "platform")
     commands = "\n".join(typed for _, typed in played)
@@ -166,7 +177,13 @@ def stated(entry: Entry, quick: bool) -> str:
         delays = [ratio("delay_mean", other) for other in ("pipeline", "titanic", "vanilla_fl")]
         faster = None if delays[2] is None else 1.0 / delays[2]
         memory = ratio("peak_memory_bytes", "vanilla_fl")
-        cells = [(delays[0], "+.1f"), (delays[1], "+.1f"), (delays[2], "+.1f"), (faster, "+.0f"), (memory, "+.0f")]
+        cells = [
+            (delays[0], "+.1f"),
+            (delays[1], "+.1f"),
+            (delays[2], "+.1f"),
+            (faster, "+.0f"),
+            (memory, "+.0f"),
+        ]
         texts = ("not possible" if x is None else f"{100.0 * (x - 1.0):{digits}} %" for x, digits in cells)
         rows.append([f"`{name}`", *texts])
     heads = ("scenario", "delay against PipeLine (even split)", "against TITANIC", "against VanillaFL")
@@ -194,7 +211,7 @@ class Row(NamedTuple):
 
 
 def rows_of(agents: Mapping[str, Sequence[str]]) -> Iterator[Row]:
-    """DSSRA and the rows of an entry: files or agents of the zoo, several runs of one; or a scheduler's name."""
+    """DSSRA and the rows of an entry: files or agents of the zoo, which are runs; or a scheduler's name."""
     yield Row(REFERENCE, REFERENCE, ())
     for label, given in agents.items():
         plain = given[0] in SCHEDULERS
@@ -260,11 +277,11 @@ def matrix(entry: Entry, quick: bool) -> str:
             why = misfits[row.label, missing[0]]
             dashes.append(f"{row.label} does not play {', '.join(missing)}: {why}")
     about = (
-        f"{counted(episodes, 'held-out episode')} of {rounds} rounds, surrogate learner. First row: priced delay "
-        "of DSSRA (s). Others: priced delay relative to DSSRA's in the same episodes (%), with the 95 % bootstrap "
-        "interval over episodes and, where there are several, training runs. After the semicolon: the worst node's "
-        f"energy relative to its budget (%), in the worst run. {' '.join(meanings)}"
-    )
+        f"{counted(episodes, 'held-out episode')} of {rounds} rounds, surrogate learner. First row: priced "
+        "delay of DSSRA (s). Others: priced delay relative to DSSRA's in the same episodes (%), with the "
+        "95 % bootstrap interval over episodes and, where there are several, training runs. After the "
+        "semicolon: the worst node's energy relative to its budget (%), in the worst run. "
+    ) + " ".join(meanings)
     table = markdown_table(["", *(f"`{name}`" for name in names)], body)
     return "\n\n".join([table, about, gate_note(rounds, max(own.values())) + marked, *dashes])
 
