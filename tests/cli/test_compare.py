@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.agent_file import write_agent_file
-from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.cli.main import main
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
@@ -216,7 +216,7 @@ def saved_agent(scenario, path: Path, seed: int, *, algorithm: str = "ppo") -> P
     from collapipe_env.envs.sb3 import CollaPipeVecEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 
-    parameters = {"ppo": PPOParameters, "sac": SACParameters}[algorithm](hidden_units=(8,))
+    parameters = usual({"ppo": PPOParameters, "sac": SACParameters}[algorithm], hidden_units=(8,))
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
     saved = saved_model(build_model(parameters, env, seed), algorithm, parameters, scenario, {}, [])
     write_agent_file(path, *saved.playing)
