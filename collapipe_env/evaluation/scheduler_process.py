@@ -52,6 +52,10 @@ class ProcessScheduler:
         DecidedElsewhereError: If it cannot be imported or built, or is not a scheduler.
     """
 
+    name: str
+    sees: str
+    observation: str
+
     def __init__(self, reference: str, scenario: Scenario) -> None:
         self._process = process_of(reference)
         self._number = next(self._process.numbers)
@@ -64,7 +68,9 @@ class ProcessScheduler:
             ) from None
         told, _ = self._asked("build", sources_of(scenario), threads_asked(), played)
         weakref.finalize(self, self._process.dropped.append, self._number)
-        self.name, self.sees, self.observation = (told.get(key) for key in ("name", "sees", "observation"))
+        self.name, self.sees, self.observation = (
+            told.get(key, "") for key in ("name", "sees", "observation")
+        )
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
