@@ -7,14 +7,12 @@ process of its own.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import safetensors.numpy
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,7 +24,6 @@ from collapipe_env.evaluation.scheduler_loading import (
     package_title,
     require_scheduler,
 )
-from collapipe_env.ground.archives import open_zip
 from collapipe_env.ground.errors import DataError, fault_line, fits_a_line, reason
 from collapipe_env.ground.files import read_json, read_regular
 from collapipe_env.schedulers import LEARNED, scheduler_names
@@ -38,11 +35,9 @@ FACTORY = "make"
 """Function of :data:`CODE` that is called with the scenario and returns the scheduler."""
 FOLDER_BYTES = 50 * 1024**2
 """Largest size of all files of a submission [byte]."""
-UNPACKED_BYTES = 256 * 1024**2
-"""Largest unpacked size of an ``.npz`` file [byte]."""
 MOST_FILES = 200
-SUFFIXES = (".safetensors", ".npz", ".py", ".json", ".md", ".txt", ".csv", "")
-"""Endings of the files that a submission may have: of weights, those of formats that cannot hold code."""
+SUFFIXES = (".safetensors", ".py", ".json", ".md", ".txt", ".csv", "")
+"""Endings of the files that a submission may have; no file of weights can hold code."""
 BLIND = "observation-only"
 
 
@@ -184,22 +179,16 @@ def _files(folder: Path) -> dict[str, Path]:
                     "smaller"
                 )
     for path in found.values():
-        _require_plain_weights(path)
+        if path.suffix.lower() == ".safetensors":
+            _require_plain_weights(path)
     return dict(sorted(found.items()))
 
 
 def _require_plain_weights(path: Path) -> None:
-    """Refuse weights that are damaged, or that hold pickled objects."""
+    """Refuse weights that are damaged."""
     try:
-        if path.suffix.lower() == ".npz":
-            content = read_regular(path, FOLDER_BYTES)
-            open_zip(content, UNPACKED_BYTES).close()
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                for name in arrays.files:
-                    arrays[name]
-        elif path.suffix.lower() == ".safetensors":
-            safetensors.numpy.load(read_regular(path, FOLDER_BYTES))
-    except Exception as error:  # the libraries may raise anything for a damaged archive
+        safetensors.numpy.load(read_regular(path, FOLDER_BYTES))
+    except Exception as error:  # the library may raise anything for a damaged file
         raise DataError(
             f"{path}: no plain weights ({reason(error)}): save plain arrays, without pickle"
         ) from None
