@@ -3,15 +3,8 @@
 import importlib
 import json
 
-import numpy as np
 import pytest
 import torch
-
-from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
-from collapipe_env.agents.learned.hyperparameters import usual
-from collapipe_env.agents.learned.training_files import TrainingFiles
-from collapipe_env.scenario import load_scenario
 
 SLICES = ("--slice-seconds", "0.002", "--repeats", "2")
 TINY = """
@@ -56,9 +49,10 @@ def goals_of_the_learner(found, printed):
 
 def times_of_the_ladder(found, printed):
     assert {figure["name"]: figure["goal"] for figure in found["figures"]} == {
-        "small, 6 devices, batch of 1": None,
-        "medium, 20 devices, batch of 1": 5.0,
-        "medium, 20 devices, batch of 3": None,
+        "dssra, medium, 20 devices, batch of 1": 5.0,
+        "dssra, medium, 20 devices, batch of 3": None,
+        "zoo:graph, medium, 20 devices, batch of 1": None,
+        "zoo:graph, medium, 20 devices, batch of 3": None,
     }
 
 
@@ -87,7 +81,10 @@ RUNS = {
         ["--scenarios", "small", "--cells", "closed", "server", "--states", "8", "--evaluations", "1000"],
         gaps_of_both_cells,
     ),
-    "dssra_time": (["--rounds", "2", "--batch", "3"], times_of_the_ladder),
+    "decision_time": (
+        ["--schedulers", "dssra", "zoo:graph", "--scenarios", "medium", "--rounds", "2", "--batch", "3"],
+        times_of_the_ladder,
+    ),
     "step_rate": (
         ["--ids", NAME, "--tiers", "wild", "--sizes", "small", "--num-envs", "4", *SLICES],
         rates_of_steps,
@@ -116,8 +113,6 @@ def test_a_tiny_run_prints_and_stores_what_it_found(name, tmp_path, monkeypatch,
     module, (arguments, check) = importlib.import_module(name), RUNS[name]
     if name == "learner_rate":
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    if name == "dssra_time":
-        monkeypatch.setattr(module, "LADDER", ("small", "medium"))
     threads = torch.get_num_threads()
     try:
         assert module.main([*arguments, "--output", "new/found.json"]) == 0
@@ -133,43 +128,6 @@ def test_a_tiny_run_prints_and_stores_what_it_found(name, tmp_path, monkeypatch,
     check(found, printed)
 
 
-@pytest.mark.slow
-def test_runs_of_the_graph_net_are_paired_with_the_reference_and_pooled(tmp_path, capsys):
-    agents = []
-    for seed in (0, 1):
-        files = TrainingFiles(tmp_path / str(seed))
-        parameters = usual(
-            GraphParameters,
-            clusters=8,
-            most_clusters=3,
-            random_groups=0,
-            scenarios=("small",),
-            samples=2,
-            width=8,
-            hidden=8,
-        )
-        GraphTraining(GraphPlan(load_scenario("small"), parameters, 2, seed, 2), files).run(lambda _: None)
-        agents.append(str(files.best))
-    output = tmp_path / "found.json"
-    arguments = ["--agent", *agents, "--scenarios", "small", "--rounds", "4", "--episodes", "2"]
-    assert (
-        importlib.import_module("graph_net").main([*arguments, "--batch", "2", "--output", str(output)]) == 0
-    )
-    rows = json.loads(output.read_text())["rows"]
-    assert [row["run"] for row in rows] == [0, 1]
-    assert rows[0]["reference"] == rows[1]["reference"]
-    changes = [
-        100.0 * (a / b - 1.0)
-        for row in rows
-        for a, b in zip(row["net"]["priced_s"], row["reference"]["priced_s"], strict=True)
-    ]
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `small`")]
-    assert len(lines) == 3
-    assert f"{np.mean(changes[:2]):+.2f} %" in lines[0]
-    all_of_them = f"| all | {sum(rows[0]['reference']['priced_s']) / 2:.3f} | {np.mean(changes):+.2f} % (sd "
-    assert all_of_them in lines[2]
-
-
 def test_without_a_gpu_one_line_says_so(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert importlib.import_module("gpu").main([]) == 2
@@ -180,13 +138,13 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("dssra_time", ["--rounds", "0"], "greater than or equal to 1"),
+        ("decision_time", ["--rounds", "0"], "greater than or equal to 1"),
         ("dssra_search_gap", ["--cells", "clock"], "clocks"),
         ("step_rate", ["--ids", "CollaPipe-Tiny-v0"], "CollaPipe-Tiny"),
         ("step_rate", ["--tiers", "wilt"], "did you mean 'small-wild'?"),
         ("gpu", ["--scenarios", "smal", "--device", "cpu"], "did you mean 'small'"),
         ("surrogate_ranking", ["--target", "-1"], "greater than 0"),
-        ("graph_net", ["--agent", "none.safetensors", "--scenarios", "small"], "does not exist"),
+        ("decision_time", ["--schedulers", "dsra"], "did you mean 'dssra'?"),
     ],
 )
 def test_what_cannot_be_played_is_refused(name, arguments, message, capsys):

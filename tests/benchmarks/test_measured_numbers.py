@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from functools import partial
 
+import decision_time
 import dssra_gap
 import dssra_search_gap
-import dssra_time
 import execution_clock
 import first_decision
 import gpu
@@ -95,9 +95,9 @@ def test_the_time_of_a_decision_is_that_of_one_environment(monkeypatch):
 
         return read
 
-    monkeypatch.setattr(dssra_time.time, "perf_counter", ticking("perf_counter", 6.0))
-    monkeypatch.setattr(dssra_time.time, "process_time", ticking("process_time", 12.0))
-    found = dssra_time.measure("small", 3, 2, 1, 0)
+    monkeypatch.setattr(decision_time.time, "perf_counter", ticking("perf_counter", 6.0))
+    monkeypatch.setattr(decision_time.time, "process_time", ticking("process_time", 12.0))
+    found = decision_time.measure(DSSRA(SMALL, threads=1), "dssra", 3, 2, 0)
     assert (found.low, found.value, found.high) == pytest.approx((2000.0, 2000.0, 2000.0))
     assert found.note.startswith("4000.000 ms")
 
