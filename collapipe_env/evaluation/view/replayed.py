@@ -44,9 +44,9 @@ def replayed(stored: StoredScenario, result: EpisodeResult, last: int | None = N
         now = float(record.costs.delay[0])
         if not abs(now - then) <= AGREES * max(abs(then), 1e-12):
             raise DataError(
-                f"round {number} of {which} takes {now:.6g} s when it is played again, but took {then:.6g} s "
-                "with another version of the package or of a process of your own, or its files are damaged: "
-                f"{REMEDY}"
+                f"round {number} of {which} takes {now:.6g} s when it is played again, but took {then:.6g} "
+                "s: another version of the package, or of a process of your own, played it, or its files "
+                f"are damaged: {REMEDY}"
             )
         yield RoundView(record, title, 0, side_m, reach_m, result.loss[:number], result.delay[:number])
 
