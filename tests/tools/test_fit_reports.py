@@ -1,18 +1,20 @@
 """The picture of real and surrogate losses: a panel for each fit, drawn from the shipped runs."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
+from pathlib import Path
 
-import make_surrogate_figure as tool
 import numpy as np
 from fitting.conditions import HELD_OUT
 from fitting.least_squares import predicted_losses
 from fitting.real_runs import run_of
-from fitting.shipped_runs import HeldOutRuns, held_out_file, write_held_out
+from fitting.shipped_runs import HeldOutRuns
+from generated_parts import parts_of
+from studies import fit_reports as tool
 
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import load_scenario
 
+ROOT = Path(__file__).parents[2]
 CONSTANTS = SurrogateConstants(
     0.7, 0.4, 2.0, 0.1, 8.0, 0.05, 90.0, 0.05, 1.0, 0.4, {"dirichlet": 0.3, "length": 0.1, "quantity": 0.2}
 )
@@ -46,12 +48,7 @@ def test_panels_show_real_and_surrogate_curves():
         np.testing.assert_allclose(gap, 0.01, atol=1e-9)
 
 
-def test_picture_is_written_and_absent_runs_are_named(tmp_path, capsys):
-    fits = tmp_path / "fits.json"
-    entry = {"task": "classification", "blocks": 6, "clusters": 2, "constants": asdict(CONSTANTS)}
-    fits.write_text(json.dumps({"fits": {"small/classification": entry, "medium/ner": entry}}))
-    arguments = ["--fits", str(fits), "--output", str(tmp_path / "new" / "picture.png")]
-    write_held_out(held_out_file(fits), "small/classification", held_out("small"))
-    assert tool.main(arguments) == 0
-    assert (tmp_path / "new" / "picture.png").read_bytes().startswith(b"\x89PNG")
-    assert "medium/ner: left out" in capsys.readouterr().out
+def test_tables_of_today_are_those_of_the_page():
+    parts = parts_of(ROOT / "docs" / "surrogate.md")
+    assert tool.fits({}, False) in parts["fits"]
+    assert tool.steps({}, False) in parts["steps"]
