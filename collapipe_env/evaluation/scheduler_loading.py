@@ -140,7 +140,7 @@ def own_identity(
     factory = own_factory(name, factories)
     if factory is None:
         return None
-    place = "" if isinstance(factory, partial) else place_of_object(factory, _source(factory))
+    place = "" if is_outside(name) else place_of_object(factory, _source(factory))
     try:
         if place is not None:
             scheduler = make_scheduler(name, scenario, factories)
