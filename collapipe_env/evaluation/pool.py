@@ -125,8 +125,9 @@ class _Processes:
             yield number, Reply("progress", count - told)
         if ended is not None:
             worker = self._busy.pop(ended)
-            if isinstance(worker.future.exception(), BrokenProcessPool):
-                yield ended, _lost(worker)
+            error = worker.future.exception()
+            if isinstance(error, BrokenProcessPool | SystemExit):
+                yield ended, _lost(worker, error)
             else:
                 self._idle.append(worker)
                 yield ended, worker.future.result()
@@ -139,15 +140,16 @@ class _Processes:
             worker.pool.shutdown(cancel_futures=True)
 
 
-def _lost(worker: _Worker) -> Reply:
-    """The news that a process has ended."""
+def _lost(worker: _Worker, error: BaseException) -> Reply:
+    """The news that a process has ended, or that its task wanted it to end."""
     worker.pool.shutdown()
-    if worker.process.exitcode == UNGUARDED:
+    code = error.code if isinstance(error, SystemExit) else worker.process.exitcode
+    if code == UNGUARDED:
         raise CollaPipeError(
             "worker processes run this script once more when they start: put its code below "
             'if __name__ == "__main__":, or use processes=1'
         )
-    return Reply("lost", f"a worker process ended with exit code {worker.process.exitcode}")
+    return Reply("lost", f"a worker process ended with exit code {code}")
 
 
 _progress: Any = None  # of this process, if it is a worker
@@ -175,7 +177,4 @@ def _run(work: Work, task: Any) -> Reply:
     def on_progress() -> None:
         _progress.value += 1
 
-    try:
-        return run_task(work, task, on_progress)
-    except SystemExit as end:  # the pool would take it for an error of the task
-        os._exit(end.code if isinstance(end.code, int) else 1)
+    return run_task(work, task, on_progress)

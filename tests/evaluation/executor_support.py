@@ -38,6 +38,8 @@ def work(task: Task, on_progress) -> int:
     if task.mark and not os.path.exists(task.mark):
         Path(task.mark).touch()
         os.kill(os.getpid(), getattr(signal, task.how))
+    if task.how == "exit":
+        raise SystemExit(3)
     if task.how == "always":
         os.kill(os.getpid(), signal.SIGKILL)
     return task.number**2

@@ -56,6 +56,12 @@ def test_a_mistake_is_not_made_again(capfd) -> None:
     assert "Traceback" in capfd.readouterr().err
 
 
+@pytest.mark.slow
+def test_a_task_that_ends_its_process_is_lost_with_its_exit_code() -> None:
+    with pytest.raises(CollaPipeError, match="ended with exit code 3 while it worked on task 2, as in each"):
+        LocalExecutor(2).run(work, [Task(1), Task(2, "exit")], Hooks())
+
+
 class OwnWarning(UserWarning):
     """Of a module that this process knows."""
 
