@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
 import tyro
 
 from collapipe_env.cli.common import command
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
 
     from collapipe_env.evaluation.episode_result import EpisodeResult
     from collapipe_env.evaluation.view.stored_run import StoredScenario
+    from collapipe_env.rendering.round_view import RoundView
 
-DESCRIPTION = """Turn a finished run into a page, an episode into a video, or a round into a trace.
+DESCRIPTION = """Turn a finished run into a page, a video, or the trace of a round.
 
 Shows runs of train, evaluate and compare. The page is one HTML file that
 needs no network. It steps through the rounds with their Gantt charts, maps,
@@ -34,7 +37,7 @@ Examples:
   collapipe view runs/evaluate-medium
   collapipe view runs/compare-small-medium --scenario medium --episode 3
   collapipe view runs/evaluate-medium --scheduler dssra --video dssra.gif
-  collapipe view runs/evaluate-medium --scheduler dssra --round 12 --trace round.json
+  collapipe view runs/evaluate-medium --round 12 --trace round.json
 """
 
 
@@ -103,8 +106,8 @@ def _run(options: Options, *_: object) -> None:
 
 def _write_episode(options: Options, stored: StoredScenario, result: EpisodeResult) -> None:
     """Write an episode's video, a round's trace, or both."""
-    from collapipe_env.evaluation.view.replayed import traced
-    from collapipe_env.evaluation.view.video import write_video
+    from collapipe_env.evaluation.view.replayed import replayed, traced
+    from collapipe_env.rendering.video import write_video
 
     print(f"{result.title}, episode {result.episode} on {stored.scenario.name}")
     if options.trace is not None:
@@ -115,8 +118,18 @@ def _write_episode(options: Options, stored: StoredScenario, result: EpisodeResu
     if options.video is not None:
         shown = min(options.frames, stored.rounds)
         with progress_bar(shown, "drawing", "frames") as bar:
-            write_video(stored, result, options.video, shown, options.fps, lambda: _one_more(bar))
+            wanted = np.linspace(1, stored.rounds, shown).round().astype(int)
+            every = enumerate(replayed(stored, result), 1)
+            views = (view for number, view in every if number in wanted)
+            write_video((_drawn(view, bar) for view in views), options.video, options.fps)
         print(f"video, {shown} frames, {options.video.stat().st_size / 1e6:.1f} MB: {options.video}")
+
+
+def _drawn(view: RoundView, bar: tqdm[Any]) -> npt.NDArray[np.uint8]:
+    from collapipe_env.rendering import draw_round
+
+    bar.update(1)
+    return draw_round(view)
 
 
 def _one_more(bar: tqdm[Any]) -> None:

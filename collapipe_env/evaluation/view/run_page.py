@@ -76,24 +76,9 @@ def write_page(
         CollaPipeError: If there is no such run, it is unfinished or damaged, a requested part was not played
             or cannot be played again, or the page cannot be written.
     """
-    names = (
-        [schedulers] if isinstance(schedulers, str) or not isinstance(schedulers, Iterable) else [*schedulers]
-    )
-    ending = f"give a path that ends in {' or '.join(ENDINGS)}"
-    for name, value, fits, wanted in (
-        ("run", run, isinstance(run, str | Path), "give a path"),
-        (
-            "out",
-            out,
-            out is None or (isinstance(out, str | Path) and Path(out).suffix.lower() in ENDINGS),
-            ending,
-        ),
-        ("scenario", scenario, isinstance(scenario, str | None), "give the name of a scenario, or None"),
-        ("schedulers", schedulers, all(isinstance(one, str) for one in names), "give names of schedulers"),
-        ("episode", episode, type(episode) is int and episode >= 0, "use a whole number from 0"),
-    ):
-        if not fits:
-            raise ScenarioError(f"{name} = {shown(value)}: {wanted}")
+    names = [schedulers] if isinstance(schedulers, str) else list(schedulers)
+    if out is not None and Path(out).suffix.lower() not in ENDINGS:
+        raise ScenarioError(f"out = {shown(out)}: give a path that ends in {' or '.join(ENDINGS)}")
     stored = read_run(Path(run))
     page = stored.path / "view.html" if out is None else Path(out)
     text = page_of(stored, *stored.chosen(scenario, names, episode), lambda: None)

@@ -1,46 +1,34 @@
-"""Videos of episodes: one picture per round, as an animated GIF or, with ffmpeg, as MP4."""
+"""Videos of pictures: an animated GIF or, with ffmpeg, MP4."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.view.replayed import replayed
-from collapipe_env.evaluation.view.stored_run import StoredScenario
 from collapipe_env.ground.errors import DataError, MissingPackageError, shortened
 from collapipe_env.ground.files import write_bytes
-from collapipe_env.rendering import draw_round
 
 COLOURS = 255
 """Colours of a frame of a GIF: pictures of rounds have few, and each costs bytes."""
 
 
-def write_video(
-    stored: StoredScenario,
-    result: EpisodeResult,
-    path: Path,
-    frames: int,
-    fps: float,
-    on_frame: Callable[[], None],
-) -> None:
-    """Write a video of an episode.
+def write_video(pictures: Iterable[npt.NDArray[np.uint8]], path: Path, fps: float) -> None:
+    """Write a video.
 
     Args:
+        pictures: Frames (H, W, 3), at least one; they are drawn one by one.
         path: File that ends in ``.gif`` or ``.mp4``.
-        frames: Rounds that are shown, evenly spaced, at most all.
         fps: Frames per second.
-        on_frame: Called after each frame.
 
     Raises:
-        CollaPipeError: If Matplotlib or ffmpeg is missing or fails, the episode cannot be played again, or
-            the file cannot be written.
+        CollaPipeError: If Pillow or ffmpeg is missing or fails, or the file cannot be written.
     """
     try:
         from PIL import Image
@@ -52,20 +40,16 @@ def write_video(
             "MP4 needs the program ffmpeg, which is not on the path: install it (apt install ffmpeg, brew "
             "install ffmpeg), or give a name that ends in .gif"
         )
-    wanted = set(np.linspace(1, stored.rounds, frames).round().astype(int).tolist())
     with tempfile.TemporaryDirectory(prefix="collapipe-") as name:
         folder = Path(name)
-        for number, view in enumerate(replayed(stored, result), 1):
-            if number in wanted:
-                picture = folder / f"{len(list(folder.iterdir())):05d}.png"
-                Image.fromarray(draw_round(view)).save(picture, compress_level=1)
-                on_frame()
+        for number, picture in enumerate(pictures):
+            Image.fromarray(picture).save(folder / f"{number:05d}.png", compress_level=1)
         if is_mp4:
             _mp4(str(program), folder, fps)
         else:
             method, plain = Image.Quantize.FASTOCTREE, Image.Dither.NONE  # small marks keep their colours
-            pictures = sorted(folder.iterdir())
-            first, *others = (Image.open(one).quantize(COLOURS, method, dither=plain) for one in pictures)
+            frames = (Image.open(one) for one in sorted(folder.iterdir()))
+            first, *others = (frame.quantize(COLOURS, method, dither=plain) for frame in frames)
             timing: dict[str, Any] = {"duration": round(1000.0 / fps), "loop": 0, "optimize": False}
             first.save(folder / "video.gif", save_all=True, append_images=others, **timing)
         write_bytes(path, (folder / f"video{path.suffix.lower()}").read_bytes(), "--video")
