@@ -131,14 +131,14 @@ def caption(name: str) -> str:
 def make(name: str, quick: bool) -> str:
     """Play an entry, and return its part, or the picture's place."""
     entry = entries()[name]
-    if "picture" in entry:
-        place = IMAGES / name.partition("/")[2]
-        with mpl.rc_context(RC):
+    with mpl.rc_context(RC):
+        if "picture" in entry:
+            place = IMAGES / name.partition("/")[2]
             return str(place) if quick else drawn(function_of(entry)(), place)
-    if "rows" in entry:
-        text = grid_tables.table({**entry, **QUICK} if quick else entry, name)
-    else:
-        text = function_of(entry)(entry, quick)
+        if "rows" in entry:
+            text = grid_tables.table({**entry, **QUICK} if quick else entry, name)
+        else:
+            text = function_of(entry)(entry, quick)
     return f"{text.strip()}\n\n{caption(name)}\n{MADE_FROM.format(digest(name))}"
 
 

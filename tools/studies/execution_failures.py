@@ -1,16 +1,12 @@
-"""Kill and stop processes of an execution by the wall clock, and write the table of ``docs/execution.md``.
-
-Run ``python tools/make_execution_failures.py``; it takes about five minutes.
-"""
+"""Processes of an execution killed and stopped by the wall clock: minutes of this machine."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
 
 from collapipe_env.execution.driver import Execution, Failures
 from collapipe_env.execution.planned_rounds import PlannedRound
@@ -21,7 +17,6 @@ from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 
-PAGE = Path(__file__).parents[1] / "docs" / "execution.md"
 SCALE = 1.0
 """Seconds of wall time for a priced second."""
 CHANGES = {
@@ -103,26 +98,17 @@ def row(
     ]
 
 
-def main() -> None:
-    """Play all cases, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--page", type=Path, default=PAGE, help="where to write; default: %(default)s")
-    target = parser.parse_args().page
+def failures(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table of failures."""
     torch.set_num_threads(1)
     scenario = load_scenario("small").with_overrides(CHANGES)
     rows = []
     scheduler = SCHEDULERS.get("pipeline")(scenario)
     with Execution(scenario, scheduler, clock="wall", scale=SCALE, engine=Ray()) as execution:
         execution.play()  # everything is warm then
-        for case in CASES:
+        for case in CASES[: 1 if quick else None]:
             script = execution.upcoming.script.clusters[0]
             when = [(0, k, instant(script, phase)) for k, phase in case.devices]
             planned, result = execution.play(Failures(hangs=when) if case.hang else Failures(kills=when))
             rows.append(row(case, when, planned, result))
-            print(" | ".join(rows[-1]), flush=True)
-    write_parts(PAGE, {"failures": markdown_table(HEADS, rows, 2)}, target)
-    print(f"written: {target}")
-
-
-if __name__ == "__main__":
-    main()
+    return markdown_table(HEADS, rows, 2)

@@ -1,17 +1,12 @@
-"""Compare rules for local steps and participation by the time to a loss, under real training and one budget.
+"""Rules for local steps and participation by the time to a loss, under real training and one budget.
 
 DSSRA with each fixed number of local steps and all clusters, the same with clusters that may sit out, and
 ``dssra-target`` play the same held-out episodes under a budget per second until a simulated time has passed.
-Writes the table and the curves of ``docs/time_to_target.md``. Finished episodes are kept, so an interrupted
-run resumes. Run::
-
-    python tools/make_target_study.py --scenario small --task ner
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,24 +15,22 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import playing
-import tyro
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
+from player import KEPT, Play, rounds
 
 from collapipe_env.agents.dssra.target import DSSRATarget
 from collapipe_env.envs.default_reward import default_target_loss
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, new_figure, save
 from collapipe_env.evaluation.runner import evaluate_all
-from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
+PROCESSES = 2
 MOST_ROUNDS = 1000
 """Most rounds of an episode; a simulated time ends it earlier."""
 POINTS = 200
@@ -62,24 +55,6 @@ RULES: Mapping[str, tuple[str, Callable[[Scenario], DSSRATarget]]] = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """Compare rules for local steps and participation by the time to a loss."""
-
-    scenario: str = "small"
-    """A shipped scenario or a YAML file."""
-    task: str = "ner"
-    """Task to train."""
-    seconds: float = 1500.0
-    """Simulated time to train for."""
-    episodes: int = 3
-    """Held-out episodes of each rule."""
-    processes: int = 2
-    """Worker processes."""
-    folder: Path = Path("runs/target-study")
-    """Folder of the finished episodes."""
-
-
-@dataclass(frozen=True)
 class Played:
     """Episodes of one rule.
 
@@ -96,73 +71,59 @@ class Played:
     share: float
 
 
-def opened(options: Options) -> Scenario:
-    """Return the scenario with both decisions open and budgets per second.
-
-    Args:
-        options: Names of scenario and task.
-    """
-    scenario = load_scenario(options.scenario).with_overrides(
-        {
-            "workload.task": options.task,
-            "decisions": [*COLLAPIPE, "participation", "local_steps"],
-            "budgets.per": "second",
-            "dynamics.rounds": MOST_ROUNDS,
-            # Rounds of 16 local steps are few, so each is evaluated.
-            "learning.evaluate_every": 1,
-            "learning.metric_every": MOST_ROUNDS,
-        }
-    )
-    return scenario.with_overrides({"dynamics.target_loss": None})
+def opened(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes that open both decisions and set budgets per second."""
+    return {
+        "workload.task": entry["task"],
+        "decisions": [*COLLAPIPE, "participation", "local_steps"],
+        "budgets.per": "second",
+        "dynamics.rounds": MOST_ROUNDS,
+        "dynamics.target_loss": None,
+        # Rounds of 16 local steps are few, so each is evaluated.
+        "learning.evaluate_every": 1,
+        "learning.metric_every": MOST_ROUNDS,
+    }
 
 
-def rounds_until(
-    scenario: Scenario, rule: Callable[[Scenario], DSSRATarget], seconds: float, episodes: int
-) -> int:
-    """Return the rounds after which a simulated time has passed in every episode.
+def rounds_until(play: Play, seconds: float) -> int:
+    """Rounds after which a simulated time [s] has passed in every episode.
 
     The learner does not affect delays, so the surrogate is enough.
-
-    Args:
-        rule: The rule that decides.
-        seconds: The simulated time [s].
-        episodes: Number of episodes.
     """
-    env = CollaPipeVectorEnv(episodes, scenario, learner="surrogate", reward="delay")
-    seeds, passed = [HELD_OUT_SEED + episode for episode in range(episodes)], np.zeros(episodes)
-    course = playing.rounds(env, rule(scenario), scenario.dynamics.rounds, seeds)
-    for played, record in enumerate(course, 1):
-        passed += record.costs.delay
+    passed, number = np.zeros(play.episodes), 0
+    for number, seen in enumerate(rounds(play), 1):  # noqa: B007 - the last one counts
+        passed += seen.record.costs.delay
         if (passed >= seconds).all():
-            return played
-    return scenario.dynamics.rounds
+            break
+    return number
 
 
-def play_all(options: Options) -> list[Played]:
+def play_all(entry: Mapping[str, Any], scenario: Scenario, seconds: float, episodes: int) -> list[Played]:
     """Play every rule with real training, and return their episodes."""
-    scenario = opened(options)
     plans = []
-    for name, (title, rule) in RULES.items():
-        rounds = rounds_until(scenario, rule, options.seconds, options.episodes)
-        print(f"{title}: {rounds} rounds for {options.seconds:g} s", flush=True)
-        folder = options.folder / f"{scenario.name}-{options.task}" / name
+    for name, (_, rule) in RULES.items():
+        options = {} if rule is DSSRATarget else rule.keywords
+        play = Play(
+            entry["scenario"], opened(entry), scheduler="dssra-target", options=options,
+            episodes=episodes, seed=HELD_OUT_SEED,
+        )  # fmt: skip
         plans.append(
             EvaluationPlan(
                 scenario=scenario,
                 schedulers=(name,),
                 agents=(),
-                episodes=options.episodes,
-                rounds=rounds,
+                episodes=episodes,
+                rounds=rounds_until(play, seconds),
                 learner="real",
-                folder=folder,
+                folder=KEPT / "target" / f"{scenario.name}-{entry['task']}" / name,
                 factories={name: rule},
             )
         )
-    outcomes = evaluate_all(plans, options.processes)
+    outcomes = evaluate_all(plans, PROCESSES)
     found = []
     for (name, (title, _)), plan, outcome in zip(RULES.items(), plans, outcomes, strict=True):
         steps, players = [], []
-        for episode in range(options.episodes):
+        for episode in range(episodes):
             for decided in EpisodeFiles(plan.folder, name, episode, 0).read_decisions(scenario, plan.rounds):
                 plays = np.asarray(decided.participates) != 0
                 steps += np.asarray(decided.local_steps)[plays].tolist()
@@ -262,31 +223,12 @@ def draw(played: Sequence[Played], target: float, path: Path) -> None:
         save(figure, path)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, draw and write; returns the exit status, 2 for bad input."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    try:
-        scenario = opened(options)
-        target = default_target_loss(scenario)
-        played = play_all(options)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; finished episodes are kept, and the same command resumes", file=sys.stderr)
-        return 130
-    name = f"{scenario.name}-{options.task}"
-    text = table(played, target, options.seconds)
-    picture = DOCS / "images" / f"time_to_target-{name}.png"
-    draw(played, target, picture)
-    stamp = (
-        f"`python tools/make_target_study.py --scenario {options.scenario} --task {options.task} "
-        f"--seconds {options.seconds:g} --episodes {options.episodes}`"
-    )
-    write_parts(DOCS / "time_to_target.md", {name: f"{text}\n\n{stamp}"})
-    print(f"{text}\nwrote {DOCS / 'time_to_target.md'} and {picture}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def study(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table of the rules; the curves go to ``docs/images``."""
+    scenario = load_scenario(entry["scenario"]).with_overrides(opened(entry))
+    seconds, episodes = (60.0, 1) if quick else (entry["seconds"], entry["episodes"])
+    target = default_target_loss(scenario)
+    played = play_all(entry, scenario, seconds, episodes)
+    if not quick:
+        draw(played, target, DOCS / "images" / f"time_to_target-{scenario.name}-{entry['task']}.png")
+    return table(played, target, seconds)

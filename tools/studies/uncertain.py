@@ -1,50 +1,44 @@
-"""Compare trainings where knowledge is uncertain, and write table and picture of ``docs/learned_agents.md``.
+"""Trainings of PPO and RecurrentPPO where knowledge is uncertain, beside schedulers.
 
-The page names the commands of the trainings, whose folders must lie below ``--work``. Then run
-``python tools/make_uncertain_table.py``. It trains PPO of Stable-Baselines3 as it comes where that is
-missing, once for each scenario, and keeps all episodes. The picture is ``docs/images/uncertain.png``.
+``docs/learned_agents.md`` names the commands of the trainings, whose folders must lie below ``work`` of the
+entry. PPO of Stable-Baselines3 as it comes is trained where it is missing, once for each scenario.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
 
 # The modules of these folders import each other as they would in their own process.
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-import playing
-from generated_parts import markdown_table, typed_command, write_parts
-from measuring import command
-from pydantic import BaseModel, Field
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+from generated_parts import markdown_table
+from player import Play
+from player import played as played_figures
 from recurrent_ppo import ClusterMemory
 
 from collapipe_env import PolicyScheduler, evaluate
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, log_axis, new_figure, save
-from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, log_axis, new_figure, save
 from collapipe_env.evaluation.statistics import Results, Summary, summarise_all
-from collapipe_env.ground.errors import DataError, ScenarioError
-from collapipe_env.ground.files import write_text
+from collapipe_env.ground.errors import DataError
 from collapipe_env.scenario import load_scenario
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE, PICTURE = DOCS / "learned_agents.md", DOCS / "images" / "uncertain.png"
+PAGE = "docs/learned_agents.md"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "uncertain.png"
 REFERENCE, EVEN = "dssra-plus", "pipeline"
 TITLES = {
     "random": "random",
@@ -60,51 +54,39 @@ TITLES = {
 """Titles of the table's rows, in their order."""
 
 
-class Options(BaseModel):
-    """Compare PPO and RecurrentPPO where knowledge is uncertain."""
+class Options(NamedTuple):
+    """The fields of the entry.
 
-    scenarios: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
-    """Scenarios, each with its own trainings."""
-    against: tuple[str, ...] = ("random", EVEN, "dssra", REFERENCE, "zoo:graph-wild")
-    """Schedulers that play the same held-out episodes; dssra-plus must be among them."""
-    steps: Annotated[int, Field(ge=20)] = 32_768
-    """Rounds of each training."""
-    seeds: Annotated[int, Field(ge=1)] = 5
-    """Trainings of PPO and of RecurrentPPO with the cluster policy."""
-    plain: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
-    """Scenarios with a row for PPO as it comes, one training each."""
-    episodes: Annotated[int, Field(ge=1)] = 10
-    """Held-out episodes."""
-    rounds: Annotated[int, Field(ge=1)] = 100
-    """Rounds of a held-out episode."""
-    work: Path = Path("runs/uncertain")
-    """Folder of trainings and episodes."""
-    no_page: bool = False
-    """Leave page and picture in docs as they are; the picture goes to the folder of trainings."""
+    Attributes:
+        scenarios: Scenarios, each with its own trainings.
+        against: Schedulers that play the same held-out episodes.
+        steps: Rounds of each training.
+        seeds: Trainings of PPO and of RecurrentPPO with the cluster policy.
+        plain: Scenarios with a row for PPO as it comes.
+        episodes: Held-out episodes.
+        rounds: Rounds of a held-out episode.
+        work: Folder of trainings and episodes.
+    """
 
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            DataError: Names a training that is missing.
-            ScenarioError: Names the option, its value and the range.
-        """
-        for name in (*self.scenarios, *self.plain):
-            load_scenario(name)
-        if REFERENCE not in self.against:
-            raise ScenarioError(f"--against {' '.join(self.against)}: {REFERENCE} is missing, add it")
-        for name in self.scenarios:
-            for seed in range(self.seeds):
-                for algorithm, file in (("recurrent", "best.zip"), ("ppo", "checkpoints/best.safetensors")):
-                    place = self.folder(name, algorithm, seed) / file
-                    if not place.exists():
-                        raise DataError(
-                            f"{place} does not exist: {PAGE.name} names the command that trains it"
-                        )
+    scenarios: tuple[str, ...]
+    against: tuple[str, ...]
+    steps: int
+    seeds: int
+    plain: tuple[str, ...]
+    episodes: int
+    rounds: int
+    work: Path
 
     def folder(self, scenario: str, algorithm: str, seed: int) -> Path:
-        """Folder of a training."""
-        return self.work / f"{scenario}-{algorithm}-seed{seed}"
+        """Folder of a training.
+
+        Raises:
+            DataError: If a training is missing.
+        """
+        place = self.work / f"{scenario}-{algorithm}-seed{seed}"
+        if algorithm != "plain" and not place.is_dir():
+            raise DataError(f"{place} does not exist: {PAGE} names the command that trains it")
+        return place
 
 
 def plain(options: Options, scenario: str) -> PPO:
@@ -179,17 +161,10 @@ def _interval(estimate: Any, factor: float, form: str) -> str:
     return f"{mean} ({low}…{high})"
 
 
-def validated(options: Options, name: str, scheduler: str) -> float:
-    """Priced delay of a scheduler on the trainings' validation episodes [s], kept in a file."""
-    file = options.work / f"{name}-{scheduler}-validation.txt"
-    if not file.exists():
-        scenario = load_scenario(name)
-        env, player = Validator(scenario, 16).env, make_scheduler(scheduler, scenario)
-        for _ in playing.rounds(env, player, env.scenario.dynamics.rounds, VALIDATION_SEED):
-            pass
-        total = np.mean([env.summary(row)["return"] for row in range(env.num_envs)])
-        write_text(file, str(-total * env.reference_delay / env.scenario.dynamics.rounds))
-    return float(file.read_text(encoding="utf-8"))
+def validated(name: str, scheduler: str) -> float:
+    """Priced delay of a scheduler on the trainings' validation episodes [s]."""
+    play = Play(name, scheduler=scheduler, episodes=16, seed=VALIDATION_SEED)
+    return float(played_figures(play, ["priced"])["priced"])
 
 
 def curve(folder: Path) -> tuple[list[float], list[float]]:
@@ -228,7 +203,7 @@ def draw(options: Options) -> Figure:
             )
         for scheduler, colour in ((EVEN, MUTED), (REFERENCE, INK)):
             axes.axhline(
-                validated(options, name, scheduler),
+                validated(name, scheduler),
                 color=colour,
                 linestyle=DASHES if scheduler == EVEN else "-",
                 linewidth=1.2,
@@ -245,30 +220,11 @@ def draw(options: Options) -> Figure:
     return figure
 
 
-def run(options: Options, given: Sequence[str]) -> None:
-    """Do what the options ask for."""
+def study(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table; the picture goes to ``docs/images``. It needs the trainings, so there is no quick one."""
     torch.set_num_threads(1)
+    options = Options(**{name: entry[name] for name in Options._fields})._replace(work=Path(entry["work"]))
     text = table(options)
-    print(text)
-    with mpl.rc_context(RC):
-        figure = draw(options)
-        save(figure, options.work / PICTURE.name if options.no_page else PICTURE)
-    if not options.no_page:
-        typed = typed_command(["python", "tools/make_uncertain_table.py", *given])
-        write_parts(PAGE, {"uncertain": f"{text}\n\n```bash\n{typed}\n```"})
-        print(f"wrote {PAGE} and {PICTURE}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, write the table and draw the picture; returns the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-
-    def checked(options: Options) -> None:
-        options.check()
-        run(options, given)
-
-    return command(Options, checked, __doc__)(given)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    if not quick:
+        save(draw(options), PICTURE)
+    return text
