@@ -80,7 +80,7 @@ class PolicyScheduler:
         space = getattr(policy, "observation_space", None)
         parts = space.spaces if isinstance(space, gym.spaces.Dict) else {"flat": space}
         self._trained_on = {name: getattr(part, "shape", None) for name, part in parts.items()}
-        self.observation = observation or ("flat" if "flat" in parts else "graph")
+        self.observation: str = observation or ("flat" if "flat" in parts else "graph")
         if self.observation not in OBSERVATIONS:
             raise SchedulerError(
                 f"observation = {shown(observation)} is not known: {nearest_name(observation, OBSERVATIONS)}"
