@@ -92,8 +92,7 @@ results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hour
 	$(RUN) -m tools.docs results
 
 learning: $(STAMP) ## Train every task on its data and write docs/learning.md anew (an hour)
-	$(RUN) tools/make_learning_experiments.py
-	$(RUN) tools/make_task_results.py
+	$(RUN) -m tools.docs learning
 
 golden: $(STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
 	$(RUN) tests/golden/make_golden.py

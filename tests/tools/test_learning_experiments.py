@@ -1,12 +1,14 @@
 """The experiments on learning: what is trained, what is kept, and what is written of it."""
 
+from dataclasses import replace
+
 import fixed_plans
 import generated_parts
-import learning_runs
-import make_learning_experiments as experiments
 import numpy as np
 import pytest
-from tool_support import filled, page_of, tiny_scenario
+from studies import learning_experiments as experiments
+from studies import learning_runs
+from tool_support import tiny_scenario
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
@@ -24,26 +26,12 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(tiny, tmp_path_factory):
-    """Work folder and page after the command was run once."""
-    folder = tmp_path_factory.mktemp("experiments")
-    page = page_of(folder / "learning.md", "experiments", "experiments command")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning_runs, "PAGE", page)
-        patch.setattr(learning_runs, "PICTURES", folder / "images")
-        assert experiments.main(arguments(tiny, folder)) == 0
-    return folder
-
-
-def arguments(tiny, folder, *more):
-    sizes = ("--rounds", "4", "--episodes", "2", "--processes", "1")
-    return ["--scenario", str(tiny), *sizes, "--work", str(folder / "work"), *more]
+def options(tiny, tmp_path_factory):
+    return learning_runs.Training(str(tiny), 4, 2, tmp_path_factory.mktemp("experiments"), 1, drawn=False)
 
 
 @pytest.fixture(scope="module")
-def results(trained, tiny):
-    work = trained / "work"
-    options = experiments.Options(scenario=str(tiny), rounds=4, episodes=2, work=work, processes=1)
+def results(options, tiny):
     return experiments.trained(options, load_scenario(str(tiny)))
 
 
@@ -85,22 +73,22 @@ def test_the_reference_is_what_the_environment_does(results, tiny):
     np.testing.assert_allclose(results["reference"].arrived, np.mean(arrived, axis=0))
 
 
-def test_page_figure_and_table_are_written(trained):
-    page = filled(trained / "learning.md")
-    table = (trained / "work" / "table.md").read_text().strip()
-    assert table in page
-    assert "python tools/make_learning_experiments.py --scenario" in page
-    assert table.count("\n| ") == len(experiments.CASES)  # the head has none before it
-    for picture in (trained / "work", trained / "images"):
-        assert (picture / experiments.FIGURE).read_bytes().startswith(b"\x89PNG")
+def test_the_table_and_the_picture_hold_every_case(results, options, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(learning_runs, "PICTURES", tmp_path)
+    monkeypatch.setattr(learning_runs.Training, "of", lambda *_: replace(options, drawn=True))
+    monkeypatch.setattr(experiments, "trained", lambda *_: results)
+    text = experiments.study({"task": "classification"}, False)
+    assert text.count("\n| ") == len(experiments.CASES)  # the head has none before it
+    assert "4 rounds, 2 seeds" in text
+    assert (tmp_path / experiments.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
-def test_finished_runs_are_not_trained_again(trained, tiny, capsys):
-    played = {path: path.stat().st_mtime_ns for path in (trained / "work" / "runs").rglob("*.npz")}
+def test_finished_runs_are_not_trained_again(results, options, tiny):
+    played = {path: path.stat().st_mtime_ns for path in options.work.rglob("*.npz")}
     assert len(played) == 2 * len(experiments.CASES)
-    assert experiments.main(arguments(tiny, trained, "--no-page")) == 0
+    again = experiments.trained(options, load_scenario(str(tiny)))
     assert {path: path.stat().st_mtime_ns for path in played} == played
-    assert (trained / "work" / "table.md").read_text().strip() in capsys.readouterr().out
+    assert again["many"].delays == results["many"].delays
 
 
 def test_fewest_devices_take_the_largest_memories():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", reason="a baseline is scikit-learn's")
-import learning_runs
-import make_task_results as tasks
-import simple_baselines as baselines
-from tool_support import filled, page_of, tiny_scenario
+from studies import learning_runs
+from studies import simple_baselines as baselines
+from studies import task_results as tasks
+from tool_support import tiny_scenario
 
-from collapipe_env.ground.files import read_json
+from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.scenario import load_scenario
 
 
@@ -29,45 +29,27 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
-    """Work folder and page after the command was run once, on sets at sizes that train in no time."""
+    """Folder of the runs, the picture and the part, on sets at sizes that train in no time."""
     folder = tmp_path_factory.mktemp("tasks")
-    page, tiny = page_of(folder / "learning.md", "tasks", "tasks command"), tiny_scenario(folder)
     sets = {name: replace(one, overrides={}, rounds=2) for name, one in tasks.SETS.items()}
-    sizes = ("--rounds", "2", "--episodes", "2", "--processes", "1")
-    given = ["--sets", "reviews", "sst2", "wnut17", "--scenario", str(tiny), *sizes]
+    options = learning_runs.Training(str(tiny_scenario(folder)), 2, 2, folder / "runs", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAPIPE_DATA", str(data))
-        patch.setattr(learning_runs, "PAGE", page)
-        patch.setattr(learning_runs, "PICTURES", folder / "images")
+        patch.setattr(learning_runs, "PICTURES", folder)
+        patch.setattr(learning_runs.Training, "of", lambda *_: options)
         patch.setattr(tasks, "SETS", sets)
-        assert tasks.main([*given, "--work", str(folder / "work")]) == 0
-    return folder
+        return folder, tasks.study({"sets": ["reviews", "sst2", "wnut17"]}, False)
 
 
-def test_page_table_and_figure_are_written(trained):
-    page = filled(trained / "learning.md")
-    table = (trained / "work" / "table.md").read_text().strip()
-    assert table in page
-    assert "python tools/make_task_results.py --sets" in page
-    assert "| SST-2 | accuracy |" in table
-    assert "Left out, since the data was missing: WNUT-17" in table
-    for picture in (trained / "work", trained / "images"):
-        assert (picture / tasks.FIGURE).read_bytes().startswith(b"\x89PNG")
-
-
-def test_numbers_are_those_of_the_runs(trained):
-    found = [read_json(path, "") for path in sorted((trained / "work" / "runs" / "sst2").rglob("*.json"))]
-    assert len(found) == 2
-    mean = np.mean([episode["result"]["metrics"]["accuracy"] for episode in found])
-    line = next(s for s in (trained / "work" / "table.md").read_text().splitlines() if "SST-2" in s)
+def test_numbers_are_those_of_the_runs_and_the_picture_is_written(trained):
+    folder, text = trained
+    found = [EpisodeFiles(folder / "runs" / "sst2", "dssra", episode).read() for episode in range(2)]
+    mean = np.mean([episode.metrics["accuracy"] for episode in found])
+    line = next(line for line in text.splitlines() if "| SST-2 | accuracy |" in line)
     assert f"| {mean:.3f}" in line
     assert "| 0.500 (majority class) |" in line
-
-
-def test_without_any_data_the_sets_are_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COLLAPIPE_DATA", str(tmp_path))
-    assert tasks.main(["--sets", "sst2", "cola", "--work", str(tmp_path / "work")]) == 2
-    assert "--sets sst2 cola: none of their data was found" in capsys.readouterr().err
+    assert "Left out, since the data was missing: WNUT-17" in text
+    assert (folder / tasks.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", list(tasks.SETS))

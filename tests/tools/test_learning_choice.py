@@ -1,10 +1,8 @@
 """The choice of hyper-parameters: which value is taken, and what sees the test part."""
 
-import choose_learning
-import learning_runs
 import numpy as np
 import pytest
-from tool_support import filled, page_of
+from studies import learning_choice, learning_runs
 
 from collapipe_env.scenario import load_scenario
 
@@ -38,14 +36,13 @@ def played(monkeypatch, tmp_path):
             self.delay = np.ones(rounds)
 
     monkeypatch.setattr(learning_runs, "train", train)
-    page = page_of(tmp_path / "learning.md", "choice", "choice command")
-    monkeypatch.setattr(learning_runs, "PAGE", page)
+    options = learning_runs.Training("small", 100, 4, tmp_path, 1)
+    monkeypatch.setattr(learning_runs.Training, "of", lambda *_: options)
     return scenarios
 
 
-def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_path):
-    arguments = ["--episodes", "4", "--work", str(tmp_path / "work")]
-    assert choose_learning.main(arguments) == 0
+def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played):
+    text = learning_choice.study({"task": "classification"}, False)
     parts = [scenario.learning.evaluation_split for scenario in played]
     assert parts == ["dev"] * (len(parts) - 2) + ["test"] * 2
     start, choice = (scenario.learning for scenario in played[-2:])
@@ -54,11 +51,9 @@ def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_
     assert (choice.gradient_clip, choice.warmup_steps) == (0.0, 10)
     # What was chosen before is kept while later fields are tried.
     assert {scenario.learning.proxy.style for scenario in played[2:-2]} == {"bert"}
-    text = filled(tmp_path / "learning.md")
     assert "| style | **bert** | 0.753" in text
     assert "| warm-up | **10** |" in text
     assert "the start has accuracy 0.703" in text
-    assert "tools/choose_learning.py --episodes 4" in text
 
 
 @pytest.mark.parametrize(
@@ -72,13 +67,13 @@ def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_
     ],
 )
 def test_a_value_must_be_better_by_more_than_chance(scores, present, better):
-    assert choose_learning.clearly_better(np.array(scores), np.array(present)) is better
+    assert learning_choice.clearly_better(np.array(scores), np.array(present)) is better
 
 
 def test_the_start_is_the_first_value_of_every_field_and_all_are_valid():
     small = load_scenario("small")
-    for candidates in choose_learning.FIELDS.values():
+    for candidates in learning_choice.FIELDS.values():
         for values in candidates:
             assert small.with_overrides(values) is not None
-    names = [name for candidates in choose_learning.FIELDS.values() for name in candidates[0]]
+    names = [name for candidates in learning_choice.FIELDS.values() for name in candidates[0]]
     assert len(names) == len(set(names))

@@ -1,26 +1,16 @@
-"""Show the effect of the allocation on learning, for ``docs/learning.md``.
+"""The effect of the allocation on learning: trainings under allocations that differ in one thing at a time.
 
-Run ``python tools/make_learning_experiments.py``. It trains the Transformer under fixed allocations that
-differ in one thing at a time: number of segments, number of micro-batches, interference with lost
-micro-batches, and skew of the data. It writes a table and a figure of the evaluation loss against simulated
-time. Finished runs are kept: run it again after Ctrl-C.
+Number of segments, number of micro-batches, interference with lost micro-batches, and skew of the data.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-# The modules of this folder import each other as they would in the command's own process.
-sys.path.insert(0, str(Path(__file__).parent))
-import learning_runs as kept
 from generated_parts import markdown_table
-from learning_runs import Curve, RunOptions, interval
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
@@ -28,15 +18,16 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import COLOURS, log_axis, new_figure, spread
 from collapipe_env.evaluation.runner import decisions_of
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.tasks import get_task
+from studies import learning_runs as kept
+from studies.learning_runs import Curve, Training, interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SCRIPT = Path(__file__).name
 FIGURE = "loss_over_time.png"
 REFERENCE = "reference"
 SHARE = 0.9
@@ -98,19 +89,6 @@ PANELS: Mapping[str, Mapping[str, str]] = {
 """Cases of each panel, with the names that some have there."""
 
 
-class Options(RunOptions):
-    """Train under fixed allocations that differ in one thing at a time."""
-
-    work: Path = Path("runs/learning")
-    """Folder of the finished runs, the table and the figure."""
-    scenario: str = "medium"
-    """A shipped scenario or a YAML file."""
-    task: str | None = None
-    """Task to train; the scenario's by default."""
-    rounds: Annotated[int, kept.Field(ge=1)] = 150
-    """Rounds of a run."""
-
-
 @dataclass(frozen=True)
 class Trained:
     """All runs of a case.
@@ -155,24 +133,16 @@ def followed(plan: EvaluationPlan, scheduler: str, episode: int) -> Iterator[tup
         yield env.last_round, float(env.state.loss[0])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, then write table, figure and page; returns the exit status."""
-    return kept.main(Options, run, __doc__, arguments)
-
-
-def run(options: Options, given: Sequence[str]) -> None:
-    """Do what the options ask for."""
-    scenario = load_scenario(options.scenario)
-    scenario = scenario.with_task(options.task or scenario.workload.task)
+def study(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table; the picture goes to ``docs/images``."""
+    options = Training.of(entry, quick, "learning")
+    scenario = options.whole(entry["task"])
     results = trained(options, scenario)
-    title = f"{scenario.name}, {scenario.workload.task}"
-    kept.publish(
-        "experiments", table(results, options, scenario), options.work / FIGURE, lambda: draw(results, title),
-        [f"tools/{SCRIPT}", *given], page=not options.no_page,
-    )  # fmt: skip
+    kept.drawn(options, draw(results, f"{scenario.name}, {scenario.workload.task}"), FIGURE)
+    return kept.stamped(table(results, options, scenario))
 
 
-def trained(options: Options, scenario: Scenario) -> dict[str, Trained]:
+def trained(options: Training, scenario: Scenario) -> dict[str, Trained]:
     """Train what is not finished, and return every case."""
     common = {**BASE, **kept.evaluations(options.rounds, 30)}
     plans = {
@@ -209,7 +179,7 @@ def common_loss(results: Mapping[str, Trained]) -> float:
     return float(first - SHARE * (first - last))
 
 
-def table(results: Mapping[str, Trained], options: Options, scenario: Scenario) -> str:
+def table(results: Mapping[str, Trained], options: Training, scenario: Scenario) -> str:
     """All cases in Markdown."""
     target, headline = common_loss(results), get_task(scenario.workload.task).metrics[0]
     heads = (
@@ -280,7 +250,3 @@ def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
             va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3},
         )  # fmt: skip
-
-
-if __name__ == "__main__":
-    sys.exit(main())

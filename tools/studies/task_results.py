@@ -1,43 +1,35 @@
-"""Train every task on its data sets and compare with trivial baselines, for ``docs/learning.md``.
+"""Every task on its data sets beside trivial baselines.
 
-Run ``python tools/make_task_results.py``. A scheduler allocates, the environment's learner trains, and the
-test part is scored; the baselines are computed here, without the learner's code. The real data sets are
-expected below ``COLLAPIPE_DATA`` (by default ``../shared/data``); missing sets are left out and named.
-Finished runs are kept: run it again after Ctrl-C.
+A scheduler allocates, the environment's learner trains, and the test part is scored; the baselines are
+computed without the learner's code. The real data sets are expected below ``COLLAPIPE_DATA`` (by default
+``../shared/data``); missing sets are left out and named.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-# The modules of this folder import each other as they would in the command's own process.
-sys.path.insert(0, str(Path(__file__).parent))
-import learning_runs as kept
 from generated_parts import markdown_table
-from learning_runs import RunOptions, interval
-from simple_baselines import Baseline, baselines_of
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, new_figure
-from collapipe_env.evaluation.scheduler_loading import require_scheduler
-from collapipe_env.ground.errors import ScenarioError, nearest_name
 from collapipe_env.ground.files import write_bytes
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
+from studies import learning_runs as kept
+from studies.learning_runs import Training, interval
+from studies.simple_baselines import Baseline, baselines_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCRIPT = Path(__file__).name
 FIGURE = "tasks.png"
 EMBEDDED = "embedded"
 EVALUATIONS = 20
@@ -141,28 +133,6 @@ SETS: Mapping[str, DataSet] = {
 }  # fmt: skip
 
 
-class Options(RunOptions):
-    """Train every task on its data sets and compare with trivial baselines."""
-
-    work: Path = Path("runs/tasks")
-    """Folder of the finished runs, the table and the figure."""
-    sets: tuple[str, ...] = tuple(SETS)
-    """Data sets."""
-    scenario: str = "small"
-    """A shipped scenario or a YAML file."""
-    scheduler: str = "dssra"
-    """Scheduler that allocates."""
-    rounds: Annotated[int | None, kept.Field(ge=1)] = None
-    """Rounds of a run; by default each set's own."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        require_scheduler(self.scheduler)
-        for name in self.sets:
-            if name not in SETS:
-                raise ScenarioError(f"--sets {name!r} is not known: {nearest_name(name, SETS)}")
-
-
 @dataclass(frozen=True)
 class Row:
     """A set's runs beside its baselines."""
@@ -172,36 +142,25 @@ class Row:
     baselines: tuple[Baseline, Baseline]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, then write table, figure and page; returns the exit status."""
-    return kept.main(Options, run, __doc__, arguments)
-
-
-def run(options: Options, given: Sequence[str]) -> None:
-    """Do what the options ask for."""
-    missing = [name for name in options.sets if not (SETS[name].path == EMBEDDED or place(name).exists())]
-    for name in missing:
-        print(f"{name}: left out, there is no {place(name)}; set COLLAPIPE_DATA to the data folder")
-    scenarios = {name: scenario_of(options, name) for name in options.sets if name not in missing}
-    if not scenarios:
-        raise ScenarioError(f"--sets {' '.join(options.sets)}: none of their data was found")
-    plans = {name: kept.planned(options, name, one, options.scheduler) for name, one in scenarios.items()}
+def study(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table; the picture goes to ``docs/images``."""
+    options = Training.of(entry, quick, "tasks")
+    names = [name for name in entry["sets"] if SETS[name].path == EMBEDDED or place(name).exists()]
+    missing = [SETS[name].title for name in entry["sets"] if name not in names]
+    scenarios = {name: scenario_of(options, name) for name in names}
+    plans = {name: kept.planned(options, name, one, "dssra") for name, one in scenarios.items()}
     rows = {
         name: Row(runs, scenarios[name].learning.evaluate_every, baselines_of(scenarios[name]))
         for name, runs in kept.train(plans, options.processes).items()
     }
-    text = table(rows)
-    if missing:
-        text += f" Left out, since the data was missing: {', '.join(SETS[name].title for name in missing)}."
-    kept.publish(
-        "tasks", text, options.work / FIGURE, lambda: draw(rows), [f"tools/{SCRIPT}", *given],
-        page=not options.no_page,
-    )  # fmt: skip
+    kept.drawn(options, draw(rows), FIGURE)
+    left_out = f" Left out, since the data was missing: {', '.join(missing)}." if missing else ""
+    return kept.stamped(table(rows) + left_out)
 
 
 def place(name: str) -> Path:
     """Expected place of a real data set."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
     return Path(os.environ.get("COLLAPIPE_DATA", default)) / SETS[name].path
 
 
@@ -216,10 +175,10 @@ def shortened(whole: Path, lines: int, target: Path) -> Path:
     return target
 
 
-def scenario_of(options: Options, name: str) -> Scenario:
+def scenario_of(options: Training, name: str) -> Scenario:
     """The scenario that trains a set and scores its whole test part."""
     chosen = SETS[name]
-    scenario = load_scenario(options.scenario).with_task(chosen.task)
+    scenario = options.whole(chosen.task)
     scenario = scenario.with_overrides({**RECIPE, **chosen.overrides})
     if chosen.path != EMBEDDED:
         data = place(name)
@@ -293,7 +252,3 @@ def draw(rows: Mapping[str, Row]) -> Figure:
         lower.set_xlabel(f"simulated time (h){seeds}")
         lower.set_xlim(left=0.0)
     return figure
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,39 +1,31 @@
-"""Choose the hyper-parameters of a task on its dev part, for ``docs/learning.md``.
+"""Hyper-parameters of a task, chosen on its dev part.
 
-Run ``python tools/choose_learning.py``. One field after another is tried at every value of a short list, with
+One field after another is tried at every value of a short list, with
 the others as chosen so far. A value replaces the present one only if its score, averaged over seeds, is
 better by more than the standard error of the difference between runs of equal seeds. Scores are the headline
 metric on the whole dev part, averaged over the last quarter of a run's evaluations, since single ones are
 noisy.
 
 The test part is left alone until the choice is made. Then the start and the choice are trained anew and
-scored on it, once. An even split allocates: none of the chosen fields changes what a round costs. Finished
-runs are kept: run the command again after Ctrl-C.
+scored on it, once. An even split allocates: none of the chosen fields changes what a round costs.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import numpy as np
-
-# The modules of this folder import each other as they would in the command's own process.
-sys.path.insert(0, str(Path(__file__).parent))
-import learning_runs as kept
 from generated_parts import markdown_table
-from learning_runs import RunOptions
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.files import write_text
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario
 from collapipe_env.tasks import get_task
+from studies import learning_runs as kept
+from studies.learning_runs import Training
 
-SCRIPT = Path(__file__).name
 EVALUATIONS = 20
 Values = Mapping[str, object]
 
@@ -51,23 +43,6 @@ FIELDS: Mapping[str, Sequence[Values]] = {
     "warm-up": tuple({"learning.warmup_steps": steps} for steps in (10, 30)),
 }
 """Fields in the order in which they are chosen; the first value of each is the start."""
-
-
-class Options(RunOptions):
-    """Choose the hyper-parameters of a task on its dev part, then score the choice on its test part."""
-
-    processes: int = 1
-    """Worker processes, with one thread each."""
-    work: Path = Path("runs/choice")
-    """Folder of the finished runs and the table."""
-    scenario: str = "small"
-    """A shipped scenario or a YAML file."""
-    task: str = "classification"
-    """Task to train."""
-    rounds: Annotated[int, kept.Field(ge=1)] = 100
-    """Rounds of a run."""
-    no_test: bool = False
-    """Leave the test part alone at the end as well."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +64,10 @@ class Trial:
     taken: bool = False
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, then write table and page; returns the exit status."""
-    return kept.main(Options, run, __doc__, arguments)
-
-
-def run(options: Options, given: Sequence[str]) -> None:
-    """Do what the options ask for."""
-    base = load_scenario(options.scenario).with_task(options.task)
+def study(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table of what was tried, and the choice on the test part."""
+    options, task = Training.of(entry, quick, "choice"), entry["task"]
+    base = options.whole(task)
     start = {name: value for values in FIELDS.values() for name, value in values[0].items()}
     chosen = dict(start)
     trials: list[Trial] = []
@@ -112,13 +83,8 @@ def run(options: Options, given: Sequence[str]) -> None:
         assert best is not None
         chosen |= best[0]
         trials += [Trial(t.field, t.value, t.scores, t.losses, t is best[1]) for t in tried]
-    text = table(trials, get_task(options.task).metrics[0], options)
-    if not options.no_test:
-        text += "\n\n" + on_test(options, base, start, chosen)
-    write_text(options.work / "table.md", text + "\n")
-    print(text)
-    if not options.no_page:
-        kept.write_page("choice", text, [f"tools/{SCRIPT}", *given])
+    text = table(trials, get_task(task).metrics[0], options)
+    return kept.stamped(f"{text}\n\n{on_test(options, base, start, chosen)}")
 
 
 def clearly_better(scores: FloatArray, present: FloatArray) -> bool:
@@ -134,7 +100,7 @@ def clearly_better(scores: FloatArray, present: FloatArray) -> bool:
 
 
 def scored(
-    options: Options, base: Scenario, values: Values, part: str, last: int = EVALUATIONS // 4
+    options: Training, base: Scenario, values: Values, part: str, last: int = EVALUATIONS // 4
 ) -> tuple[FloatArray, FloatArray]:
     """Headline metric and loss of each seed (S,), averaged over a run's last evaluations.
 
@@ -154,7 +120,7 @@ def scored(
     }
     scenario = base.with_overrides(settings)
     name = "_".join([part, *(str(value) for value in values.values())])
-    plan = kept.planned(options, f"{options.task}_{name}", scenario, "pipeline")
+    plan = kept.planned(options, f"{base.workload.task}_{name}", scenario, "pipeline")
     runs: Sequence[EpisodeResult] = kept.train({name: plan}, options.processes)[name]
     curves = [kept.curve(one, scenario.learning.evaluate_every) for one in runs]
     metric = np.array([np.mean(one.metric[-last:]) for one in curves])
@@ -168,7 +134,7 @@ def written(values: Values) -> str:
     return f"{first:g}" if isinstance(first, float) else str(first)
 
 
-def table(trials: Sequence[Trial], metric: str, options: Options) -> str:
+def table(trials: Sequence[Trial], metric: str, options: Training) -> str:
     """All trials in Markdown, the values that were taken in bold."""
     heads = ("field", "value", f"dev {metric}", "dev loss (nat)")
     rows = [
@@ -187,16 +153,12 @@ def table(trials: Sequence[Trial], metric: str, options: Options) -> str:
     )
 
 
-def on_test(options: Options, base: Scenario, start: Values, chosen: Values) -> str:
+def on_test(options: Training, base: Scenario, start: Values, chosen: Values) -> str:
     """The start and the choice on the test part, in words."""
     found = [scored(options, base, values, "test") for values in (start, chosen)]
-    metric = get_task(options.task).metrics[0]
+    metric = get_task(base.workload.task).metrics[0]
     before, after = (
         f"{metric} {kept.interval(scores, '.3f')}, loss {kept.interval(losses, '.3f')} nat"
         for scores, losses in found
     )
     return f"On the test part, looked at once: the start has {before}; the choice {after}."
-
-
-if __name__ == "__main__":
-    sys.exit(main())

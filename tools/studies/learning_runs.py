@@ -1,4 +1,4 @@
-"""Training runs behind ``docs/learning.md``: shared parts of its two commands.
+"""Training runs behind ``docs/learning.md``: shared parts of its studies.
 
 Runs are held-out episodes under the real learner, played and kept by the package's own evaluation: a run
 whose files fit is not trained again.
@@ -6,54 +6,63 @@ whose files fit is not trained again.
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from generated_parts import typed_command, write_parts
+from player import KEPT
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plan import EvaluationPlan
-from collapipe_env.evaluation.plotting import RC, save
+from collapipe_env.evaluation.plotting import save
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.files import write_text
-from collapipe_env.scenario import Scenario
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from measuring import command
-from pydantic import BaseModel, Field
+from collapipe_env.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "learning.md"
-PICTURES = DOCS / "images" / "learning"
+PICTURES = Path(__file__).parents[2] / "docs" / "images" / "learning"
 
 
-class RunOptions(BaseModel):
-    """Options of both commands."""
+@dataclass(frozen=True)
+class Training:
+    """What an entry trains.
 
-    episodes: Annotated[int, Field(ge=1)] = 3
-    """Runs of each case."""
-    processes: Annotated[int, Field(ge=1)] = 2
-    """Worker processes, with one thread each."""
-    work: Path = Path("runs")
-    """Folder of the finished runs, the table and the figure."""
-    no_page: bool = False
-    """Leave the page in docs as it is."""
+    Attributes:
+        scenario: A shipped scenario or a YAML file.
+        rounds: Rounds of a run; 0 leaves them to the study.
+        episodes: Runs of each case.
+        work: Folder of the finished runs.
+        processes: Worker processes, with one thread each.
+        drawn: Whether the picture of the documentation is written.
+    """
+
+    scenario: str
+    rounds: int
+    episodes: int
+    work: Path
+    processes: int = 2
+    drawn: bool = True
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any], quick: bool, name: str) -> Training:
+        """The training of an entry; a quick one has one run of two rounds."""
+        if quick:
+            return cls(entry["scenario"], 2, 1, KEPT / "quick" / name, drawn=False)
+        return cls(entry["scenario"], entry.get("rounds", 0), entry["episodes"], KEPT / name)
+
+    def whole(self, task: str) -> Scenario:
+        """The scenario with a task."""
+        return load_scenario(self.scenario).with_task(task)
 
 
 @dataclass(frozen=True)
@@ -71,18 +80,7 @@ class Curve:
     metric: FloatArray
 
 
-def main(
-    kind: type[Any], run: Callable[[Any, list[str]], None], about: str | None, arguments: Sequence[str] | None
-) -> int:
-    """Read a command line and run it with the options and the arguments; returns the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    with warnings.catch_warnings():
-        # Fixed allocations ignore budgets, and how well a scheduler keeps them is shown elsewhere.
-        warnings.simplefilter("ignore", EnergyBudgetWarning)
-        return command(kind, lambda options: run(options, given), about)(given)
-
-
-def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:
+def planned(options: Training, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:
     """Plan all runs of a case.
 
     Args:
@@ -98,13 +96,16 @@ def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) 
         episodes=options.episodes,
         rounds=scenario.dynamics.rounds,
         learner="real",
-        folder=options.work / "runs" / name,
+        folder=options.work / name,
     )
 
 
 def train(plans: Mapping[str, EvaluationPlan], processes: int) -> dict[str, list[EpisodeResult]]:
     """Train what is not finished, seed by seed, and return the runs of each case."""
-    outcomes = evaluate_all(list(plans.values()), processes)
+    with warnings.catch_warnings():
+        # Fixed allocations ignore budgets, and how well a scheduler keeps them is shown elsewhere.
+        warnings.simplefilter("ignore", EnergyBudgetWarning)
+        outcomes = evaluate_all(list(plans.values()), processes)
     return {name: next(iter(outcome.results.values())) for name, outcome in zip(plans, outcomes, strict=True)}
 
 
@@ -162,40 +163,13 @@ def band(axes: Axes, x: FloatArray, runs: Sequence[FloatArray], colour: str) -> 
     return mean
 
 
-def publish(
-    part: str, table: str, picture: Path, draw: Callable[[], Figure], command_line: Sequence[str], page: bool
-) -> None:
-    """Write figure and table into the work folder and, if ``page``, into the page.
-
-    Args:
-        part: Name of the page's part; the part with the command is named after it.
-        table: The table in Markdown.
-        picture: File of the figure in the work folder.
-        command_line: Script and arguments.
-        page: Whether to write the page.
-    """
-    with mpl.rc_context(RC):
-        save(draw(), picture)
-    write_text(picture.with_name("table.md"), table + "\n")
-    print(table)
-    if page:
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        copyfile(picture, PICTURES / picture.name)
-        write_page(part, table, command_line)
-        print(f"wrote {PICTURES / picture.name}")
-    print(f"wrote {picture.parent}/: {picture.name}, table.md")
+def drawn(options: Training, figure: Figure, name: str) -> None:
+    """Write a picture of the page, unless the training is a quick one."""
+    if options.drawn:
+        save(figure, PICTURES / name)
 
 
-def write_page(part: str, content: str, command_line: Sequence[str]) -> None:
-    """Write a part of the page, and the command that made it.
-
-    Args:
-        part: Name of the page's part; the part with the command is named after it.
-        content: New content of the part, in Markdown.
-        command_line: Script and arguments.
-    """
+def stamped(text: str) -> str:
+    """A part with the versions that trained, and the date."""
     named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))
-    block = f"```bash\n{typed_command(['python', *command_line])}\n```"
-    stamp = f"{block}\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
-    write_parts(PAGE, {part: content, f"{part} command": stamp})
-    print(f"wrote {PAGE}")
+    return f"{text}\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
