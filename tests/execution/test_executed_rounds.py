@@ -32,7 +32,7 @@ from collapipe_env.execution.setting import device_setting
 from collapipe_env.ground.errors import ScenarioError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from make_execution_failures import instant
+from studies.execution_failures import instant
 
 WITHIN = 1e-9
 """Largest difference of times [s]."""

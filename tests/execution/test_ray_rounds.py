@@ -21,7 +21,7 @@ from collapipe_env.execution.ray_engine import Ray
 from collapipe_env.physics.recovery import RecoveryTerms
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from make_execution_failures import instant
+from studies.execution_failures import instant
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
