@@ -9,7 +9,6 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 3 --rounds 40
 SEARCHES := dssra zoo:graph
 PLANNERS := adaptis asteroid flexpipe greedy_dpp pipar splitfed_v2 xpipe
-SCALING_ARGS ?=
 
 # Relative and without spaces, so that the checkout itself may stand in a folder with spaces. Tools run as
 # `python -m`: the interpreter lines of scripts in .venv/bin would break in such a folder.
@@ -86,7 +85,7 @@ bench: $(STAMP) ## Run the benchmarks and hold them against their goals
 
 scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (five minutes)
 	$(RUN) benchmarks/peers.py
-	$(RUN) tools/make_scaling_study.py $(SCALING_ARGS)
+	$(RUN) -m tools.docs scaling
 
 results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
 	$(RUN) -m tools.docs results

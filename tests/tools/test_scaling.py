@@ -4,10 +4,9 @@ import json
 import warnings
 
 import gymnasium as gym
-import make_scaling_study as study
 import numpy as np
 import pytest
-from tool_support import filled, page_of
+from studies import scaling as study
 
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
@@ -104,24 +103,26 @@ PEERS = {
 }
 
 
-def test_command_fills_the_page(tmp_path, monkeypatch):
+def test_the_table_holds_every_size_and_the_picture_is_drawn(tmp_path, monkeypatch):
     """Two axes of few sizes; following all memory takes long beside so many objects and has its own test."""
     axes = {"blocks": ("encoder blocks L", (6, 12)), "environments": ("environments E", (1, 2, 4))}
+    found = {}
+    measured = study.measure
     monkeypatch.setattr(study, "AXES", axes)
     monkeypatch.setattr(study, "DSSRA", EvenSplit)
     monkeypatch.setattr(study, "memory", lambda scenario: 1e4 * scenario.workload.blocks)
+    monkeypatch.setattr(study, "measure", lambda axis, *of: found.setdefault(axis, measured(axis, *of)))
     monkeypatch.setattr(study, "DOCS", tmp_path)
-    page_of(tmp_path / "scaling.md", "growth", "peers", "command")
-    (tmp_path / "peers.json").write_text(json.dumps(PEERS))
-    places = ("--output", str(tmp_path / "scaling.json"), "--peers", str(tmp_path / "peers.json"))
-    assert study.main(["--slice-seconds", "0.002", "--repeats", "2", *places]) == 0
-    page = filled(tmp_path / "scaling.md")
-    assert "python tools/make_scaling_study.py --slice-seconds 0.002" in page
-    assert "| mobile-env small | mobile-env 2.1.0 | 3 stations | 600 | 160 (150…170) |" in page
-    assert "Skipped: highway-v0: no network." in page
+    text = study.growth({"slice_seconds": 0.002, "repeats": 2}, False)
     assert (tmp_path / "images" / "scaling_times.png").read_bytes().startswith(b"\x89PNG")
-    stored = json.loads((tmp_path / "scaling.json").read_text())["growth"]
-    assert list(stored["blocks"]) == ["single", "vector", "decision", "memory"]
-    assert list(stored["environments"]["vector"]) == ["1", "2", "4"]
-    assert f"| encoder blocks L | 12 | {1e6 * stored['blocks']['single']['12']:.4g} |" in page
-    assert page.count("| – | – |") == 4  # sizes of the vector environment have no memory
+    assert list(found["blocks"]) == ["single", "vector", "decision", "memory"]
+    assert list(found["environments"]["vector"]) == [1, 2, 4]
+    assert f"| encoder blocks L | 12 | {1e6 * found['blocks']['single'][12]:.4g} |" in text
+    assert text.count("| – | – |") == 4  # sizes of the vector environment have no memory
+
+
+def test_peers_are_shown_as_they_were_measured(tmp_path):
+    (tmp_path / "peers.json").write_text(json.dumps(PEERS))
+    text = study.peer_table(tmp_path / "peers.json")
+    assert "| mobile-env small | mobile-env 2.1.0 | 3 stations | 600 | 160 (150…170) |" in text
+    assert "Skipped: highway-v0: no network." in text

@@ -1,46 +1,40 @@
-"""Measure how cost grows with the system's sizes, and write table and picture of ``docs/scaling.md``.
+"""Growth of cost with the system's sizes, and the peers that ``benchmarks/peers.py`` measured last.
 
 Steps of the environment, decisions of DSSRA and memory against clusters, devices, blocks, mini-batch and
-environments, one changed at a time around ``medium``; and the peers that ``benchmarks/peers.py`` measured
-last. Everything runs under the surrogate learner. Run::
-
-    python tools/make_scaling_study.py
-    python tools/make_scaling_study.py --quick
+environments, one changed at a time around ``medium``, under the surrogate learner.
 """
 
 from __future__ import annotations
 
 import gc
-import shlex
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
-import matplotlib as mpl
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
 from scipy import stats
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.evaluation.plotting import COLOURS, MARKERS, RC, log_axis, new_figure, save
+from collapipe_env.evaluation.plotting import COLOURS, MARKERS, log_axis, new_figure, save
 from collapipe_env.ground.files import read_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.world import World
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from measuring import RESULTS, command, machine, store
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from measuring import RESULTS, machine
 from peer_worker import stepper
-from side_by_side import Contestant, SliceOptions, take_turns
+from side_by_side import Contestant, take_turns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 ID = "CollaPipeSurrogate-v0"
 BATCH = 64
 """Environments of the native vector environment where its size does not vary."""
@@ -65,21 +59,6 @@ QUANTITIES: Mapping[str, tuple[str, str, float]] = {
 
 Series = Mapping[int, float]
 """Values by size."""
-
-
-class Options(SliceOptions):
-    """Measure how cost grows with the system's sizes."""
-
-    slice_seconds: float = 0.02
-    """Length of a slice [s], 0.001 to 60; short, so that some are not disturbed."""
-    repeats: int = 15
-    """Slices of each contestant, 1 to 1000."""
-    peers: Path = RESULTS / "peers.json"
-    """The peer comparison to show, as ``python benchmarks/peers.py`` wrote it."""
-    quick: bool = False
-    """A few small sizes and short slices, with the page beside the results: shows that it works."""
-    output: Path = RESULTS / "scaling.json"
-    """JSON file of the measurements."""
 
 
 def scenario_at(axis: str, value: int) -> Scenario:
@@ -221,31 +200,30 @@ def table(found: Mapping[str, Mapping[str, Series]]) -> str:
 
 def draw(found: Mapping[str, Mapping[str, Series]]) -> Figure:
     """Times of each axis, in a panel each, both scales logarithmic."""
-    with mpl.rc_context(RC):
-        figure = new_figure(8.6, 5.7)
-        panels = figure.subplots(2, 3, sharey=True).ravel()
-        for panel, (axis, quantities) in zip(panels, found.items(), strict=False):
-            for look, what in enumerate(("single", "vector", "decision")):
-                values, title = quantities.get(what, {}), QUANTITIES[what][0]
-                panel.plot(
-                    list(values), [1e6 * value for value in values.values()],
-                    color=COLOURS[look], marker=MARKERS[look], markersize=4.0, linewidth=1.5,
-                    label=f"step, one of a batch ({BATCH}, or E)" if what == "vector" else title,
-                )  # fmt: skip
-            panel.set_xscale("log")
-            sizes = list(quantities["vector"])
-            panel.set_xticks([], minor=True)
-            panel.set_xticks(sizes, [str(size) for size in sizes])
-            panel.set_xlabel(AXES[axis][0])
-            panel.set_yscale("log")
-        for panel in panels[: len(found)]:
-            log_axis(panel, "y")
-            panel.tick_params(labelleft=True)
-        for panel in panels[len(found) :]:
-            panel.set_axis_off()
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        figure.supylabel("time for one environment (µs)", fontsize=RC["font.size"])
+    figure = new_figure(8.6, 5.7)
+    panels = figure.subplots(2, 3, sharey=True).ravel()
+    for panel, (axis, quantities) in zip(panels, found.items(), strict=False):
+        for look, what in enumerate(("single", "vector", "decision")):
+            values, title = quantities.get(what, {}), QUANTITIES[what][0]
+            panel.plot(
+                list(values), [1e6 * value for value in values.values()],
+                color=COLOURS[look], marker=MARKERS[look], markersize=4.0, linewidth=1.5,
+                label=f"step, one of a batch ({BATCH}, or E)" if what == "vector" else title,
+            )  # fmt: skip
+        panel.set_xscale("log")
+        sizes = list(quantities["vector"])
+        panel.set_xticks([], minor=True)
+        panel.set_xticks(sizes, [str(size) for size in sizes])
+        panel.set_xlabel(AXES[axis][0])
+        panel.set_yscale("log")
+    for panel in panels[: len(found)]:
+        log_axis(panel, "y")
+        panel.tick_params(labelleft=True)
+    for panel in panels[len(found) :]:
+        panel.set_axis_off()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.supylabel("time for one environment (µs)", fontsize=9.5)
     return figure
 
 
@@ -282,45 +260,18 @@ def peer_table(path: Path) -> str:
     return f"{markdown_table(heads, rows, left=3)}{below}\n\n`python benchmarks/peers.py`, {slices}."
 
 
-def stamp(arguments: Sequence[str]) -> str:
-    """The command, the versions and the machine."""
+def growth(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table, with the versions and the machine; the picture goes to ``docs/images``."""
+    seconds, repeats, count = (0.002, 1, 3) if quick else (entry["slice_seconds"], entry["repeats"], None)
+    found = {axis: measure(axis, sizes[:count], seconds, repeats) for axis, (_, sizes) in AXES.items()}
+    if not quick:
+        save(draw(found), DOCS / "images" / "scaling_times.png")
     used = machine()
     versions = ", ".join(f"{name} {version}" for name, version in used["versions"].items())
-    given = "".join(f" {shlex.quote(word)}" for word in arguments)
-    return (
-        f"```bash\npython benchmarks/peers.py\npython tools/make_scaling_study.py{given}\n```\n\n{versions}; "
-        f"{used['machine']['architecture']}, {used['machine']['cpus']} processors. "
-        f"Finished {time.strftime('%Y-%m-%d')}."
-    )
+    at = f"{used['machine']['architecture']}, {used['machine']['cpus']} processors"
+    return f"{table(found)}\n\n{versions}; {at}. Finished {time.strftime('%Y-%m-%d')}."
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, then write the page; returns the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return command(Options, lambda options: _run(options, given), __doc__)(given)
-
-
-def _run(options: Options, given: Sequence[str]) -> None:
-    page, pictures, count = DOCS / "scaling.md", DOCS / "images", None
-    target = page
-    if options.quick:
-        options, count = options.model_copy(update={"slice_seconds": 0.002, "repeats": 1}), 3
-        target, pictures = options.output.with_name(page.name), options.output.parent
-    parts, found = {}, {}
-    if options.peers.exists():
-        parts["peers"] = peer_table(options.peers)
-    else:
-        print(f"{options.peers} is missing: the page keeps its peers; run `python benchmarks/peers.py`")
-    for axis, (label, sizes) in AXES.items():
-        print(f"{label}: {', '.join(map(str, sizes[:count]))}", flush=True)
-        found[axis] = measure(axis, sizes[:count], options.slice_seconds, options.repeats)
-    parts |= {"command": stamp(given), "growth": table(found)}
-    save(draw(found), pictures / "scaling_times.png")
-    write_parts(page, parts, target)
-    print(parts["growth"])
-    store(options, "time, or memory, for one environment by size", growth=found)
-    print(f"the page is {target}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def peers(entry: Mapping[str, Any], quick: bool) -> str:
+    """The table of peers."""
+    return peer_table(RESULTS / "peers.json")
