@@ -12,6 +12,7 @@ from collapipe_env.cli.main import main as collapipe
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 
@@ -116,6 +117,13 @@ def test_the_matrix_is_that_of_the_episodes_and_misfits_have_a_dash(tmp_path, mo
     assert ppo.split("|")[3].strip() == "–"
     assert any(line.startswith("ppo does not play 8x6: ") for line in below)
     assert any("Episodes have 3 rounds, and energy queues are still filling" in line for line in below)
+
+
+def test_a_row_whose_files_are_missing_is_an_error(tmp_path):
+    entry = dict(tool.entries()["generalisation/generalisation"])
+    entry["agents"] = {"lost": [str(tmp_path / "lost.safetensors")]}
+    with pytest.raises(CheckpointError, match=r"lost fits no column: .*lost.safetensors"):
+        held_out.matrix(entry, True)
 
 
 def test_estimates_show_their_interval_where_they_have_one():

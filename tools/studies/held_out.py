@@ -25,7 +25,7 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Summary, summarise_all
-from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError, ScenarioError
 from collapipe_env.schedulers import LEARNED, SCHEDULERS, scheduler_names
 from collapipe_env.zoo.shipped_agents import agent_path, is_shipped
 
@@ -226,6 +226,7 @@ def matrix(entry: Entry, quick: bool) -> str:
     loses; an agent that does not fit a size has a dash there.
 
     Raises:
+        CheckpointError: If a row fits no column, as where its files are missing.
         ScenarioError: If DSSRA cannot play a column.
     """
     names = list(entry["columns"])[: 2 if quick else None]
@@ -236,6 +237,9 @@ def matrix(entry: Entry, quick: bool) -> str:
         columns[name] = Play(of.get("base", name), {**of.get("with", {}), "name": name}, rounds=rounds)
     rows = list(rows_of(entry["agents"]))
     misfits = {(row.label, name): row.misfit(play) for row in rows for name, play in columns.items()}
+    for row in rows:
+        if all(reasons := [misfits[row.label, name] for name in columns]):
+            raise CheckpointError(f"{row.label} fits no column: {reasons[0]}")
     folder = KEPT / ("quick" if quick else "generalisation")
     plans = {
         (row.label, name): EvaluationPlan(
