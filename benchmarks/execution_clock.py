@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from measuring import BenchmarkOptions, command, store
 from pydantic import Field
 
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.table import markdown_table
 from collapipe_env.execution.driver import Execution
 from collapipe_env.execution.price_comparison import ComparedRound, compare_round
@@ -74,9 +74,7 @@ def measured(options: Options, schedule: ScheduleName, micro_batches: int) -> di
     scenario = load_scenario(options.scenario)
     if schedule == "interleaved":  # blocks of every device must fill two chunks
         scenario = scenario.with_overrides({"cluster.devices": 2})
-    scheduler = replanned(
-        load_scheduler(options.scheduler, scenario, None), scenario, schedule, micro_batches
-    )
+    scheduler = replanned(make_scheduler(options.scheduler, scenario), scenario, schedule, micro_batches)
     load = os.getloadavg()[0]
     with Execution(scenario, scheduler, clock="wall", engine=Ray()) as execution:
         execution.scale = options.time_scale or usual_scale(execution.upcoming.script)

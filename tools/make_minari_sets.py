@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import CollaPipeError, MissingPackageError, ScenarioError
 from collapipe_env.ground.files import write_text
 from collapipe_env.ground.interrupts import uninterrupted
@@ -88,13 +88,13 @@ def scheduler_of(name: str, scenario: str, agents: dict[str, Path]) -> Any | Non
     """
     whole = load_scenario(scenario)
     if name == GRAPH:
-        return load_scheduler("zoo:graph", whole, None)
+        return make_scheduler("zoo:graph", whole)
     if name != PPO:
-        return load_scheduler(name, whole, None)
+        return make_scheduler(name, whole)
     if scenario in agents:
         return load_agent(agents[scenario], whole)
     shipped = f"{scenario}-ppo"
-    return load_scheduler(f"zoo:{shipped}", whole, None) if shipped in shipped_agents() else None
+    return make_scheduler(f"zoo:{shipped}", whole) if shipped in shipped_agents() else None
 
 
 def record(minari: Any, name: str, scheduler: Any, scenario: str, episodes: int, agent: str) -> None:

@@ -41,7 +41,7 @@ from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.task_registry import task_traits
@@ -110,7 +110,7 @@ def _run(options: Options, call: Call) -> None:
         if name == LEARNED:
             require_runs("--agent", files, played)
         else:
-            load_scheduler(name, played, None)
+            make_scheduler(name, played)
     learner = play.learner_for([scenario])
     say_data([scenario])
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")

@@ -34,7 +34,7 @@ from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, make_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.execution.engine import Engine, Inline
 from collapipe_env.execution.replanned import replanned
@@ -159,9 +159,7 @@ def _run(options: Options, call: Call) -> None:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
-    scheduler = replanned(
-        load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
-    )
+    scheduler = replanned(make_scheduler(name, scenario), scenario, options.schedule, options.micro_batches)
     failing = {"--fault": options.fault, "--kill": options.kill, "--hang": options.hang}
     failures = [_failures(option, texts, scenario) for option, texts in failing.items()]
     say_data([scenario])

@@ -131,16 +131,17 @@ def play_and_report(
         history: Validations of the agent's training; may be empty.
     """
     from collapipe_env.evaluation.comparison import summarise_scenario
-    from collapipe_env.evaluation.own_parts import place_of
+    from collapipe_env.evaluation.own_parts import knowing_all
     from collapipe_env.evaluation.report import write_report
     from collapipe_env.evaluation.runner import evaluate_all
 
     executor = where.build(play.processes, threads=play.threads)
     names = list(dict.fromkeys(name for plan in plans for name in plan.schedulers))
     sizes = " or ".join(dict.fromkeys(plan.size for plan in plans))
+    place = knowing_all(executor, [plan.scenario for plan in plans], note=False)
     print(
         f"playing {', '.join(names)} on {', '.join(plan.scenario.name for plan in plans)}: {sizes} each, "
-        f"{plans[0].learner} learner, {place_of(executor, [plan.scenario for plan in plans]).where}"
+        f"{plans[0].learner} learner, {place.where}"
     )
     outcomes = evaluate_all(plans, executor, tolerant=several)
     comparisons = [

@@ -101,7 +101,7 @@ class Job:
 
     def _usual_schedulers(self) -> tuple[str, ...]:
         """The default schedulers of a comparison."""
-        from collapipe_env.evaluation.scheduler_loading import load_scheduler
+        from collapipe_env.evaluation.scheduler_loading import make_scheduler
 
         scenario = self._scenario
         usual = [LEARNED, "dssra", *also_playing(scenario)]
@@ -112,7 +112,7 @@ class Job:
             if name in shipped_agents() and algorithm != self._options.training.algo:
                 # A scenario of the user's own may have the name of a shipped one, and not fit.
                 with contextlib.suppress(CheckpointError):
-                    load_scheduler(f"{PREFIX}{name}", scenario, None)
+                    make_scheduler(f"{PREFIX}{name}", scenario)
                     usual.append(f"{PREFIX}{name}")
         return (*usual, "pipeline", "random")
 
@@ -123,13 +123,13 @@ class Job:
         """
         from collapipe_env.evaluation.episode import play_episode
         from collapipe_env.evaluation.own_scheduler import OwnScheduler
-        from collapipe_env.evaluation.scheduler_loading import load_scheduler
+        from collapipe_env.evaluation.scheduler_loading import make_scheduler
 
         learners = (self._train_learner, self._learner)
         quick = "surrogate" if "surrogate" in learners else self._learner  # not every task has a surrogate
         for name in self._schedulers:
             if name != LEARNED:
-                scheduler = load_scheduler(name, self._scenario, None)
+                scheduler = make_scheduler(name, self._scenario)
                 if isinstance(scheduler, OwnScheduler):
                     play_episode(name, scheduler, self._scenario, 0, 1, quick)
                     scheduler.fingerprint()

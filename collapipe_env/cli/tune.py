@@ -30,7 +30,7 @@ from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.option_types import PROCESSES, Count, Folder, Fresh, Rounds, Source, Within, about
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, make_scheduler, require_scheduler
 from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.ground.progress import progress_bar
 
@@ -77,7 +77,7 @@ def _run(options: Options, call: Call) -> None:
     names = tunable(scenario)
     require_scheduler(options.scheduler)
     (scheduler,) = full_names([options.scheduler])
-    load_scheduler(scheduler, scenario, None)
+    make_scheduler(scheduler, scenario)
     if options.write is not None:
         require_replaceable(options.write, scenario, names)
     default = Path("runs") / f"tune-{folder_name(scenario.name)}-seed{options.seed}"

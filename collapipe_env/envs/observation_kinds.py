@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from collapipe_env.ground.errors import SchedulerError, nearest_name, shown
@@ -16,22 +17,27 @@ Observation: TypeAlias = Any
 def observation_kind(scheduler: object) -> str:
     """Return the kind of observation that a scheduler requests with its attribute ``observation``.
 
-    Args:
-        scheduler: The scheduler; if it lacks that attribute, or it is not a string, it reads flat ones.
-
     Raises:
         SchedulerError: If there is no such kind.
     """
+    return declared(scheduler, "observation", OBSERVATIONS)
+
+
+def declared(scheduler: object, attribute: str, values: Sequence[str]) -> str:
+    """Return what a scheduler declares with an attribute: the first value if it lacks it, or it is no string.
+
+    Raises:
+        SchedulerError: If the value is unknown.
+    """
     try:
-        kind = getattr(scheduler, "observation", None)
+        value = getattr(scheduler, attribute, None)
     except Exception:  # the user's code may raise anything for a missing attribute
-        kind = None
-    if not isinstance(kind, str):
-        return OBSERVATIONS[0]
-    if kind not in OBSERVATIONS:
-        hint = nearest_name(kind, OBSERVATIONS)
-        raise SchedulerError(f"its observation = {shown(kind)} is not known: {hint}")
-    return kind
+        value = None
+    if not isinstance(value, str):
+        return values[0]
+    if value not in values:
+        raise SchedulerError(f"its {attribute} = {shown(value)} is not known: {nearest_name(value, values)}")
+    return value
 
 
 def row_of_observation(observation: Observation, row: int) -> Observation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario
@@ -23,7 +23,7 @@ def require_runs(option: str, files: Sequence[Path], scenario: Scenario) -> None
         CheckpointError: If a file cannot be read or does not fit, two hold the same agent (one training would
             count twice), or they are agents of different kinds.
     """
-    names = {file: load_scheduler(LEARNED, scenario, file).name for file in files}
+    names = {file: make_scheduler(LEARNED, scenario, file).name for file in files}
     contents: dict[bytes, Path] = {}
     for file in files:
         same = contents.setdefault(read_regular(file, ARCHIVE_BYTES), file)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collapipe_env.dynamics.channel_knowledge import gains_are_exact
+from collapipe_env.envs.observation_kinds import declared
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import SchedulerError, nearest_name, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.process_registry import active_processes
@@ -19,21 +19,10 @@ MARK = "sees the truth"
 def sees_truth(scheduler: object) -> bool:
     """Whether a scheduler declares with its attribute ``sees`` that it is an oracle.
 
-    Args:
-        scheduler: The scheduler; without the attribute it sees what all schedulers see.
-
     Raises:
         SchedulerError: If the attribute has an unknown value.
     """
-    try:
-        sees = getattr(scheduler, "sees", None)
-    except Exception:  # the user's code may raise anything for a missing attribute
-        sees = None
-    if not isinstance(sees, str):
-        return False
-    if sees not in SIGHTS:
-        raise SchedulerError(f"its sees = {shown(sees)} is not known: {nearest_name(sees, SIGHTS)}")
-    return sees == "truth"
+    return declared(scheduler, "sees", SIGHTS) == "truth"
 
 
 def seen_by(env: CollaPipeVectorEnv, *, oracle: bool) -> SystemState:
@@ -53,10 +42,6 @@ def hides_truth(scenario: Scenario) -> bool:
 
 
 def title_of(scheduler: Scheduler, scenario: Scenario) -> str:
-    """Name of a scheduler for tables, which marks an oracle that sees more than the others.
-
-    Args:
-        scenario: The scenario that it schedules.
-    """
+    """Name of a scheduler for tables, which marks an oracle that sees more than the others."""
     more = sees_truth(scheduler) and hides_truth(scenario)
     return f"{scheduler.name} ({MARK})" if more else scheduler.name

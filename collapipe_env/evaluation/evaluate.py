@@ -35,7 +35,7 @@ from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.scheduler_loading import (
     ReadyMade,
     full_names,
-    load_scheduler,
+    make_scheduler,
     require_scheduler,
 )
 from collapipe_env.evaluation.statistics import Results, Summary
@@ -218,7 +218,7 @@ def evaluate(
         if name == LEARNED:
             require_runs("agent", files, played)
         else:
-            load_scheduler(name, played, None, factories)
+            make_scheduler(name, played, None, factories)
     with ExitStack() as cleanup:
         run = None
         if out is None:

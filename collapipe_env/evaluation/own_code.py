@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import os
 import re
 import secrets
 import sys
+import sysconfig
 import traceback
-from importlib import import_module
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-from collapipe_env.ground.errors import CollaPipeError, nearest_name, reason, shortened
+from collapipe_env.ground.errors import CollaPipeError, SchedulerError, nearest_name, reason, shortened
 from collapipe_env.ground.registry import FORMS, Registry
 
-_PACKAGE = Path(__file__).parents[1]
-SOURCES: dict[str, ModuleType] = {}
-"""Files (absolute paths) and modules that were imported for a name, in order; each file runs once."""
+OWN_FILE = "_collapipe_own_"
+"""Beginning of the names of modules that are files named by their paths."""
+_NOT_OWN = (str(Path(__file__).parents[1]) + os.sep, importlib.__file__, "<frozen importlib")
+_INSTALLED = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib"))
 
 
-class OwnCode(NamedTuple):
-    """An object of the user's, and the file that defines it, where there is one."""
-
-    found: Any
-    file: str | None
+class ToldError(SchedulerError):
+    """An error of a scheduler in a process of its own; its message says everything."""
 
 
 def is_reference(name: str) -> bool:
@@ -39,11 +39,10 @@ def is_reference(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def import_own(reference: str, registry: Registry[Any], *, called: bool = True) -> OwnCode:
-    """Import the object that a reference names.
+def import_own(reference: str, registry: Registry[Any], *, called: bool = True) -> Any:
+    """Return the object that a reference names, imported.
 
     Args:
-        reference: ``package.module:Name`` or ``path/to/file.py:Name``.
         registry: Registry of its kind, which knows the name and use of such things.
         called: Whether the object has to be callable.
 
@@ -52,35 +51,21 @@ def import_own(reference: str, registry: Registry[Any], *, called: bool = True) 
             imported, or the object cannot be called.
     """
     form = "class or function" if called else "object"
-    source, colon, name = reference.rpartition(":")
-    is_file = source.endswith(".py") or "/" in source or os.sep in source
-    is_module = all(part.isidentifier() for part in source.split("."))
-
-    def refused(why: str) -> CollaPipeError:
-        return registry.error(f"{registry.kind} {shortened(reference)!r}{why}")
-
-    if not colon or not name.isidentifier() or not (is_file or is_module):
-        example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
-        raise refused(f" names no {form}: write {example}, which {registry.use}")
-    file = None
-    try:
-        if is_file:
-            file = _file(source)
-        module = import_source(file or source)
+    what = f"{registry.kind} {shortened(reference)!r}"
+    source, _, name = reference.rpartition(":")
+    file = os.path.expanduser(source) if source.endswith(".py") else None
+    if not name.isidentifier() or not (file or all(part.isidentifier() for part in source.split("."))):
+        stem = reference.rstrip(":")
+        example = f"{stem}:Name" if stem.endswith(".py") else FORMS
+        raise registry.error(f"{what} names no {form}: write {example}, which {registry.use}")
+    if file and not os.path.isfile(file):
+        raise registry.error(
+            f"{what}: there is no file {shortened(source)!r}: give the path of a Python file, as in {FORMS}"
+        )
+    hint = f"check its spelling and the current folder, or name a file, as in {FORMS}"
+    with blamed(registry.error, f"{what} cannot be imported", hint):
+        module = import_source(os.path.realpath(file) if file else source)
         found = getattr(module, name, None)  # modules may have a __getattr__
-    except KeyboardInterrupt:
-        raise
-    except _NoFileError as error:
-        raise refused(f": {error}: give the path of a Python file, as in {FORMS}") from None
-    except BaseException as error:  # SystemExit and whatever else the user's code raises
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if not is_file and missing and f"{source}.".startswith(f"{missing}."):
-            raise refused(
-                f": there is no module {shortened(missing)!r} here or among the installed ones: check its "
-                f"spelling and the current folder, or name a file, as in {FORMS}"
-            ) from None
-        raise refused(f" cannot be imported: {blame(error, file)}") from error
-    file = getattr(module, "__file__", None)
     if found is None:
         own = [
             key
@@ -90,30 +75,15 @@ def import_own(reference: str, registry: Registry[Any], *, called: bool = True) 
             and (callable(value) or not called)
             and getattr(value, "__module__", module.__name__) == module.__name__
         ]
-        hint = nearest_name(name, own) if own else f"it defines no {form}"
-        raise refused(f": there is no {name!r} in {file or source}: {hint}")
+        nearest = nearest_name(name, own) if own else f"it defines no {form}"
+        place = getattr(module, "__file__", None) or source
+        raise registry.error(f"{what}: there is no {name!r} in {place}: {nearest}")
     if called and not callable(found):
-        raise refused(
-            f": {name} is an object of type {type(found).__name__}, which cannot be called: "
+        raise registry.error(
+            f"{what}: {name} is an object of type {type(found).__name__}, which cannot be called: "
             f"name a class or function that {registry.use}"
         )
-    return OwnCode(found, file)
-
-
-class _NoFileError(Exception):
-    """There is no such file."""
-
-
-def _file(source: str) -> str:
-    """Absolute path of a Python file."""
-    try:
-        path = Path(source).expanduser().resolve()
-        if path.is_file():
-            return str(path)
-        why = "is not a file" if path.exists() else "does not exist"
-    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte, ~nobody
-        why = f"cannot be read ({getattr(error, 'strerror', None) or error})"
-    raise _NoFileError(f"{shortened(source)} {why}")
+    return found
 
 
 def import_source(source: str) -> ModuleType:
@@ -127,17 +97,16 @@ def import_source(source: str) -> ModuleType:
     Raises:
         BaseException: Whatever the code raises.
     """
-    if source in SOURCES:
-        return SOURCES[source]
     if not source.endswith(".py"):
         here = os.getcwd()  # the console script does not look there, unlike python -m
         if here not in sys.path and "" not in sys.path:
             sys.path.insert(0, here)
-        SOURCES[source] = import_module(source)
-        return SOURCES[source]
+        return importlib.import_module(source)
     path = Path(source)
     # The same name in every process, and no other module's: what it defines can be pickled.
-    name = f"_collapipe_own_{hashlib.sha256(source.encode()).hexdigest()[:16]}_{path.stem}"
+    name = f"{OWN_FILE}{hashlib.sha256(source.encode()).hexdigest()[:16]}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -150,51 +119,45 @@ def import_source(source: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    SOURCES[source] = module
     return module
 
 
-def blame(error: BaseException, file: str | None) -> str:
-    """Error in the user's code, in one line with file and line number.
+@contextlib.contextmanager
+def blamed(kind: type[CollaPipeError], what: str, hint: str) -> Iterator[None]:
+    """Context of a call of the user's code, whose errors become one line with file and line number.
 
     Args:
-        file: The user's file; its last line in the traceback is named, or the last line outside this package.
+        kind: Class of that error.
+        what: Beginning of the line: what failed.
+        hint: Its end where no line of the user's is at fault, but the call.
     """
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
-    frames = own_frames(error, file)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {reason(error)}{place}"
+    try:
+        yield
+    except (KeyboardInterrupt, ToldError):
+        raise
+    except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program
+        said, file, line = reason(error), None, None
+        if isinstance(error, SyntaxError) and error.filename is not None:
+            said, file, line = error.msg, error.filename, error.lineno
+        elif frame := _own_frame(error):
+            file, line = frame.filename, frame.lineno
+        end = f": {hint}" if file is None else f" ({file}, line {line})"
+        raise kind(f"{what}: {type(error).__name__}: {said}{end}") from error
 
 
-def own_frames(error: BaseException, file: str | None) -> list[traceback.FrameSummary]:
-    """Places of an error in the user's file, or outside this package; none for an error in the call of it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if frame.filename == file] or [
-        frame
-        for frame in frames
-        if not Path(frame.filename).is_relative_to(_PACKAGE)
-        and frame.filename not in (contextlib.__file__, import_module.__code__.co_filename)
-        and not frame.filename.startswith("<frozen importlib")
-    ]
+def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Last place of an error in the user's code, or else in a library; none for an error in its call."""
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in every if not frame.filename.startswith(_NOT_OWN)]
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
+    return next(reversed(own or frames), None)
 
 
-def place_of_object(made: object, source: object) -> str | None:
-    """File and name of a class or function given as a Python object.
-
-    Args:
-        made: Class or function that was given.
-        source: Class or function whose code is used.
-
-    Returns:
-        The place; ``None`` unless the object is at the top level of a file, because only then the file
-        defines it fully.
-    """
-    module = sys.modules.get(getattr(source, "__module__", ""))
-    name = getattr(source, "__qualname__", "<unknown>")
-    file = getattr(module, "__file__", None)
-    known = made is source and "<" not in name and file is not None and Path(file).is_file()
-    return f"{file}:{name}" if known else None
+def place_of_object(made: object) -> str | None:
+    """File and name of a class or function; ``None`` where no file defines it fully, at its top level."""
+    file = getattr(sys.modules.get(getattr(made, "__module__", "")), "__file__", None)
+    name = getattr(made, "__qualname__", "<unknown>")
+    return None if file is None or "<" in name else f"{file}:{name}"
 
 
 def registered_name(registry: Registry[Any], text: str) -> str:
@@ -213,24 +176,16 @@ def registered_name(registry: Registry[Any], text: str) -> str:
     if not is_reference(text):
         registry.require(text)
         return text
-    found = import_own(text, registry).found
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    found = import_own(text, registry)
     plain = re.sub("[^a-z0-9]+", "_", text.rpartition(":")[2].lower()).strip("_")[:24]
-    name = f"{plain if plain[:1].isalpha() else f'own_{plain}'}_{digest[:8]}"
+    plain = plain if plain[:1].isalpha() else f"own_{plain}"
+    name = f"{plain}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     registry.register(name, found, replace=True)
     return name
 
 
 def register_again(registry: Registry[Any], name: str, own: object) -> None:
-    """Register a user's own thing in another process.
-
-    Args:
-        name: Its registered name.
-        own: The thing, or its place in a file or module.
-
-    Raises:
-        CollaPipeError: If it cannot be imported.
-    """
+    """Register a user's own thing, or the thing at a place in a file or module, in another process."""
     if isinstance(own, str):
         registered_name(registry, own)
     else:
@@ -238,9 +193,5 @@ def register_again(registry: Registry[Any], name: str, own: object) -> None:
 
 
 def object_identity(own: object) -> str:
-    """Return a text that identifies a user's own thing, to keep results of different ones apart.
-
-    Args:
-        own: As for :func:`register_again`; the name of a thing given by its place identifies it.
-    """
-    return "" if isinstance(own, str) else place_of_object(own, own) or secrets.token_hex(16)
+    """Text that tells results with different things apart, for one whose name does not: a Python object."""
+    return "" if isinstance(own, str) else place_of_object(own) or secrets.token_hex(16)

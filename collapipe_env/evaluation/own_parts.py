@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from collapipe_env.evaluation.executor import Executor
-from collapipe_env.evaluation.own_code import SOURCES
+from collapipe_env.evaluation.own_code import OWN_FILE
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import Registry
@@ -43,30 +43,25 @@ def sources_of(scenario: Scenario) -> list[str]:
         return []
     kinds: tuple[Registry[Any], ...] = (PROCESSES, PRICES, ROWS, TASKS)
     modules = [kind.where(name).partition(":")[0] for kind in kinds for name in kind.added()]
-    files = {module.__name__: source for source, module in SOURCES.items()}
-    return list(dict.fromkeys(files.get(name, name) for name in modules if name != "__main__"))
+    sources = [str(sys.modules[name].__file__) if name.startswith(OWN_FILE) else name for name in modules]
+    return [source for source in dict.fromkeys(sources) if source != "__main__"]
 
 
-def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
+def knowing_all(executor: Executor, scenarios: Iterable[Scenario], *, note: bool = True) -> Executor:
     """Return an executor that can play scenarios: this process alone if they have the user's own parts.
 
     Args:
-        executor: The requested executor; a note says if it is not used.
+        executor: The requested executor.
+        note: Whether to say so if it is not used.
     """
-    where = place_of(executor, scenarios)
-    if where is executor:
+    if not any(map(own_parts, scenarios)):
         return executor
-    if executor.apart or executor.jobs > 1:
+    if note and (executor.apart or executor.jobs > 1):
         print(
             "note: only this process knows what you register yourself, so it does all the work",
             file=sys.stderr,
         )
-    return where
-
-
-def place_of(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
-    """Return the executor of :func:`knowing_all`, without a note."""
-    return LocalExecutor(1) if any(map(own_parts, scenarios)) else executor
+    return LocalExecutor(1)
 
 
 def require_known_everywhere(scenario: Scenario, command: str) -> None:

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.evaluation.own_code import blame, import_own, is_reference
-from collapipe_env.ground.errors import CollaPipeError, ScenarioError, shortened
+from collapipe_env.evaluation.own_code import blamed, import_own, is_reference
+from collapipe_env.ground.errors import ScenarioError, shortened
 from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario import Scenario, load_scenario
 
 _FORMS = "a mapping of fields, a Scenario, or a function without arguments that returns one"
 _SCENARIOS: Registry[Any] = Registry("scenario", use=f"is {_FORMS}")
-_YAML = (".yaml", ".yml")
 
 
 def is_own_scenario(text: str) -> bool:
     """Whether a text names a scenario in a Python file or module."""
-    return is_reference(text) and not text.endswith(_YAML)
+    return is_reference(text) and not text.endswith((".yaml", ".yml"))
 
 
 def named_scenario(text: str) -> Scenario:
@@ -31,22 +30,16 @@ def named_scenario(text: str) -> Scenario:
         text: A shipped scenario, a YAML file, ``path/to/file.py:Name`` or ``package.module:Name``.
 
     Raises:
-        ScenarioError: If there is no such scenario, the code cannot be imported, or the named object is not a
-            scenario.
+        ScenarioError: If there is no such scenario, the code cannot be imported or fails, or the named object
+            is not a scenario.
     """
     if not is_own_scenario(text):
         return load_scenario(text)
-    code = import_own(text, _SCENARIOS, called=False)
-    found = code.found
-    name = text.rpartition(":")[2]
-    try:
+    found = import_own(text, _SCENARIOS, called=False)
+    with blamed(ScenarioError, f"scenario {shortened(text)!r} failed", f"name {_FORMS}"):
         given = found() if callable(found) else found
         if isinstance(given, Mapping):
-            given = {"name": name, **given}  # mappings may be the user's code, too
-    except (CollaPipeError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # SystemExit and whatever else the user's code raises
-        raise ScenarioError(f"scenario {shortened(text)!r} failed: {blame(error, code.file)}") from error
+            given = {"name": text.rpartition(":")[2], **given}  # mappings may be the user's code, too
     if isinstance(given, Mapping | Scenario | str | Path):
         return load_scenario(given)
     raise ScenarioError(

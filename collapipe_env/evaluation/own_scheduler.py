@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeGuard
+from contextlib import AbstractContextManager
+from typing import Any
 
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
-from collapipe_env.evaluation.declared_sight import sees_truth
-from collapipe_env.evaluation.own_code import blame, own_frames
+from collapipe_env.evaluation.declared_sight import SIGHTS, sees_truth
+from collapipe_env.evaluation.own_code import blamed
 from collapipe_env.ground.errors import SchedulerError, fits_a_line, reason, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Factory, Scheduler
@@ -18,17 +17,12 @@ LONGEST_NAME = 60
 """Longest scheduler name for which tables and figures have room."""
 
 
-class DecidedElsewhereError(SchedulerError):
-    """An error of a scheduler in another process, which says everything already."""
-
-
 class OwnScheduler:
     """A scheduler that is not part of this package.
 
     Args:
         label: Name that the user gave it.
         factory: Makes the scheduler.
-        file: Its source file, for errors.
 
     Attributes:
         name: Its name in tables.
@@ -39,12 +33,12 @@ class OwnScheduler:
         SchedulerError: If it cannot be built, or the result is not a scheduler.
     """
 
-    def __init__(self, label: str, factory: Factory, file: str | None, scenario: Scenario) -> None:
-        self._called, self._file = repr(label), file
+    def __init__(self, label: str, factory: Factory, scenario: Scenario) -> None:
+        self._called = repr(label)
         with self._blamed("cannot be built", "it is called with the scenario alone"):
             self._inner: Scheduler = factory(scenario)
             self.observation = observation_kind(self._inner)
-            self.sees = "truth" if sees_truth(self._inner) else "state"
+            self.sees = SIGHTS[sees_truth(self._inner)]
             missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
             name = getattr(self._inner, "name", None)
             policy = bool(missing) and is_policy(self._inner)
@@ -57,7 +51,7 @@ class OwnScheduler:
             )
         if not fits_a_line(label):
             raise SchedulerError(f"scheduler {label!r}: tables cannot show this; give it a name of one line")
-        if not is_title(name):
+        if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not fits_a_line(name):
             has = "no name" if name is None else f"name = {shown(name)}"
             raise SchedulerError(
                 f"scheduler {label!r} has {has}: give it one line of 1 to "
@@ -102,22 +96,8 @@ class OwnScheduler:
             f"({reason(error)}): return {wanted} or an Allocation"
         )
 
-    @contextmanager
-    def _blamed(self, what: str, hint: str) -> Iterator[None]:
-        try:
-            yield
-        except (KeyboardInterrupt, DecidedElsewhereError):
-            raise
-        except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program
-            remedy = f": {hint}" if isinstance(error, TypeError) and not own_frames(error, self._file) else ""
-            raise SchedulerError(
-                f"scheduler {self._called} {what}: {blame(error, self._file)}{remedy}"
-            ) from error
-
-
-def is_title(name: object) -> TypeGuard[str]:
-    """Whether a name has room in tables and figures."""
-    return isinstance(name, str) and 1 <= len(name.strip()) <= LONGEST_NAME and fits_a_line(name)
+    def _blamed(self, what: str, hint: str) -> AbstractContextManager[None]:
+        return blamed(SchedulerError, f"scheduler {self._called} {what}", hint)
 
 
 def is_policy(value: object) -> bool:

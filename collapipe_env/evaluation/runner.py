@@ -21,7 +21,7 @@ from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.plan import EvaluationPlan, Unit
 from collapipe_env.evaluation.pool import LocalExecutor
-from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_identity, registered
+from collapipe_env.evaluation.scheduler_loading import ReadyMade, make_scheduler, own_identity, registered
 from collapipe_env.evaluation.titles import own_titles
 from collapipe_env.evaluation.torch_threads import TorchThreads
 from collapipe_env.evaluation.unit_progress import UnitProgress
@@ -221,7 +221,7 @@ def _work(unit: Unit, on_round: Callable[[], None]) -> tuple[bytes, Files]:
             write_bytes(file, unit.agent)
         if plan.own_learner is not None and plan.learner not in LEARNERS:  # in another process
             register_again(LEARNERS, plan.learner, plan.own_learner)
-        scheduler = load_scheduler(unit.scheduler, plan.scenario, file, plan.factories)
+        scheduler = make_scheduler(unit.scheduler, plan.scenario, file, plan.factories)
         if isinstance(scheduler, OwnScheduler):
             scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
         model = Path(place) / "model" if unit.keeps_model else None

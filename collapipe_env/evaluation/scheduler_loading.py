@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from collapipe_env.evaluation.own_code import is_reference, place_of_object
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
@@ -20,6 +20,17 @@ from collapipe_env.zoo.shipped_agents import NAME, PREFIX, is_shipped, shipped_a
 
 NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
 """Empty mapping of schedulers given as Python objects."""
+
+
+@dataclass(frozen=True)
+class ReadyMade:
+    """A factory that returns an existing scheduler."""
+
+    scheduler: Scheduler
+
+    def __call__(self, scenario: Scenario) -> Scheduler:  # noqa: ARG002 - it was made for one already
+        """The scheduler."""
+        return self.scheduler
 
 
 def full_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -44,11 +55,6 @@ def _full_name(name: str) -> str:
     return f"{PREFIX}{name}" if is_agent else name
 
 
-def registered(names: tuple[str, ...]) -> dict[str, Factory]:
-    """Return the factories of the names that were registered in this process."""
-    return {name: SCHEDULERS.get(name) for name in names if name in SCHEDULERS.added()}
-
-
 def package_title(name: str) -> str:
     """Return the title of one of the package's own schedulers or agents, without building it."""
     if is_shipped(name):
@@ -57,127 +63,42 @@ def package_title(name: str) -> str:
 
 
 def make_scheduler(
-    name: str, scenario: Scenario, factories: Mapping[str, Factory] = NO_FACTORIES
+    name: str,
+    scenario: Scenario,
+    agent: Path | None = None,
+    factories: Mapping[str, Factory] = NO_FACTORIES,
 ) -> Scheduler:
     """Build a scheduler.
 
     Args:
         name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one, an agent of the zoo
-            with or without ``zoo:``, ``package.module:Name`` or ``path/to/file.py:Name``.
+            with or without ``zoo:``, ``package.module:Name``, ``path/to/file.py:Name``, or ``"agent"``.
+        agent: File of the learned scheduler ``"agent"``.
         factories: Schedulers given as Python objects, by name.
 
     Raises:
         ScenarioError: If there is no such scheduler; the message names the nearest.
         SchedulerError: If a user's own scheduler cannot be imported or built.
-        CheckpointError: If an agent of the zoo cannot be read or does not fit.
+        CheckpointError: If an agent cannot be read or does not fit.
     """
-    if name not in factories:
-        name = _full_name(name)
-    if is_shipped(name):
-        shipped = _agent(name, scenario)
-        shipped.name = name.removeprefix(PREFIX)  # several of one algorithm may play together
-        return shipped
     factory = own_factory(name, factories)
     if factory is not None:
-        return OwnScheduler(name, factory, _file(factory), scenario)
-    require_scheduler(name)
-    made: Factory = SCHEDULERS.get(name)
-    return made(scenario)
-
-
-def is_outside(name: str) -> bool:
-    """Whether a name refers to a user's own code, which decides in a process of its own."""
-    return is_reference(name) and not is_shipped(name)
-
-
-def own_factory(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> Factory | None:
-    """Return the factory of a user's own scheduler, which for a reference starts its process.
-
-    Args:
-        name: Name of the scheduler.
-        factories: Schedulers given as Python objects, by name.
-
-    Returns:
-        The factory; ``None`` for the package's own and for other names.
-    """
-    if name in factories:
-        return factories[name]
-    if name in SCHEDULERS.added():
-        factory: Factory = SCHEDULERS.get(name)
-        return factory
-    return partial(ProcessScheduler, name) if is_outside(name) else None
-
-
-def _source(factory: Factory) -> Any:
-    """Class or function whose code decides."""
-    return type(factory.scheduler) if isinstance(factory, ReadyMade) else factory
-
-
-def _file(factory: Factory) -> str | None:
-    """File of that code."""
-    source = _source(factory)
-    code = getattr(getattr(source, "act", source), "__code__", None)
-    module = sys.modules.get(getattr(source, "__module__", ""))
-    return getattr(code, "co_filename", getattr(module, "__file__", None))
-
-
-def own_identity(
-    name: str, scenario: Scenario, factories: Mapping[str, Factory] = NO_FACTORIES
-) -> bytes | None:
-    """Return what tells a user's own scheduler apart, to keep results of different ones apart.
-
-    Its source is not read: after an edit, a run is started anew. Whatever has no lasting source, or cannot be
-    built, is different in every call.
-
-    Args:
-        name: Name of the scheduler.
-        scenario: The scenario that it schedules.
-        factories: Schedulers given as Python objects, by name.
-
-    Returns:
-        The identity; ``None`` for the package's own and for other names.
-    """
-    factory = own_factory(name, factories)
-    if factory is None:
-        return None
-    place = "" if is_outside(name) else place_of_object(factory, _source(factory))
-    try:
-        if place is not None:
-            scheduler = make_scheduler(name, scenario, factories)
-            assert isinstance(scheduler, OwnScheduler)
-            return f"{place}\0{scheduler.fingerprint()}".encode()
-    except SchedulerError:
-        pass  # playing it reports the fault
-    return secrets.token_bytes(16)
-
-
-def load_scheduler(
-    name: str, scenario: Scenario, agent: Path | None, factories: Mapping[str, Factory] = NO_FACTORIES
-) -> Scheduler:
-    """Like :func:`make_scheduler`, with ``"agent"`` for the learned scheduler in the file ``agent``.
-
-    Args:
-        name: Name of the scheduler.
-        agent: File of the learned scheduler.
-        factories: Schedulers given as Python objects, by name.
-
-    Raises:
-        ScenarioError: If there is no such scheduler.
-        SchedulerError: If a user's own scheduler cannot be imported or built.
-        CheckpointError: If the agent cannot be read or does not fit.
-    """
-    if name != LEARNED:  # also zoo:NAME, which needs no file
-        return make_scheduler(name, scenario, factories)
-    if agent is None:
+        return OwnScheduler(name, factory, scenario)
+    name = _full_name(name)
+    if name == LEARNED and agent is None:
         raise ScenarioError(f"scheduler {LEARNED!r} is a trained agent: give the path of one")
-    return _agent(agent, scenario)
+    source = agent if name == LEARNED else name if is_shipped(name) else None
+    if source is not None:
+        # Imported late: the libraries of agents are slow to import, and other schedulers do not need them.
+        from collapipe_env.agents.learned.agent_loading import load_agent
 
-
-def _agent(source: str | Path, scenario: Scenario) -> Scheduler:
-    # Imported late: the libraries of agents are slow to import, and other schedulers do not need them.
-    from collapipe_env.agents.learned.agent_loading import load_agent
-
-    return load_agent(source, scenario)
+        made = load_agent(source, scenario)
+        if is_shipped(name):
+            made.name = name.removeprefix(PREFIX)  # several of one algorithm may play together
+        return made
+    require_scheduler(name)
+    build: Factory = SCHEDULERS.get(name)
+    return build(scenario)
 
 
 def require_scheduler(name: str, *, learned: bool = False) -> None:
@@ -194,21 +115,47 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
     name = _full_name(name)
     if is_shipped(name):
         shipped_agent(name)
-        return
-    if is_outside(name):
+    elif is_reference(name):
         process_of(name)
-        return
-    if not (name in SCHEDULERS or (learned and name == LEARNED)):
+    elif not (name in SCHEDULERS or (learned and name == LEARNED)):
         others = (*((LEARNED,) if learned else ()), *shipped_agents())
         raise ScenarioError(str(SCHEDULERS.unknown(name, others)))
 
 
-class ReadyMade:
-    """A factory that returns an existing scheduler."""
+def own_factory(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> Factory | None:
+    """Return the factory of a user's own scheduler; ``None`` for the package's own and for other names.
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    Called, the factory of a reference builds the scheduler in a process of its own.
 
-    def __call__(self, scenario: Scenario) -> Scheduler:  # noqa: ARG002 - it was made for one already
-        """The scheduler."""
-        return self.scheduler
+    Args:
+        factories: Schedulers given as Python objects, by name.
+    """
+    if name in factories:
+        return factories[name]
+    if name in SCHEDULERS.added():
+        factory: Factory = SCHEDULERS.get(name)
+        return factory
+    return partial(ProcessScheduler, name) if is_reference(name) and not is_shipped(name) else None
+
+
+def registered(names: tuple[str, ...]) -> dict[str, Factory]:
+    """Return the factories of the names that were registered in this process."""
+    return {name: SCHEDULERS.get(name) for name in names if name in SCHEDULERS.added()}
+
+
+def own_identity(
+    name: str, scenario: Scenario, factories: Mapping[str, Factory] = NO_FACTORIES
+) -> bytes | None:
+    """Return what tells a user's own scheduler apart; ``None`` for the package's own and for other names.
+
+    Its source is not read: after an edit, a run is started anew. Whatever has no lasting source, or cannot be
+    built, is different in every call.
+    """
+    factory = own_factory(name, factories)
+    if factory is None:
+        return None
+    place = "" if is_reference(name) else place_of_object(factory)
+    with suppress(SchedulerError):  # playing it reports the fault
+        if place is not None:
+            return f"{place}\0{OwnScheduler(name, factory, scenario).fingerprint()}".encode()
+    return secrets.token_bytes(16)

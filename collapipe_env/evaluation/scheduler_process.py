@@ -18,21 +18,22 @@ import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from collapipe_env.envs.observation_kinds import Observation
+from collapipe_env.evaluation.own_code import ToldError
 from collapipe_env.evaluation.own_parts import sources_of
-from collapipe_env.evaluation.own_scheduler import DecidedElsewhereError
-from collapipe_env.evaluation.scheduler_worker import Arrays, decision_of, decoded, read_answer
+from collapipe_env.evaluation.scheduler_worker import decoded
 from collapipe_env.evaluation.torch_threads import threads_asked
-from collapipe_env.ground.errors import SchedulerError, reason
+from collapipe_env.ground.errors import reason
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision
 from collapipe_env.simulator.state import SystemState
 
 LIMIT_S = 600.0
 """Longest time for one answer, such as a decision or the building of a scheduler [s]."""
+MOST_BYTES = 2**30
+"""Largest answer [byte]."""
 _MOST_PROCESSES = 8
 """Processes that are kept for further episodes."""
 _START = (
@@ -42,14 +43,14 @@ _START = (
 
 
 class ProcessScheduler:
-    """A user's own scheduler in a process of its own.
+    """A user's own scheduler in a process of its own, as its factory; its errors say everything.
 
     Args:
         reference: ``package.module:Name`` or ``path/to/file.py:Name``.
         scenario: The scenario that it schedules.
 
     Raises:
-        DecidedElsewhereError: If it cannot be imported or built, or is not a scheduler.
+        ToldError: If it cannot be imported or built, or is not a scheduler.
     """
 
     name: str
@@ -62,15 +63,13 @@ class ProcessScheduler:
         try:
             played = pickle.dumps(scenario)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise DecidedElsewhereError(
+            raise ToldError(
                 f"scheduler {reference!r} decides in a process of its own, which cannot get this scenario "
                 f"({reason(error)}): define what it uses at the top level of a file"
             ) from None
-        told, _ = self._asked("build", sources_of(scenario), threads_asked(), played)
+        told = self._asked("build", sources_of(scenario), threads_asked(), played)
         weakref.finalize(self, self._process.dropped.append, self._number)
-        self.name, self.sees, self.observation = (
-            told.get(key, "") for key in ("name", "sees", "observation")
-        )
+        self.name, self.sees, self.observation = told["name"], told["sees"], told["observation"]
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
@@ -78,17 +77,17 @@ class ProcessScheduler:
 
     def act(self, observation: Observation, state: SystemState) -> Decision:
         """Decide one round."""
-        _, arrays = self._asked("act", observation, state)
+        told = self._asked("act", observation, state)
         try:
-            return decision_of(arrays)
+            return decoded(told)
         except Exception:  # no answer of the worker's
             raise self._process.broken("act", "sent an answer that cannot be read") from None
 
     def fingerprint(self) -> str:
         """Text of its method of this name; empty without one."""
-        return str(self._asked("fingerprint")[0].get("text"))
+        return str(self._asked("fingerprint").get("text"))
 
-    def _asked(self, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
+    def _asked(self, method: str, *given: Any) -> dict[str, Any]:
         return self._process.ask(method, self._number, *given)
 
 
@@ -112,26 +111,22 @@ class SchedulerProcess:
         self._end = weakref.finalize(self, _ended, self._process)
         self.ask("load", reference)
 
-    def ask(self, method: str, *given: Any) -> tuple[dict[str, Any], Arrays]:
-        """Return the answer to a request.
-
-        Args:
-            method: Method of the worker.
+    def ask(self, method: str, *given: Any) -> dict[str, Any]:
+        """Return the answer to a request of a method of the worker.
 
         Raises:
-            DecidedElsewhereError: Of the code's own, or if the process ended, takes too long, or sends
-                something else than an answer.
+            ToldError: Of the code's own, or if the process ended, takes too long, or sends something else
+                than an answer.
         """
         dropped = [self.dropped.pop() for _ in range(len(self.dropped))]
         try:
-            message = pickle.dumps((method, given, dropped))
-            body = self._talks.submit(self._talk, message).result(LIMIT_S)
+            line = self._talks.submit(self._talk, pickle.dumps((method, given, dropped))).result(LIMIT_S)
         except TimeoutError:
             raise self.broken(method, f"took longer than {LIMIT_S:g} s, and was ended") from None
         except BaseException:
             self.stop()
             raise
-        if not body:
+        if not line.endswith(b"\n"):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
             code = self._process.returncode
@@ -140,15 +135,16 @@ class SchedulerProcess:
                 fate = f"was ended by {signal.Signals(-code).name} (perhaps it ran out of memory)"
             raise self.broken(method, fate)
         try:
-            told, arrays = decoded(body)
-            if (error := told.get("error")) is None:
-                return told, arrays
-            text = reason(SchedulerError(str(error)), longest=1500)  # whatever it sent, in one line
+            told: dict[str, Any] = {**json.loads(line)}
         except Exception:  # whatever the user's code wrote there
             raise self.broken(method, "sent an answer that cannot be read") from None
-        raise DecidedElsewhereError(text)
+        if "error" in told:
+            raise ToldError(
+                reason(ToldError(str(told["error"])), longest=1500)
+            )  # whatever it sent, in one line
+        return told
 
-    def broken(self, method: str, fate: str) -> SchedulerError:
+    def broken(self, method: str, fate: str) -> ToldError:
         """End the process, and return the error that says why.
 
         Args:
@@ -156,7 +152,7 @@ class SchedulerProcess:
             fate: What happened to the process.
         """
         self.stop()
-        return DecidedElsewhereError(
+        return ToldError(
             f"scheduler {self._called}: its process {fate} in {method}: see what it wrote above, and let it "
             "return its decisions without ending its process"
         )
@@ -167,29 +163,26 @@ class SchedulerProcess:
         _kept.cache_clear()
 
     def _talk(self, message: bytes) -> bytes:
-        """Send a request and wait for the answer; empty if the process ended."""
+        """Send a request and wait for the answer; empty or half a line if the process ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             self._process.stdin.write(message)
             self._process.stdin.flush()
-            return read_answer(self._process.stdout)
-        except Exception:  # a broken pipe, or half an answer
+            return self._process.stdout.readline(MOST_BYTES)
+        except (OSError, ValueError):  # a broken pipe, or one that was closed meanwhile
             return b""
 
 
 def process_of(reference: str) -> SchedulerProcess:
     """The process of a scheduler's code, which is kept as long as its file is the same.
 
-    Args:
-        reference: ``package.module:Name`` or ``path/to/file.py:Name``.
-
     Raises:
-        SchedulerError: If the code cannot be imported.
+        ToldError: If the code cannot be imported.
     """
     changed = 0
     with contextlib.suppress(OSError, ValueError):
-        changed = Path(reference.rpartition(":")[0]).stat().st_mtime_ns
+        changed = os.stat(reference.rpartition(":")[0]).st_mtime_ns
     return _kept(reference, os.getcwd(), changed)
 
 

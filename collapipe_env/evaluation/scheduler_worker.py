@@ -1,38 +1,30 @@
 """The process of a user's own scheduler: it imports the code, gets states, and returns plain numbers.
 
-Requests come as pickles on standard input. Answers go out as JSON and raw arrays: whatever the user's code
-writes there, the measuring process never unpickles or runs anything of it.
+Requests come as pickles on standard input. Answers go out as lines of JSON: whatever the user's code writes
+there, the measuring process never unpickles or runs anything of it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
 import signal
-import struct
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.evaluation.own_code import OwnCode, import_own, import_source
+from collapipe_env.evaluation.own_code import import_own, import_source
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.torch_threads import TorchThreads
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError, reason
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.schedulers import SCHEDULERS, Factory
 
-Arrays = dict[str, npt.NDArray[Any]]
-LENGTH = struct.Struct("<Q")
-"""Number of bytes of an answer, in front of it."""
-MOST_BYTES = 2**30
-"""Largest answer [byte]."""
 ACTION = "action"
 """Name of an array of actions; the arrays of an allocation have the names of its fields."""
 OTHER = "other "
@@ -43,7 +35,7 @@ def serve() -> None:
     """Answer requests until standard input ends, or the process that asks."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the measuring process's
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the user's code prints
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -51,12 +43,8 @@ def serve() -> None:
     while True:
         try:
             request = pickle.load(requests)  # noqa: S301 - of the process that started this one
-        except EOFError:
-            return
-        try:
-            answers.write(worker.answer(*request))
-            answers.flush()
-        except BrokenPipeError:
+            print(json.dumps(worker.answer(*request)), file=answers, flush=True)
+        except (EOFError, BrokenPipeError):
             return
 
 
@@ -70,34 +58,34 @@ def _end_with(parent: int) -> None:
 class _Worker:
     """The scheduler's code, and the schedulers that it made, by number."""
 
+    _label: str
+    _factory: Factory
+
     def __init__(self) -> None:
-        self._label, self._code = "", OwnCode(None, None)
         self._made: dict[int, OwnScheduler] = {}
         self._threads: TorchThreads | None = None
 
-    def answer(self, method: str, given: tuple[Any, ...], dropped: list[int]) -> bytes:
+    def answer(self, method: str, given: tuple[Any, ...], dropped: list[int]) -> dict[str, Any]:
         """Answer one request.
 
         Args:
             dropped: Numbers of schedulers that are no longer used.
         """
         for number in dropped:
-            self._made.pop(number, None)
+            del self._made[number]
         if self._threads is not None:
             self._threads.apply()
         try:
-            return encoded(*getattr(self, method)(*given))
+            told: dict[str, Any] | None = getattr(self, method)(*given)
+            return told or {}
         except CollaPipeError as error:
-            return encoded({"error": str(error)}, {})
+            return {"error": str(error)}
 
-    def load(self, reference: str) -> tuple[dict[str, str], Arrays]:
+    def load(self, reference: str) -> None:
         """Import the scheduler's code."""
-        self._label, self._code = reference, import_own(reference, SCHEDULERS)
-        return {}, {}
+        self._label, self._factory = reference, import_own(reference, SCHEDULERS)
 
-    def build(
-        self, number: int, sources: list[str], threads: int | None, scenario: bytes
-    ) -> tuple[dict[str, str], Arrays]:
+    def build(self, number: int, sources: list[str], threads: int | None, scenario: bytes) -> dict[str, Any]:
         """Build a scheduler.
 
         Args:
@@ -118,85 +106,55 @@ class _Worker:
                 f"scenario uses ({type(error).__name__}: {reason(error)}): define that in a file of its own, "
                 "or give the scheduler as a Python object"
             ) from error
-        made = OwnScheduler(self._label, self._code.found, self._code.file, played)
-        self._made[number] = made
-        return {"name": made.name, "sees": made.sees, "observation": made.observation}, {}
+        made = self._made[number] = OwnScheduler(self._label, self._factory, played)
+        return {"name": made.name, "sees": made.sees, "observation": made.observation}
 
-    def reset(self, number: int, seed: int | None) -> tuple[dict[str, str], Arrays]:
+    def reset(self, number: int, seed: int | None) -> None:
         """Forget earlier episodes."""
         self._made[number].reset(seed)
-        return {}, {}
 
-    def act(self, number: int, observation: Any, state: Any) -> tuple[dict[str, str], Arrays]:
+    def act(self, number: int, observation: Any, state: Any) -> dict[str, Any]:
         """Decide one round."""
         decision = self._made[number].act(observation, state)
         try:
-            arrays = _arrays(decision)
+            return encoded(decision)
         except Exception as error:  # objects of the user's code may raise anything
             raise self._made[number].refused(decision, error) from error
-        return {}, arrays
 
-    def fingerprint(self, number: int) -> tuple[dict[str, str], Arrays]:
+    def fingerprint(self, number: int) -> dict[str, Any]:
         """Text for everything on which its decisions depend besides its source."""
-        return {"text": self._made[number].fingerprint()}, {}
+        return {"text": self._made[number].fingerprint()}
 
 
-def _arrays(decision: object) -> Arrays:
-    """The arrays of a decision."""
-    if not isinstance(decision, Allocation):
-        return {ACTION: _numbers(decision)}
-    given = {f.name: getattr(decision, f.name) for f in fields(decision) if f.name != "others"}
-    given |= {f"{OTHER}{name}": value for name, value in decision.others.items()}
-    return {name: _numbers(value) for name, value in given.items() if value is not None}
+def encoded(decision: object) -> dict[str, Any]:
+    """The arrays of a decision by name, each as its type and nested lists of numbers.
+
+    Raises:
+        Exception: Of some kind, if it holds anything else than real numbers.
+    """
+    given: dict[str, Any] = {ACTION: decision}
+    if isinstance(decision, Allocation):
+        own = {f.name: getattr(decision, f.name) for f in fields(decision) if f.name != "others"}
+        own |= {f"{OTHER}{name}": value for name, value in decision.others.items()}
+        given = {name: value for name, value in own.items() if value is not None}
+    arrays = {name: np.asarray(value) for name, value in given.items()}
+    return {name: [_real(array.dtype).str, array.tolist()] for name, array in arrays.items()}
 
 
-def _numbers(value: Any) -> npt.NDArray[Any]:
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise TypeError("it holds no numbers")
-    return array
-
-
-def encoded(told: Mapping[str, str], arrays: Arrays) -> bytes:
-    """An answer as bytes: its length, a line of JSON, and the arrays' raw numbers."""
-    kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-    head = json.dumps({**told, "arrays": kinds}).encode()
-    body = b"\n".join((head, b"".join(array.tobytes() for array in arrays.values())))
-    return LENGTH.pack(len(body)) + body
-
-
-def decoded(body: bytes) -> tuple[dict[str, Any], Arrays]:
-    """An answer's texts and arrays; nothing of it is executed, and no number is trusted.
+def decoded(told: dict[str, Any]) -> npt.NDArray[Any] | Allocation:
+    """The inverse of :func:`encoded`; no type and no number is trusted.
 
     Raises:
         Exception: Of some kind, if it is malformed.
     """
-    head, _, raw = body.partition(b"\n")
-    told, offset = json.loads(head), 0
-    arrays: Arrays = {}
-    for name, kind, shape in told.pop("arrays"):
-        dtype = np.dtype(str(kind))
-        if dtype.kind not in "biuf":
-            raise TypeError("it holds no numbers")
-        flat = np.frombuffer(raw, dtype, math.prod(shape), offset)
-        arrays[name] = flat.reshape(shape).copy()
-        offset += flat.nbytes
-    return told, arrays
-
-
-def decision_of(arrays: Arrays) -> npt.NDArray[Any] | Allocation:
-    """The decision whose arrays these are.
-
-    Raises:
-        TypeError: If the names are not those of an allocation.
-    """
+    arrays = {name: np.array(value, _real(np.dtype(kind))) for name, (kind, value) in told.items()}
     if arrays.keys() == {ACTION}:
         return arrays[ACTION]
-    others = {name.removeprefix(OTHER): arrays[name] for name in arrays if name.startswith(OTHER)}
-    return Allocation(**{n: a for n, a in arrays.items() if not n.startswith(OTHER)}, others=others)
+    others = {name.removeprefix(OTHER): arrays.pop(name) for name in [*arrays] if name.startswith(OTHER)}
+    return Allocation(**arrays, others=others)
 
 
-def read_answer(pipe: IO[bytes]) -> bytes:
-    """The next answer; empty at the end, or where it is too long."""
-    (length,) = LENGTH.unpack(pipe.read(LENGTH.size))
-    return pipe.read(length) if length <= MOST_BYTES else b""
+def _real(kind: np.dtype[Any]) -> np.dtype[Any]:
+    if kind.kind not in "biuf" or kind.itemsize > 8:
+        raise TypeError("it holds no numbers")
+    return kind

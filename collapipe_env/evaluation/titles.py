@@ -8,7 +8,6 @@ from pathlib import Path
 
 from collapipe_env.evaluation.declared_sight import title_of
 from collapipe_env.evaluation.scheduler_loading import (
-    load_scheduler,
     make_scheduler,
     own_factory,
     package_title,
@@ -35,10 +34,8 @@ def own_titles(
     titles = {}
     for name in names:
         try:
-            if name in own:
-                titles[name] = title_of(make_scheduler(name, scenario, factories), scenario)
-            elif name == LEARNED:
-                titles[name] = load_scheduler(name, scenario, agent).name
+            if name in own or name == LEARNED:
+                titles[name] = title_of(make_scheduler(name, scenario, agent, factories), scenario)
             else:
                 titles[name] = package_title(name)
         except CollaPipeError:

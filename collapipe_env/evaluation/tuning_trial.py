@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.gate import Gate, is_whole, judge, late_slope
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.ground.files import json_digest
 from collapipe_env.ground.version import __version__
@@ -105,7 +105,7 @@ def play_candidate(task: Candidate, on_round: Callable[[], None] = lambda: None)
         SchedulerError: If the delays or energies are not finite.
     """
     scenario, rounds, episodes = task.scenario, task.rounds, task.episodes
-    decides = load_scheduler(task.scheduler, scenario, None)
+    decides = make_scheduler(task.scheduler, scenario)
     env = CollaPipeVectorEnv(
         num_envs=episodes,
         scenario=scenario.with_overrides({"dynamics.target_loss": None}),

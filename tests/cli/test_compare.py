@@ -11,7 +11,7 @@ from collapipe_env.agents.learned.agent_file import write_agent_file
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.cli.main import main
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
-from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import NAMED_ONLY, SCHEDULERS, Decision, scheduler_names
@@ -282,7 +282,7 @@ def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: 
     assert line["difference"]["high"] == pytest.approx(ratio.max(), rel=0.05)  # 1 of 27 x 4 choices is 1 %
     assert line["improvement"]["mean"] == pytest.approx(np.mean(ratio < 0.0))
     again = play_episode(
-        "agent", load_scheduler("agent", scenario, agents[1]), scenario, 1, 3, "surrogate"
+        "agent", make_scheduler("agent", scenario, agents[1]), scenario, 1, 3, "surrogate"
     ).result
     assert again.delay == [
         float(row["delay_s"])

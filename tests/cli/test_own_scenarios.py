@@ -85,7 +85,8 @@ def folder(tmp_path, monkeypatch):
 def forget():
     """As in another process."""
     PROCESSES._added.pop("rain", None)
-    own_code.SOURCES.clear()
+    for name in [name for name in sys.modules if name.startswith(own_code.OWN_FILE)]:
+        del sys.modules[name]
 
 
 def written(factor=1.0):

@@ -171,9 +171,9 @@ def test_to_see_the_truth_is_a_gain():
 
 def test_an_unknown_sight_is_refused_and_own_schedulers_declare_theirs():
     scenario = load_scenario(TINY)
-    own = OwnScheduler("mine", Seer, __file__, scenario)
+    own = OwnScheduler("mine", Seer, scenario)
     assert declared_sight.sees_truth(own)
-    assert not declared_sight.sees_truth(OwnScheduler("mine", Watcher, __file__, scenario))
+    assert not declared_sight.sees_truth(OwnScheduler("mine", Watcher, scenario))
 
     class Odd(Watcher):
         sees = "all"

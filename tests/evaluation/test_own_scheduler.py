@@ -50,7 +50,7 @@ def play(answer=None):
     def factory(scenario):
         return Own(scenario, answer)
 
-    scheduler = OwnScheduler("own:Name", factory, __file__, SCENARIO)
+    scheduler = OwnScheduler("own:Name", factory, SCENARIO)
     return play_episode("own", scheduler, SCENARIO, 0, 3, "surrogate").result
 
 
@@ -156,7 +156,7 @@ def named(scenario, name):
 def test_what_is_no_scheduler_is_one_clear_line(fault: str) -> None:
     factory, message = NOT_BUILT[fault]
     with pytest.raises(SchedulerError, match=message) as caught:
-        OwnScheduler("own:Name", factory, __file__, SCENARIO)
+        OwnScheduler("own:Name", factory, SCENARIO)
     assert "\n" not in str(caught.value)
 
 
@@ -212,13 +212,13 @@ def test_ctrl_c_in_the_users_code_stays_ctrl_c(monkeypatch) -> None:
 
 def test_asking_may_fail_too(monkeypatch) -> None:
     monkeypatch.setattr(Own, "__getattr__", Shy.__getattr__, raising=False)
-    scheduler = OwnScheduler("own:Name", Own, __file__, SCENARIO)
+    scheduler = OwnScheduler("own:Name", Own, SCENARIO)
     with pytest.raises(SchedulerError, match="failed in fingerprint: RuntimeError: no fingerprint here"):
         scheduler.fingerprint()
     with pytest.raises(SchedulerError, match="act returned a Shy, which cannot be played"):
         play(lambda *_: Shy())
     with pytest.raises(SchedulerError, match="cannot be built: RuntimeError: no reset here"):
-        OwnScheduler("own:Name", lambda _: Shy(), __file__, SCENARIO)
+        OwnScheduler("own:Name", lambda _: Shy(), SCENARIO)
 
 
 class Watcher:

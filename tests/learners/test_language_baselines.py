@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def perplexity(scenario, rounds):
     """Perplexity on the whole test part after an episode of even splits."""
     seldom = {"learning.evaluate_every": rounds, "learning.metric_every": rounds, "dynamics.rounds": rounds}
     scenario = scenario.with_overrides({**EVERYTHING, **seldom})
-    scheduler = load_scheduler("pipeline", scenario, None)
+    scheduler = make_scheduler("pipeline", scenario)
     played = play_episode("pipeline", scheduler, scenario, 0, rounds, "real")
     return played.result.metrics["perplexity"]
 

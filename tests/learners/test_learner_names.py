@@ -154,9 +154,9 @@ def test_a_learner_of_ones_own_on_the_command_line(tmp_path, processes):
     ("learner", "message"),
     [
         ("rael", "learner 'rael' is not known: did you mean 'real'"),
-        ("nowhere.py:Halving", "learner 'nowhere.py:Halving': nowhere.py does not exist"),
+        ("nowhere.py:Halving", "learner 'nowhere.py:Halving': there is no file 'nowhere.py'"),
         ("math:pi", "which cannot be called: name a class or function that is called with the scenario and"),
-        ("no_such_module_here:X", "there is no module 'no_such_module_here'"),
+        ("no_such_module_here:X", "No module named 'no_such_module_here': check its spelling"),
     ],
 )
 def test_learners_that_are_refused_on_the_command_line(tmp_path, capsys, learner, message):

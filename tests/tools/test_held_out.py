@@ -11,7 +11,7 @@ import docs as tool
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
@@ -104,7 +104,7 @@ def test_the_matrix_is_that_of_the_episodes_and_misfits_have_a_dash(tmp_path, mo
     scenario = load_scenario("small")
 
     def delays(name, agent=None):
-        player = load_scheduler(name, scenario, agent)
+        player = make_scheduler(name, scenario, agent)
         plays = (play_episode(name, player, scenario, e, 3, "surrogate").result for e in range(2))
         return np.array([result.priced_delay for result in plays])
 
