@@ -75,8 +75,6 @@ def play_episode(
         name: Requested name of the scheduler.
         episode: Number of the episode, from 0.
         rounds: Rounds to play, at most the scenario's.
-        learner: ``"real"`` or ``"surrogate"``.
-        on_round: Called after each round.
         run: Training run of a learned scheduler, from 0.
         samples: Continuations that the trained model writes at the end; above 0 with ``"real"`` only.
         model: New folder for the trained model in Hugging Face format, with ``"real"`` only; None keeps none.
@@ -175,13 +173,9 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -
 
 
 def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:
-    """The full record of one round of an episode that was played before.
+    """The full record of one round, by its index, of an episode that was played before.
 
     The learner does not affect the system's trajectory, so the surrogate replays it quickly.
-
-    Args:
-        allocations: Decisions of the episode.
-        until: Index of the round, from 0.
     """
     *_, record = replayed_rounds(scenario, episode, allocations[: until + 1])
     return record
@@ -190,11 +184,7 @@ def replay(scenario: Scenario, episode: int, allocations: list[Allocation], unti
 def replayed_rounds(
     scenario: Scenario, episode: int, allocations: Sequence[Allocation]
 ) -> Iterator[RoundRecord]:
-    """Play an episode again, and yield the full record of each round.
-
-    Args:
-        allocations: Decisions of the episode, at least one.
-    """
+    """Play an episode's decisions again, at least one, and yield the full record of each round."""
     env = _environment(scenario, len(allocations), "surrogate")
     env.reset(seed=HELD_OUT_SEED + episode)
     for allocation in allocations:
@@ -214,12 +204,7 @@ def pack_allocations(allocations: list[Allocation]) -> dict[str, npt.NDArray[Any
 
 
 def packed_bytes(scenario: Scenario, rounds: int) -> int:
-    """Return the largest size of packed decisions [byte].
-
-    Args:
-        scenario: The scenario that was scheduled.
-        rounds: Rounds that were played.
-    """
+    """Return the largest size of packed decisions [byte]."""
     devices = scenario.clusters * scenario.cluster.max_devices
     more = sum(len(row.fields) for row in opened_rows(system_parameters(scenario).opened))
     return (len(fields(Allocation)) + more) * (HEADER_BYTES + NUMBER_BYTES * rounds * devices)
@@ -227,10 +212,6 @@ def packed_bytes(scenario: Scenario, rounds: int) -> int:
 
 def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> list[Allocation]:
     """The inverse of :func:`pack_allocations`.
-
-    Args:
-        arrays: Arrays by the names of an allocation's fields, with the rounds in front.
-        rounds: Number of rounds.
 
     Raises:
         ValueError: If an array has another number of rounds.

@@ -59,14 +59,7 @@ def packed_episode(key: str, played: PlayedEpisode) -> bytes:
 
 @dataclass(frozen=True)
 class EpisodeFiles:
-    """The files of one scheduler's episode.
-
-    Attributes:
-        folder: Their folder.
-        scheduler: Requested name of the scheduler.
-        episode: Number of the episode.
-        run: Training run of a learned scheduler, from 0.
-    """
+    """The files of one scheduler's episode, of one training run if it is a learned one."""
 
     folder: Path
     scheduler: str
@@ -89,11 +82,7 @@ class EpisodeFiles:
         return f"{file_stem(self.scheduler)}{run}-{self.episode}"
 
     def write(self, content: bytes, model: Files) -> None:
-        """Store an episode.
-
-        Args:
-            content: Content of its file, see :func:`packed_episode`.
-            model: Files of the trained model; empty to keep none.
+        """Store an episode packed by :func:`packed_episode`, and the files of its trained model, if any.
 
         Raises:
             DataError: If a file cannot be written or replaced.
@@ -115,11 +104,6 @@ class EpisodeFiles:
 
     def is_finished(self, key: str, scenario: Scenario, rounds: int) -> bool:
         """Whether the episode is stored completely, under the same key.
-
-        Args:
-            key: Digest of everything that it depends on.
-            scenario: The scenario that was scheduled.
-            rounds: Rounds that were played.
 
         Raises:
             DataError: If it is stored, but damaged.
@@ -144,10 +128,6 @@ class EpisodeFiles:
 
     def read_decisions(self, scenario: Scenario, rounds: int) -> list[Allocation]:
         """The decisions, one for each round.
-
-        Args:
-            scenario: The scenario that was scheduled.
-            rounds: Rounds that were played.
 
         Raises:
             DataError: If the file is missing, damaged or of another length, or unpacks to more than these

@@ -113,11 +113,7 @@ class Evaluation(Mapping[str, Summary]):
         return len(self.episodes)
 
     def table(self, width: int | None = None) -> str:
-        """The table as text.
-
-        Args:
-            width: Largest width in characters; the terminal's by default, 80 without a terminal.
-        """
+        """The table as text, at most as wide as asked or the terminal; 80 characters without a terminal."""
         text = io.StringIO()
         columns = shutil.get_terminal_size().columns if width is None else width
         console = Console(file=text, width=columns, highlight=False, force_terminal=False)
@@ -204,8 +200,7 @@ def evaluate(
     if processes > 1:
         leave_unless_guarded()
     LEARNERS.require(learner)
-    played = lasting(chosen, rounds)
-    length = chosen.dynamics.rounds if rounds is None else rounds
+    played, length = lasting(chosen, rounds), rounds or chosen.dynamics.rounds
     if files and LEARNED not in names:
         names = (LEARNED, *names)
     if not files and LEARNED in names:
@@ -249,11 +244,7 @@ def evaluate(
 
 
 def _paths(agent: object) -> tuple[Path, ...]:
-    """The files of the learned scheduler's runs.
-
-    Raises:
-        ScenarioError: If one of them is not a path.
-    """
+    """The files of the learned scheduler's runs."""
     given = [] if agent is None else agent if isinstance(agent, list | tuple) else [agent]
     wrong = [path for path in given if not isinstance(path, str | Path)]
     if wrong or (agent is not None and not given):
@@ -262,11 +253,7 @@ def _paths(agent: object) -> tuple[Path, ...]:
 
 
 def _within(option: str, value: Any, largest: int) -> int:
-    """A number as a plain integer, within the command line's limits.
-
-    Raises:
-        ScenarioError: If it is not a whole number or exceeds the limits.
-    """
+    """A number as a plain integer, within the command line's limits."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not 1 <= value <= largest:
         raise ScenarioError(f"{option} = {shown(value)}: use a whole number from 1 to {largest:,}")
@@ -274,19 +261,11 @@ def _within(option: str, value: Any, largest: int) -> int:
 
 
 def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict[str, Factory]]:
-    """Names of all schedulers, and the factories of those given as objects.
-
-    Raises:
-        CollaPipeError: If no scheduler is given, one is unknown or given twice, or an object is none.
-    """
+    """Names of all schedulers, and the factories of those given as objects."""
     single = isinstance(schedulers, str) or callable(schedulers) or _is_scheduler(schedulers)
-    given: list[Any] = [schedulers]  # checked one by one below
-    if not single:
-        if not isinstance(schedulers, Iterable):
-            raise SchedulerError(
-                f"schedulers = {schedulers!r}: give a list of names, factories or schedulers"
-            )
-        given = list(schedulers)
+    if not single and not isinstance(schedulers, Iterable):
+        raise SchedulerError(f"schedulers = {schedulers!r}: give a list of names, factories or schedulers")
+    given: Any = [schedulers] if single else list(schedulers)  # type: ignore[arg-type]
     if not given:
         raise SchedulerError("schedulers is empty: give at least one, for instance 'dssra'")
     for player in given:
@@ -300,33 +279,30 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
     names: list[str] = []
     factories: dict[str, Factory] = {}
     for player in given:
-        if isinstance(player, str):
-            names.append(player)
-            continue
-        factory, wanted = _factory(player)
-        name, number = wanted, 1
-        while name in (*SCHEDULERS.names(), LEARNED, *texts, *names) or is_reference(name):
-            number += 1
-            name = f"{wanted.replace(':', ' ').removesuffix('.py')} {number}"
+        name, number = player, 1
+        if not isinstance(player, str):
+            factory, wanted = _factory(player)
+            name = wanted
+            while name in (*SCHEDULERS.names(), LEARNED, *texts, *names) or is_reference(name):
+                number += 1
+                name = f"{wanted.replace(':', ' ').removesuffix('.py')} {number}"
+            factories[name] = factory
         names.append(name)
-        factories[name] = factory
     return tuple(names), factories
 
 
 def _factory(player: Any) -> tuple[Factory, str]:
     """The factory of a scheduler given as an object, and a name for it."""
-    if is_policy(player) and not _is_scheduler(player):
-        raise SchedulerError(
-            f"{type(player).__name__} is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler"
-        )
-    if not _is_scheduler(player) and not callable(player):
+    kind = type(player).__name__
+    if _is_scheduler(player):
+        return ReadyMade(player), str(getattr(player, "name", kind))
+    if is_policy(player):
+        raise SchedulerError(f"{kind} is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler")
+    if not callable(player):
         raise SchedulerError(
             f"{player!r} is not a scheduler: give a name, a class or function that is called with the "
             "scenario, or an object with name, reset and act"
         )
-    kind = type(player).__name__
-    if _is_scheduler(player):
-        return ReadyMade(player), str(getattr(player, "name", kind))
     return player, str(getattr(player, "__name__", kind))
 
 

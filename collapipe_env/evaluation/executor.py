@@ -9,7 +9,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from collapipe_env.ground import errors
 from collapipe_env.ground.errors import CollaPipeError
@@ -38,10 +38,10 @@ class Hooks:
     Attributes:
         done: Called with each finished task and its result.
         progress: Called with the task for every bit of its progress; not by engines on other machines.
-        failed: Called with a task that raised and its error; the others continue unless this function raises.
-            By default the first failure ends everything.
+        failed: Called with a task that raised and its error; the others continue unless this function raises,
+            which it does by default.
         again: Called with a task whose worker was lost and the reason, before the task is restarted.
-        wanted: Called right before a task would start; a task that is no longer wanted is skipped.
+        wanted: Called right before a task would start; one that is no longer wanted is skipped.
     """
 
     done: Callable[[Any, Any], None] = _ignore
@@ -54,10 +54,8 @@ class Hooks:
 class Workers(Protocol):
     """Workers of an engine that has been started; ``close`` stops them at once."""
 
-    jobs: int
-    """Largest number of simultaneous tasks."""
-    remedy: str
-    """Remedy for a task whose worker is lost repeatedly."""
+    jobs: int  # largest number of simultaneous tasks
+    remedy: str  # for a task whose worker is lost repeatedly
 
     def start(self, number: int, work: Work, task: Any) -> None:
         """Have a task done, known by its number."""
@@ -89,60 +87,46 @@ class Executor(Protocol):
         """Place of the work, in words: ``"2 processes"``."""
 
     def run(self, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
-        """Do all tasks.
-
-        Args:
-            tasks: The tasks, in order; ``str`` of a task names it in errors.
+        """Do all tasks in order; ``str`` of a task names it in errors.
 
         Raises:
-            CollaPipeError: If a task fails and ``hooks.failed`` raises, a task's worker is lost for the last
-                time, or the engine cannot be used.
-            KeyboardInterrupt: If the user interrupts; tasks under way are lost.
+            CollaPipeError: If a task's worker is lost for the last time, or the engine cannot be used.
         """
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """News of a task from its worker.
 
     Attributes:
         kind: ``"done"``, ``"failed"`` by an error of this package, ``"broken"`` by any other error,
             ``"lost"`` with its worker, or ``"progress"``.
         content: The result, the error, the traceback, the fate of the worker, or the bits of progress.
-        warnings: Texts of the warnings raised, with module and name of their category.
+        warnings: Texts of the warnings raised, with module and name of their category: this process may know
+            classes that the other does not.
     """
 
-    kind: Literal["done", "failed", "broken", "lost", "progress"]
+    kind: str
     content: Any
-    warnings: tuple[tuple[str, str, str], ...] = ()
+    warnings: Sequence[tuple[str, str, str]] = ()
 
 
 def run_task(work: Work, task: Any, on_progress: Callable[[], None] = _ignore) -> Reply:
     """Run a task in a worker; its errors are part of the answer, so that engines do not retry it."""
-    caught: list[tuple[str, str, str]] = []
-
-    def show(message: object, category: type[Warning], *_: object, **__: object) -> None:
-        # By name: this process may know classes that the other does not.
-        caught.append((str(message), category.__module__, category.__qualname__))
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
+    with warnings.catch_warnings(record=True) as caught:
         try:
-            return Reply("done", work(task, on_progress), tuple(caught))
+            reply = Reply("done", work(task, on_progress))
         except CollaPipeError as error:
             # One of the package's own kinds, which every process can rebuild from its text.
             own = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
-            return Reply("failed", own(str(error)), tuple(caught))
+            reply = Reply("failed", own(str(error)))
         except Exception:
-            return Reply("broken", traceback.format_exc(), tuple(caught))
+            reply = Reply("broken", traceback.format_exc())
+    told = [(str(w.message), w.category.__module__, w.category.__qualname__) for w in caught]
+    return reply._replace(warnings=told)
 
 
 def run_all(workers: Workers, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
-    """Have workers do all tasks, and stop them; see :meth:`Executor.run`.
-
-    Raises:
-        CollaPipeError: Also if anything broke in a worker; the traceback is on standard error.
-    """
+    """Have workers do all tasks, and stop them; what broke in a worker is shown on standard error."""
     with contextlib.closing(workers):
         _work_off(workers, work, tasks, hooks)
 
@@ -166,8 +150,8 @@ def _work_off(workers: Workers, work: Work, tasks: Sequence[Any], hooks: Hooks) 
             running -= 1
             for warning in reply.warnings:
                 if warning not in warned:
-                    warned.add(warning)
                     _warn_again(*warning)
+            warned.update(reply.warnings)
             if reply.kind == "done":
                 hooks.done(task, content)
             elif reply.kind == "failed":

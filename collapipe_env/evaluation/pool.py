@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, ClassVar
 
 from collapipe_env.evaluation.executor import Hooks, Reply, Work, run_all, run_task
 from collapipe_env.ground.errors import CollaPipeError
@@ -47,11 +47,7 @@ class LocalExecutor:
     """
 
     jobs: int = 1
-
-    @property
-    def apart(self) -> bool:
-        """False: workers see the same disk."""
-        return False
+    apart: ClassVar[bool] = False  # workers see the same disk
 
     @property
     def where(self) -> str:

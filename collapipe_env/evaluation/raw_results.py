@@ -44,17 +44,8 @@ def episodes_csv(comparisons: Sequence[ScenarioComparison]) -> str:
 
 
 def cell_text(text: str) -> str:
-    """Return a name as a cell of a file for spreadsheets, which show it instead of computing a formula.
-
-    Args:
-        text: The name. Names that begin with ``=``, ``+``, ``-`` or ``@`` get an apostrophe in front.
-    """
+    """Return a name as a cell; an apostrophe in front keeps spreadsheets from computing it as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def text_of(cell: str) -> str:
-    """Return the name that :func:`cell_text` made a cell of."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _csv(

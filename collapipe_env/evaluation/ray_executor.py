@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from collapipe_env.evaluation.executor import Hooks, Reply, Work, run_all, run_task
 from collapipe_env.ground.errors import CollaPipeError
@@ -29,16 +29,12 @@ class RayExecutor:
     asked: int | None = None
     address: str | None = None
     cpus: int = 1
+    apart: ClassVar[bool] = True  # a cluster need not share a disk
 
     @property
     def jobs(self) -> int:
         """Simultaneous tasks; before connecting, this machine's CPUs stand in for the cluster's."""
         return self.asked or max((os.cpu_count() or 1) // self.cpus, 1)
-
-    @property
-    def apart(self) -> bool:
-        """True: a cluster need not share a disk."""
-        return True
 
     @property
     def where(self) -> str:
@@ -70,24 +66,18 @@ def run_there(work: Work, task: Any, version: str, folder: str) -> Reply:
         folder: Working directory of the submitting process, used if the worker has a folder of that name.
     """
     if version != __version__:
-        return Reply(
-            "failed",
-            CollaPipeError(
-                f"the worker on {platform.node()} has collapipe-env {__version__}, but this is {version}: "
-                "install the same version on every machine"
-            ),
+        other = CollaPipeError(
+            f"the worker on {platform.node()} has collapipe-env {__version__}, but this is {version}: "
+            "install the same version on every machine"
         )
+        return Reply("failed", other)
     with contextlib.suppress(OSError):  # relative paths mean the same wherever the folder exists
         os.chdir(folder)
     return run_task(work, task)
 
 
 class _RayTasks:
-    """Tasks under way; see :class:`~collapipe_env.evaluation.executor.Workers`.
-
-    Args:
-        ray: The library.
-    """
+    """Tasks under way; see :class:`~collapipe_env.evaluation.executor.Workers`."""
 
     remedy = (
         "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of "

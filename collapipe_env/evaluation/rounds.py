@@ -9,11 +9,7 @@ LARGEST_ROUNDS = 1_000_000
 
 
 def lasting(scenario: Scenario, rounds: int | None) -> Scenario:
-    """Return the scenario with episodes of at least the requested rounds.
-
-    Args:
-        rounds: Rounds of an episode; ``None`` for the scenario's own.
-    """
+    """Return the scenario with episodes of at least the requested rounds; of its own for ``None``."""
     if rounds is None or rounds <= scenario.dynamics.rounds:
         return scenario
     return scenario.with_overrides({"dynamics.rounds": rounds})

@@ -7,7 +7,7 @@ import hashlib
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,9 +66,6 @@ def evaluate_all(
             everything, except an agent of the zoo that does not fit a scenario.
         lines: Whether to print a line for each episode that ends.
 
-    Returns:
-        The outcome of each plan.
-
     Raises:
         CollaPipeError: If a scheduler cannot be built or fails, or a file cannot be read or written.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
@@ -85,29 +82,38 @@ def evaluate_all(
         for plan in plans:
             _require_portable(plan.factories)
     impossible: dict[tuple[int, str], str] = {}
-    with UnitProgress(units, missing, len(plans) > 1, lines) as progress:
+    with contextlib.closing(UnitProgress(units, missing, len(plans) > 1)) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
             files = isinstance(error, DataError | CheckpointError) and not is_shipped(unit.scheduler)
             if not tolerant or files:
                 raise error
             impossible.setdefault((id(unit.plan), unit.scheduler), str(error))
-            progress.failed(unit, error)
+            progress.ended(unit, f"{unit.scheduler:>12}  not possible: {error}")
 
         def wanted(unit: Unit) -> bool:
-            possible = (id(unit.plan), unit.scheduler) not in impossible
-            if not possible:
-                progress.skipped(unit)
-            return possible
+            if (id(unit.plan), unit.scheduler) not in impossible:
+                return True
+            progress.ended(unit)
+            return False
 
         def done(unit: Unit, episode: tuple[bytes, Files]) -> None:
             unit.files.write(*episode)
-            progress.done(unit)
+            progress.ended(unit, _line(unit) if lines else "")
 
         if executor.apart:
             missing = [replace(unit, agent=_agent(unit)) for unit in missing]
         executor.run(_work, missing, Hooks(done, progress.round, failed, progress.again, wanted))
     return [_outcome(plan, units, impossible) for plan in plans]
+
+
+def _line(unit: Unit) -> str:
+    """A line about a finished unit."""
+    result = unit.read()
+    return (
+        f"{result.title:>12}  {unit.place}  priced delay {result.priced_delay:7.2f} s  "
+        f"energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  loss {result.smoothed_loss[-1]:.4f}"
+    )
 
 
 def _require_portable(factories: Mapping[str, Factory]) -> None:
@@ -172,7 +178,8 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
             identity = _identity(plan, name, run)
             for episode in range(plan.episodes):
                 about = (name, episode, plan.seed_of(episode), plan.samples_of(episode))
-                key = _key((*common, *about), identity)
+                decisive = "".join(f"{part!r}\0" for part in (*common, *about)).encode() + identity
+                key = hashlib.sha256(decisive).hexdigest()
                 unit = Unit(plan, name, run, episode, key, titles.get(name))
                 # An episode that kept its model before keeps it again, newly trained.
                 keeps = (plan.save_models and episode == 0) or unit.files.model.exists()
@@ -187,15 +194,6 @@ def _identity(plan: EvaluationPlan, name: str, run: int) -> bytes:
         return own
     file = agent_path(name) if is_shipped(name) else plan.agent_of(run) if name == LEARNED else None
     return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
-
-
-def _key(parts: Iterable[object], identity: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(repr(part).encode())
-        digest.update(b"\0")
-    digest.update(identity)
-    return digest.hexdigest()
 
 
 def _finished(unit: Unit) -> bool:

@@ -24,11 +24,8 @@ def samples_report(
     lines = []
     for comparison in comparisons:
         for episode in (one for episodes in comparison.results.values() for one in episodes if one.samples):
-            title, after = (
-                escaped(f"{comparison.name}: {episode.title}"),
-                counted(len(episode.delay), "round"),
-            )
-            lines.append(f"## {title}, {after}, episode {episode.episode}\n")
+            title = escaped(f"{comparison.name}: {episode.title}")
+            lines.append(f"## {title}, {counted(len(episode.delay), 'round')}, episode {episode.episode}\n")
             for sample in episode.samples:
                 texts = {kind: escaped(_one_line(sample.get(key, ""))) for key, kind in KINDS.items()}
                 lines += [*(f"- {kind}: {text or NOTHING}" for kind, text in texts.items()), ""]

@@ -23,16 +23,12 @@ def own_titles(
     """Titles of the user's own schedulers among those that play together, made unique by the typed names.
 
     Args:
-        names: Names of all schedulers that play.
-        scenario: The scenario that they schedule.
         agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.
     """
     own = [name for name in names if own_factory(name, factories) is not None]
-    if not own:
-        return {}
     titles = {}
-    for name in names:
+    for name in names if own else ():
         try:
             if name in own or name == LEARNED:
                 titles[name] = title_of(make_scheduler(name, scenario, agent, factories), scenario)
@@ -40,21 +36,11 @@ def own_titles(
                 titles[name] = package_title(name)
         except CollaPipeError:
             continue  # it cannot play, which is reported when it should
-    told = told_apart(titles, [name for name in own if name in titles])
-    return {name: told[name] for name in own if name in told}
-
-
-def told_apart(titles: Mapping[str, str], own: Sequence[str]) -> dict[str, str]:
-    """The titles, with the typed name added to those of the user's own schedulers that are not unique.
-
-    Args:
-        titles: Title of each scheduler by its name.
-        own: Names of the user's own schedulers among them.
-    """
+    own = [name for name in own if name in titles]
     counts = Counter(titles.values())
-    clashing = [name for name in own if counts[titles[name]] > 1]
-    last = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
-    short = [f"{titles[name]} ({last[name]})" for name in clashing]
+    last = {n: n.replace("\\", "/").rpartition("/")[2] for n in own if counts[titles[n]] > 1}
+    short = [f"{titles[name]} ({file})" for name, file in last.items()]
     # The folders are left out where the files alone are clear.
     clear = len({*short, *counts}) == len(short) + len(counts)
-    return {**titles, **{name: f"{titles[name]} ({last[name] if clear else name})" for name in clashing}}
+    added = {name: f" ({file if clear else name})" for name, file in last.items()}
+    return {name: f"{titles[name]}{added.get(name, '')}" for name in own}
