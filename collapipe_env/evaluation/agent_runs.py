@@ -17,7 +17,6 @@ def require_runs(option: str, files: Sequence[Path], scenario: Scenario) -> None
 
     Args:
         option: Option that named the files, for errors.
-        files: Files of saved agents.
 
     Raises:
         CheckpointError: If a file cannot be read or does not fit, two hold the same agent (one training would

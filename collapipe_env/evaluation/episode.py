@@ -17,7 +17,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth, title_of
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.errors import shown
 from collapipe_env.ground.records import tree_of
 from collapipe_env.learners.expected_progress import progress_law
 from collapipe_env.physics.allocation import Allocation, stack_allocations
@@ -26,7 +26,6 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler, scheduler_seed
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.decision import opened_rows
-from collapipe_env.simulator.learner import Learner
 from collapipe_env.simulator.record import RoundRecord
 
 OTHERS = "others."
@@ -125,8 +124,9 @@ def play_episode(
         on_server, granted_server = on_server + used, granted_server + allowance
         memory = np.maximum(memory, costs.memory[0])
         on_round()
+    real: Any = env.learner  # as both of these options require
     if model is not None:
-        _ability(env.learner, "save_checkpoint", "saves no models")(model)
+        real.save_checkpoint(model)
     metrics = _last_round(env).learning.metrics
     result = EpisodeResult(
         scheduler=name,
@@ -141,7 +141,7 @@ def play_episode(
         offered_memory_bytes=offered.tolist(),
         server_blocks=max(int(np.max(a.server.server_blocks)) for a in allocations),
         server_energy_ratio=on_server / granted_server,
-        samples=_ability(env.learner, "written_samples", "writes no samples")(samples) if samples else [],
+        samples=real.written_samples(samples) if samples else [],
         **{column: [row[column] for row in rows] for column in COLUMNS},
     )
     return PlayedEpisode(result, allocations)
@@ -151,14 +151,6 @@ def _last_round(env: CollaPipeVectorEnv) -> RoundRecord:
     record = env.last_round
     assert record is not None
     return record
-
-
-def _ability(learner: Learner, method: str, lacking: str) -> Callable[..., Any]:
-    """Method of a learner that not all learners have."""
-    found: Callable[..., Any] | None = getattr(learner, method, None)
-    if found is None:
-        raise ScenarioError(f"the learner {type(learner).__name__} {lacking}: use 'real'")
-    return found
 
 
 def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> tuple[Observation, float]:

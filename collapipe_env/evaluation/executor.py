@@ -68,10 +68,10 @@ class Workers(Protocol):
 
 
 class Executor(Protocol):
-    """Runs tasks on an engine, and returns each result as it arrives.
+    """Runs tasks on an engine, and hands over each result as it arrives.
 
-    A task whose worker is lost (killed, out of memory, its machine gone) is repeated, up to :data:`TRIES`
-    times. Ctrl-C stops running tasks; results returned before stay with the caller.
+    A task whose worker is lost (killed, out of memory, its machine gone) is started up to :data:`TRIES`
+    times. Ctrl-C stops running tasks.
     """
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from collapipe_env.ground.errors import DataError, shown
 from collapipe_env.ground.files import write_bytes
 
 Files = dict[str, bytes]
@@ -22,16 +21,6 @@ def files_below(folder: Path) -> Files:
 
 
 def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files below a folder, in order, each whole or not at all.
-
-    Args:
-        folder: The folder; created if it is missing.
-
-    Raises:
-        DataError: If a path leads out of the folder, or a file cannot be written.
-    """
+    """Write files below a folder, in order, each whole or not at all."""
     for name, content in files.items():
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
-            raise DataError(f"a worker sent a file {shown(name)}, which leads out of its folder")
-        write_bytes(folder / path, content)
+        write_bytes(folder / name, content)

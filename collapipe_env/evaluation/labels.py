@@ -13,22 +13,11 @@ BUDGET_NOTE = (
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things in words, such as ``1 round`` and ``2 rounds``.
-
-    Args:
-        number: Number of things.
-        noun: Noun in the singular; the plural adds an s.
-    """
+    """A number of things in words, such as ``1 round`` and ``2 rounds``, from the noun in the singular."""
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def label_of(title: str, server_blocks: int, runs: int = 1) -> str:
-    """A scheduler's name with its training runs, and a mark if it uses the edge server's compute.
-
-    Args:
-        title: Its own name.
-        server_blocks: Largest number of encoder blocks that its plans put on the server.
-        runs: Number of its training runs; a single run is not mentioned.
-    """
+    """A scheduler's title with its training runs, if several, and a mark if it uses the server's compute."""
     named = f"{title} ({runs} runs)" if runs > 1 else title
     return f"{named} {SERVER_MARK}" if server_blocks > 0 else named

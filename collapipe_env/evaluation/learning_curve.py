@@ -21,7 +21,6 @@ def learning_curve(
     Args:
         history: Validations, as ``Score.to_dict`` gives them, at least one.
         summaries: The schedulers, least priced delay first.
-        title: Name of the scenario.
     """
     figure = plotting.new_figure(6.8, 5.0)
     delay_axes, energy_axes = figure.subplots(2, 1, sharex=True)

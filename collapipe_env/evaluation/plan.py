@@ -19,11 +19,9 @@ class EvaluationPlan:
     """Evaluation of schedulers on one scenario.
 
     Attributes:
-        scenario: The scenario.
         schedulers: Names, ``"agent"`` for the learned scheduler.
         agents: Files of the learned scheduler, one for each training run.
         episodes: Held-out episodes that each scheduler plays.
-        rounds: Rounds of an episode.
         learner: ``"real"``, ``"surrogate"`` or a registered name.
         folder: Folder of finished episodes.
         threads: Threads of PyTorch in each process.
@@ -80,10 +78,8 @@ class Unit:
     """One scheduler, or a training run of it, on one episode.
 
     Attributes:
-        plan: The plan to which it belongs.
-        scheduler: Name of the scheduler.
         run: Its training run, from 0.
-        episode: Number of the episode.
+        episode: Number of the episode, from 0.
         key: Digest of everything that the result depends on.
         title: Title of a user's own scheduler.
         keeps_model: Whether the trained model is kept, on request or to replace that of an earlier run.

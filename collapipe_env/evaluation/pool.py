@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -97,7 +96,6 @@ class _Processes:
         self.jobs = jobs
         self._idle: list[_Worker] = []
         self._busy: dict[int, _Worker] = {}
-        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def start(self, number: int, work: Work, task: Any) -> None:
         """Have a process do a task."""
@@ -107,26 +105,22 @@ class _Processes:
         except BrokenProcessPool:  # it was killed while it was idle
             worker = self._busy[number] = _Worker()
             worker.start(work, task)
-        worker.future.add_done_callback(lambda _: self._ended.put(number))
 
     def news(self) -> Iterator[tuple[int, Reply]]:
-        """Progress of all tasks, and the end of one if there is one."""
-        try:
-            ended = self._ended.get(timeout=_POLL_S)
-        except queue.Empty:
-            ended = None
+        """Progress of all tasks, and the ends of those that ended."""
+        ended, _ = wait([w.future for w in self._busy.values()], _POLL_S, FIRST_COMPLETED)
         for number, worker in list(self._busy.items()):
-            count = worker.progress.value
-            told, worker.told = worker.told, count
-            yield number, Reply("progress", count - told)
-        if ended is not None:
-            worker = self._busy.pop(ended)
+            told, worker.told = worker.told, worker.progress.value
+            yield number, Reply("progress", worker.told - told)
+            if worker.future not in ended:
+                continue
+            del self._busy[number]
             error = worker.future.exception()
             if isinstance(error, BrokenProcessPool | SystemExit):
-                yield ended, _lost(worker, error)
+                yield number, _lost(worker, error)
             else:
                 self._idle.append(worker)
-                yield ended, worker.future.result()
+                yield number, worker.future.result()
 
     def close(self) -> None:
         """Stop all processes."""
@@ -167,10 +161,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def _count() -> None:
+    _progress.value += 1
+
+
 def _run(work: Work, task: Any) -> Reply:
     """Do a task in a worker process."""
-
-    def on_progress() -> None:
-        _progress.value += 1
-
-    return run_task(work, task, on_progress)
+    return run_task(work, task, _count)

@@ -30,9 +30,7 @@ def started(
 
     Args:
         command: Command of this run, for other readers.
-        asked: Options that decide the results; see :meth:`RunDirectory.open`.
-        fresh: Whether to start over.
-        how: Further options of :meth:`RunDirectory.open`.
+        asked: Options that decide the results; this and the others as in :meth:`RunDirectory.open`.
 
     Yields:
         Whether an earlier run is continued.
@@ -51,9 +49,6 @@ def _note_versions(run: RunDirectory) -> None:
 
     Episodes of another version or of other fits are measured again, since their digests differ; a trained
     agent is kept, so a warning says what changed.
-
-    Raises:
-        DataError: If the record of the versions is damaged or cannot be written.
     """
     file, now = run / "versions.json", versions()
     known: Any = []
@@ -80,9 +75,8 @@ def _note_versions(run: RunDirectory) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the package, the surrogate's fits, Python and the libraries on which results may depend."""
-    names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
-    names += ["tokenizers", "sacrebleu", "nervaluate"]
-    names += [name for name in ("optuna", "ortools") if find_spec(name) is not None]
+    names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3", "tokenizers", "sacrebleu"]
+    names += ["nervaluate", *(name for name in ("optuna", "ortools") if find_spec(name) is not None)]
     return {
         "collapipe-env": __version__,
         "surrogate-fits-sha256": fits_digest(),

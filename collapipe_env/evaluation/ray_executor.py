@@ -97,7 +97,7 @@ class _RayTasks:
         self._running[self._remote.remote(work, task, __version__, os.getcwd())] = number
 
     def news(self) -> Iterator[tuple[int, Reply]]:
-        """The ends of tasks."""
+        """The end of a task."""
         for reference in self._ray.wait([*self._running], num_returns=1)[0]:
             yield self._running.pop(reference), self._reply(reference)
 

@@ -67,7 +67,6 @@ def write_report(
         figures: Whether to draw.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of an agent's training, as ``Score.to_dict`` gives them.
-        console: Console to print to; standard output by default.
     """
     console = console or Console(highlight=False)
     every = overall(comparisons)
@@ -164,11 +163,7 @@ def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]
 
 
 def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary] = ()) -> str:
-    """All tables in Markdown, with all columns and their meaning.
-
-    Args:
-        every: Schedulers over all scenarios, for the table of several.
-    """
+    """All tables in Markdown, with all columns and their meaning."""
     pages = [page.markdown() for page in _pages(comparisons, every)]
     return "\n".join([*pages, markdown_text(explanation(comparisons)), ""])
 
@@ -190,12 +185,7 @@ def _pages(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) 
 
 
 def summary_page(rows: Sequence[Summary], title: str, below: Sequence[str]) -> Page:
-    """The table of schedulers in one scenario.
-
-    Args:
-        rows: Row of each scheduler, those over their energy budgets last.
-        below: Lines below it.
-    """
+    """The table of schedulers in one scenario, those over their energy budgets last; with lines below it."""
     metrics = [task_column(name) for name in dict.fromkeys(name for row in rows for name in row.metrics)]
     important = ["priced_delay", "difference", "energy_excess", "delay_mean"]
     important += [*(column.key for column in metrics[:1]), "time_to_target", "decision_s", "rank"]
@@ -220,11 +210,7 @@ def _with_texts(row: Summary) -> dict[str, Any]:
 
 
 def overall_page(comparisons: Sequence[ScenarioComparison], every: Sequence[Summary]) -> Page:
-    """The table of schedulers over all scenarios.
-
-    Args:
-        every: Rows of :func:`~collapipe_env.evaluation.comparison.overall`.
-    """
+    """The table of schedulers over all scenarios."""
     return Page(
         f"All scenarios, against {_reference_title(comparisons)}",
         OVERALL_COLUMNS,

@@ -80,12 +80,9 @@ class RunDirectory:
 
         The operating system holds the lock: it ends with the process, even a killed one.
 
-        Args:
-            command: Command of this run, for other readers.
-
         Raises:
-            DataError: If the folder cannot be used, belongs to something else, or another process works in
-                it.
+            DataError: If the folder cannot be used or belongs to something else, or another process works
+                there, whose command is then named.
         """
         from filelock import FileLock, Timeout  # imported late: most callers of this module lock nothing
 
@@ -128,13 +125,7 @@ class RunDirectory:
             return "another process"
         return f"process {pid} on {host} since {since} ({command})"
 
-    def open(
-        self,
-        asked: Mapping[str, Any],
-        *,
-        fresh: bool,
-        growing: str | None = None,
-    ) -> bool:
+    def open(self, asked: Mapping[str, Any], *, fresh: bool, growing: str | None = None) -> bool:
         """Make the folder, or continue in one that was made with the same options.
 
         Args:
@@ -165,11 +156,7 @@ class RunDirectory:
         return False
 
     def _before(self) -> dict[str, Any] | None:
-        """Request of the run that is there already; ``None`` in a new folder.
-
-        Raises:
-            DataError: If the folder cannot be used or belongs to something else.
-        """
+        """Request of the run that is there already; ``None`` in a new folder."""
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise DataError(f"{self.path} is a file: {self._elsewhere}")
@@ -201,11 +188,11 @@ class RunDirectory:
         )
 
     def _clear(self) -> None:
-        for name in CONTENT:
-            if (self / name).is_dir() and not (self / name).is_symlink():
-                shutil.rmtree(self / name, ignore_errors=True)
+        for path in (self / name for name in CONTENT):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                (self / name).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
 def folder_name(text: str) -> str:
@@ -225,13 +212,7 @@ def _is_larger(now: object, before: object) -> bool:
 
 
 def differences(before: Any, now: Any, place: str = "") -> list[tuple[str, Any, Any]]:
-    """Places where two plain data differ, as dotted paths, with both values.
-
-    Args:
-        before: Mappings, lists, numbers, texts and ``None``.
-        now: Data of the same kinds.
-        place: Path of both, for nested data.
-    """
+    """Places where two plain data differ, as dotted paths below a place, with both values."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = dict.fromkeys([*before, *now])
         pairs = [(name, before.get(name), now.get(name)) for name in names]
@@ -239,11 +220,8 @@ def differences(before: Any, now: Any, place: str = "") -> list[tuple[str, Any, 
         pairs = [(str(index), *both) for index, both in enumerate(zip(before, now, strict=True))]
     else:
         return [] if before == now else [(place, before, now)]
-    return [
-        difference
-        for name, old, new in pairs
-        for difference in differences(old, new, f"{place}.{name}" if place else name)
-    ]
+    prefix = f"{place}." if place else ""
+    return [found for name, old, new in pairs for found in differences(old, new, f"{prefix}{name}")]
 
 
 def _records(value: object) -> bool:

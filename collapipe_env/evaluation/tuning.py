@@ -32,7 +32,6 @@ class TuningPlan:
         scenario: The scenario, long enough for the rounds.
         scheduler: Name of the scheduler, which reads the scenario's section ``dssra_plus``.
         names: Scalars to search.
-        episodes: Episodes that each candidate plays.
         check_episodes: Fresh episodes for the best candidate.
         seed: Seed of the search and of the episodes.
         store: File of finished candidates, an Optuna study in SQLite.

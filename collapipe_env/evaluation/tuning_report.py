@@ -64,11 +64,7 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
 
 
 def against(trial: Trial, other: Trial, of: str = "priced") -> Estimate:
-    """Relative difference of the delay to another candidate's in the same episodes.
-
-    Args:
-        of: ``"priced"`` or ``"delay"``.
-    """
+    """Relative difference of the priced or mean delay to another candidate's in the same episodes."""
     return estimate(np.asarray(getattr(trial, of)) / np.asarray(getattr(other, of)) - 1.0)
 
 

@@ -16,13 +16,7 @@ UNTRUE = frozenset({"delayed", "noisy"})
 
 
 class Range(NamedTuple):
-    """Range in which a scalar is searched.
-
-    Attributes:
-        low: Smallest value.
-        high: Largest value.
-        log: Whether it is searched in its logarithm.
-    """
+    """Range in which a scalar is searched, in its logarithm or evenly."""
 
     low: float
     high: float
@@ -48,28 +42,26 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
     Raises:
         ScenarioError: If no scalar has an effect.
     """
-    processes = dict(scenario.dynamics.processes)
-    migration = processes.get("migration")
-    found: list[str] = []
-    if migration is not None and migration.moments == "move":
-        found.append("migration_weight")
-    if "heat" in processes:
-        found += ["heat_price", "heat_start"]
-    hidden = hidden_gains(scenario)
-    if "traces" in processes or (hidden is not None and UNTRUE & set(hidden.modes)):
-        found.append("channel_weight")
-    if hidden is not None:
-        found.append("gain_caution")
-    presence = processes.get("presence")
-    if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":
-        found.append("failure_price")
+    processes, hidden = dict(scenario.dynamics.processes), hidden_gains(scenario)
+    migration, presence = processes.get("migration"), processes.get("presence")
+    untrue = hidden is not None and UNTRUE & set(hidden.modes)
+    fails = presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round"
+    effects = {
+        "migration_weight": migration is not None and migration.moments == "move",
+        "heat_price": "heat" in processes,
+        "heat_start": "heat" in processes,
+        "channel_weight": "traces" in processes or untrue,
+        "gain_caution": hidden is not None,
+        "failure_price": fails,
+    }
+    found = tuple(name for name, has in effects.items() if has)
     if not found:
         raise ScenarioError(
             f"scenario {scenario.name!r} has nothing to tune: moving blocks costs nothing, nothing heats up, "
             "no device fails and known gains are the true ones, so dssra-plus equals dssra; turn on a "
             "process such as migration or heat under dynamics.processes"
         )
-    return tuple(found)
+    return found
 
 
 def neutral_scalars(names: Sequence[str]) -> dict[str, float]:

@@ -42,8 +42,6 @@ def search(
     proposals.
 
     Args:
-        names: Scalars to search.
-        candidates: Their number, >= 1.
         play: Returns the costs of candidates by place (``"candidate 3"``).
     """
     first = math.ceil(candidates / RANDOM_SHARE)
@@ -88,11 +86,7 @@ def _constraints(trial: Trial) -> dict[str, float]:
 class Store:
     """Played candidates in an Optuna study in SQLite; it is made with the first one, and must be closed.
 
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: If it is damaged, or something else than such a study.
+    All methods raise a ``DataError`` if the file is damaged or no such study, or cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,34 +101,24 @@ class Store:
                     self._kept[one.user_attrs.get("key", "")] = one.user_attrs
 
     def find(self, task: Candidate) -> Trial | None:
-        """Return a candidate's costs; ``None`` if it was not played.
-
-        Raises:
-            DataError: If they are damaged.
-        """
-        if task.key not in self._kept:
+        """Return a candidate's costs; ``None`` if it was not played."""
+        kept = self._kept.get(task.key)
+        if kept is None:
             return None
         with self._told():
-            kept = self._kept[task.key]
             lists = {
                 name: tuple(math.nan if value is None else float(value) for value in kept[name])
                 for name in ("delay", "priced", "energy_excess", "backlog_slope")
             }
             if any(len(values) != task.episodes for values in lists.values()):
                 raise ValueError(f"other than {task.episodes} episodes of {task.place}")
-            trial = Trial(task.scalars, whole=kept["whole"], **lists)
-            if not isinstance(trial.whole, bool):
-                raise ValueError(f"{task.place} is whole or not, got {trial.whole!r}")
+            trial = Trial(task.scalars, whole=task.whole, **lists)
             if not all(map(math.isfinite, (trial.score, *_constraints(trial).values()))):
                 raise ValueError(f"{task.place} has costs that are not finite")
             return trial
 
     def add(self, task: Candidate, trial: Trial) -> None:
-        """Keep a candidate's costs.
-
-        Raises:
-            DataError: If the file cannot be written.
-        """
+        """Keep a candidate's costs."""
         kept = {"candidate": task.place, "key": task.key, **without_nan(dataclasses.asdict(trial))}
         added = optuna.create_trial(
             value=trial.score,

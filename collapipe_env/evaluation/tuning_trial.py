@@ -30,7 +30,6 @@ class Trial:
     """Costs of a candidate.
 
     Attributes:
-        scalars: Its scalars by name.
         delay: Mean delay of a round in each episode (E,) [s].
         priced: Mean delay with a price for the energy queues left at the end, ``(V sum T + L(end)) / (V
             rounds)`` (E,) [s]: the sum of DSSRA's objectives over all rounds. Delay saved with energy over
@@ -69,7 +68,6 @@ class Candidate:
 
     Attributes:
         scenario: The scenario with the candidate's scalars.
-        scalars: These scalars, for the record.
         seed: Seed of the first episode; the next episodes have the next numbers.
         episodes: Number of episodes, played at once.
         place: ``"candidate 3"``, ``"check of the best"``.
@@ -87,6 +85,11 @@ class Candidate:
         return f"{self.place} of scheduler {self.scheduler!r}"
 
     @property
+    def whole(self) -> bool:
+        """Whether its episodes are long enough for the mark of energy over budget."""
+        return is_whole(self.rounds, self.scenario.dynamics.rounds)
+
+    @property
     def key(self) -> str:
         """Digest of everything on which its costs depend."""
         played = (self.scheduler, self.seed, self.episodes, self.rounds)
@@ -97,9 +100,6 @@ def play_candidate(task: Candidate, on_round: Callable[[], None] = lambda: None)
     """Play one candidate; the same seed means the same channels and loads for all candidates.
 
     A target loss of the scenario does not end episodes.
-
-    Args:
-        on_round: Called after each round.
 
     Raises:
         SchedulerError: If the delays or energies are not finite.
@@ -120,10 +120,8 @@ def play_candidate(task: Candidate, on_round: Callable[[], None] = lambda: None)
     largest = np.zeros((rounds, episodes))
     for index in range(rounds):
         decision = decides.act(observation, env.state.map(np.copy))
-        if isinstance(decision, Allocation):
-            observation = env.step_allocation(decision)[0]
-        else:
-            observation = env.step(decision)[0]
+        step = env.step_allocation(decision) if isinstance(decision, Allocation) else env.step(decision)
+        observation = step[0]
         record = env.last_round
         assert record is not None
         server = 0.0 if record.server_backlog is None else record.server_backlog
@@ -131,12 +129,12 @@ def play_candidate(task: Candidate, on_round: Callable[[], None] = lambda: None)
         on_round()
     summaries = [env.summary(row) for row in range(episodes)]
     found = Trial(
-        scalars=dict(task.scalars),
+        scalars=task.scalars,
         delay=tuple(summary["mean_delay"] for summary in summaries),
         priced=tuple(-summary["return"] * env.reference_delay / rounds for summary in summaries),
         energy_excess=tuple(summary["energy_ratio_max"] - 1.0 for summary in summaries),
         backlog_slope=tuple(late_slope(queue.tolist()) for queue in largest.T),
-        whole=is_whole(rounds, scenario.dynamics.rounds),
+        whole=task.whole,
     )
     if not np.isfinite([*found.priced, *found.energy_excess]).all():
         raise SchedulerError(
