@@ -164,19 +164,13 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -
     return step[0], float(step[1][0])
 
 
-def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:
-    """The full record of one round, by its index, of an episode that was played before.
-
-    The learner does not affect the system's trajectory, so the surrogate replays it quickly.
-    """
-    *_, record = replayed_rounds(scenario, episode, allocations[: until + 1])
-    return record
-
-
 def replayed_rounds(
     scenario: Scenario, episode: int, allocations: Sequence[Allocation]
 ) -> Iterator[RoundRecord]:
-    """Play an episode's decisions again, at least one, and yield the full record of each round."""
+    """Play an episode's decisions again, at least one, and yield the full record of each round.
+
+    The learner does not affect the system's trajectory, so the surrogate replays it quickly.
+    """
     env = _environment(scenario, len(allocations), "surrogate")
     env.reset(seed=HELD_OUT_SEED + episode)
     for allocation in allocations:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from collapipe_env.evaluation.comparison import ScenarioComparison, notes
-from collapipe_env.evaluation.episode import replay, typical_round
+from collapipe_env.evaluation.episode import replayed_rounds, typical_round
 from collapipe_env.evaluation.runner import decisions_of
 from collapipe_env.rendering.colours import FAINT
 from collapipe_env.rendering.gantt import draw_gantt
@@ -55,7 +55,8 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     for name in names:
         episode = comparison.results[name][0]
         decisions = decisions_of(comparison.plan, name, episode.episode, episode.run)
-        record = replay(comparison.plan.scenario, episode.episode, decisions, typical_round(episode.delay))
+        until = decisions[: typical_round(episode.delay) + 1]
+        *_, record = replayed_rounds(comparison.plan.scenario, episode.episode, until)
         drawn = RoundView(record, labels[name]).charts
         charts.append(drawn[slowest(drawn, 1)[0]])
         number, delay_s = int(record.state.round_index[0]) + 1, float(record.costs.delay[0])

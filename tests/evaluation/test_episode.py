@@ -11,7 +11,7 @@ from collapipe_env.evaluation.episode import (
     HELD_OUT_SEED,
     pack_allocations,
     play_episode,
-    replay,
+    replayed_rounds,
     typical_round,
     unpack_allocations,
 )
@@ -63,8 +63,7 @@ def test_replay_gives_the_round_that_was_played(scenario, name: str) -> None:
     played = play_episode(name, make_scheduler(name, scenario), scenario, 1, ROUNDS, "surrogate")
     allocations = unpack_allocations(pack_allocations(played.allocations), ROUNDS)
     assert isinstance(allocations[0], Allocation)
-    for index in (0, ROUNDS - 1):
-        record = replay(scenario, 1, allocations, index)
+    for index, record in enumerate(replayed_rounds(scenario, 1, allocations)):
         assert record.costs.delay[0] == played.result.delay[index]
         assert record.backlog.sum() == pytest.approx(played.result.backlog[index], abs=1e-12)
         assert record.backlog.max() == played.result.largest_backlog[index]
@@ -72,7 +71,7 @@ def test_replay_gives_the_round_that_was_played(scenario, name: str) -> None:
 
 def test_figures_of_an_episode(scenario) -> None:
     played = play_episode("pipeline", make_scheduler("pipeline", scenario), scenario, 0, ROUNDS, "surrogate")
-    records = [replay(scenario, 0, played.allocations, index) for index in range(ROUNDS)]
+    records = list(replayed_rounds(scenario, 0, played.allocations))
     ratios = np.mean([r.costs.energy_ratio[0] for r in records], axis=0)
     assert played.result.worst_energy_ratio == pytest.approx(ratios.max(), rel=1e-12)
     assert played.result.peak_memory_bytes == max(float(r.costs.memory.max()) for r in records)

@@ -1,6 +1,7 @@
 """The seam between tasks and engines: answers of workers, and files that travel."""
 
 import json
+import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from collapipe_env.evaluation.ray_executor import run_there
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.tuning import TuningPlan, tune
 from collapipe_env.feasibility import EnergyBudgetWarning
-from collapipe_env.ground.errors import CollaPipeError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import LEARNED
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -110,13 +111,25 @@ def test_failures_that_are_tolerated_do_not_stop_the_others(executor) -> None:
     assert sorted(ticks) == ([] if executor.apart else [1, 2, 3, 5, 6])
 
 
-def test_warnings_and_mistakes_of_workers(capsys) -> None:
-    with pytest.warns(EnergyBudgetWarning, match="over budget") as caught:
-        Pickling().run(work, [Task(2, "warn"), Task(3, "warn")], Hooks())
-    assert len(caught) == 1  # each once, however many workers met it
-    with pytest.raises(CollaPipeError, match=r"a worker failed on task 6 \(ValueError: a mistake\)"):
-        Pickling().run(work, [Task(6, "mistake")], Hooks())
-    assert "Traceback" in capsys.readouterr().err
+class OwnWarning(UserWarning):
+    """Of a module that this process knows."""
+
+
+def _warn_in_kinds(task: str, _: object) -> None:
+    kinds = {"energy": EnergyBudgetWarning, "own": OwnWarning, "runtime": RuntimeWarning}
+    warnings.warn(task, kinds.get(task) or type("Local", (RuntimeWarning,), {}), stacklevel=1)
+
+
+def test_warnings_of_workers_come_once_each_in_their_category() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Pickling().run(_warn_in_kinds, ["energy", "own", "own", "runtime", "local"], Hooks())
+    assert [(str(warning.message), warning.category) for warning in caught] == [
+        ("energy", EnergyBudgetWarning),
+        ("own", OwnWarning),
+        ("runtime", RuntimeWarning),
+        ("local", UserWarning),  # which only the worker knows
+    ]
 
 
 def test_workers_of_another_version_are_refused() -> None:

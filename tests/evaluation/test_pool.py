@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import warnings
 
 import pytest
 from executor_support import Task, work
@@ -11,7 +10,6 @@ from executor_support import Task, work
 from collapipe_env.evaluation import pool
 from collapipe_env.evaluation.executor import Hooks, Reply
 from collapipe_env.evaluation.pool import LocalExecutor
-from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 
 
@@ -60,26 +58,3 @@ def test_a_mistake_is_not_made_again(capfd) -> None:
 def test_a_task_that_ends_its_process_is_lost_with_its_exit_code() -> None:
     with pytest.raises(CollaPipeError, match="ended with exit code 3 while it worked on task 2, as in each"):
         LocalExecutor(2).run(work, [Task(1), Task(2, "exit")], Hooks())
-
-
-class OwnWarning(UserWarning):
-    """Of a module that this process knows."""
-
-
-def _warn_in_kinds(task: str, _: object) -> None:
-    kinds = {"energy": EnergyBudgetWarning, "own": OwnWarning, "runtime": RuntimeWarning}
-    warnings.warn(task, kinds.get(task) or type("Local", (RuntimeWarning,), {}), stacklevel=1)
-
-
-@pytest.mark.slow
-def test_warnings_of_worker_processes_keep_their_category() -> None:
-    # Workers have filters of their own, not pytest's, so there they are warnings and no errors.
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        LocalExecutor(2).run(_warn_in_kinds, ["energy", "own", "runtime", "local"], Hooks())
-    assert {str(warning.message): warning.category for warning in caught} == {
-        "energy": EnergyBudgetWarning,
-        "own": OwnWarning,
-        "runtime": RuntimeWarning,
-        "local": UserWarning,  # which only the worker knows
-    }
