@@ -234,7 +234,7 @@ def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
         ("--threads 0", "--threads = 0"),
         ("--rounds 1000001", "--rounds = 1000001: use a number from 1 to 1,000,000"),
         ("--schedulers random random", "random more than once"),
-        ("--reward time_to_target", "needs a target loss"),
+        ("--reward time_to_target", "needs dynamics.target_loss"),
         ("--ppo.gamma 2", "--ppo.gamma = 2.0"),
         ("--reward lyapunof", "reward 'lyapunof' is not known: did you mean 'lyapunov'? (one of your own"),
         ("--train-learner rael", "learner 'rael' is not known: did you mean 'real'? (one of your own"),

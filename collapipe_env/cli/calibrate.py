@@ -19,14 +19,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from collapipe_env.cli.chosen import chosen_scenario
-from collapipe_env.cli.common import command, opened, print_pages, say_files
+from collapipe_env.cli.common import command, opened, print_pages, run_folder, say_files
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.files import read_json, write_json, write_text
 from collapipe_env.ground.ray_cluster import require_ray
@@ -49,10 +48,10 @@ class Options:
     slow_down: Annotated[float, Within(1, 1000)] = 1.0
     """Factor by which devices are slower than this machine; they sleep for the rest."""
     seed: Seed = 0
-    from_: Annotated[Folder, about(default="measure", name="from")] = None
-    """Folder of an earlier calibration: repeat the fit with its measurements, measure nothing."""
+    from_: Annotated[
+        Folder, about(None, "measure", "Earlier calibration whose measurements to fit again.", name="from")
+    ] = None
     out: Annotated[Folder, about(default="runs/calibrate-<scenario>")] = None
-    """Folder for all files."""
     fresh: Fresh = False
 
 
@@ -66,8 +65,7 @@ def _run(options: Options, call: Call) -> None:
     earlier = None if options.from_ is None else RunDirectory(options.from_)
     if earlier is None:
         base, named = chosen_scenario(options.scenario), options.scenario
-        devices = options.devices or min(max(os.cpu_count() or 2, 2), 4)
-        slow_down = options.slow_down
+        devices, slow_down = options.devices or min(max(os.cpu_count() or 2, 2), 4), options.slow_down
     else:
         if options.out is None:
             raise ScenarioError("--from needs --out, another folder for the new profile")
@@ -77,10 +75,9 @@ def _run(options: Options, call: Call) -> None:
         base, named = load_scenario(before["base"]), str(before["base_name"])
         devices, slow_down = int(before["devices"]), float(before["slow_down"])
     setting = calibration.setting_of(base, devices)
-    plans = calibration.calibration_plans(setting)
     if earlier is None:
         require_ray("collapipe calibrate")
-    run = RunDirectory(options.out or Path("runs") / f"calibrate-{folder_name(base.name)}")
+    run = run_folder(options.out, "calibrate", base.name)
     asked = {
         "kind": "calibration",
         "base": base.to_dict(),
@@ -93,31 +90,34 @@ def _run(options: Options, call: Call) -> None:
     }
     with opened(run, call, asked, setting, fresh=options.fresh, growing="rounds"):
         if earlier is None:
-            # All plans take turns, so that a change of the machine's load affects all of them.
-            places = {
-                run / "measured" / f"{number:02d}-{place:02d}.json": plan
-                for number in range(1, options.rounds + 1)
-                for place, plan in enumerate(plans, 1)
-            }
-            missing = [(path, plan) for path, plan in places.items() if not path.exists()]
-            print(
-                f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
-                f"{2 + devices} processes: the server, a control unit, {devices} devices"
-            )
-            # Each round is kept as soon as it ends.
-            measured = calibration.measured_rounds(setting, missing, options.seed, options.slow_down)
-            for done, one in enumerate(measured, 1 + len(places) - len(missing)):
-                print(
-                    f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  "
-                    f"(load {one.load:.1f})",
-                    flush=True,
-                )
-            rounds = [calibration.read_round(path) for path in places]
-        else:
-            rounds = [calibration.read_round(path) for path in sorted((earlier / "measured").glob("*.json"))]
-            if not rounds:
-                raise ScenarioError(f"--from {earlier.path} holds no finished rounds: measure first")
+            _measure(run, setting, devices, options)
+        paths = sorted(((earlier or run) / "measured").glob("*.json"))
+        if not paths:
+            raise ScenarioError(f"--from {options.from_} holds no finished rounds: measure first")
+        rounds = [calibration.read_round(path) for path in paths]
         _report(run, base, named, setting, rounds, call.record())
+
+
+def _measure(run: RunDirectory, setting: Scenario, devices: int, options: Options) -> None:
+    """Measure the missing rounds; all plans take turns, so that the machine's load affects all of them."""
+    from collapipe_env.execution import calibration_rounds as calibration
+
+    plans = calibration.calibration_plans(setting)
+    places = {
+        run / "measured" / f"{number:02d}-{place:02d}.json": plan
+        for number in range(1, options.rounds + 1)
+        for place, plan in enumerate(plans, 1)
+    }
+    missing = [(path, plan) for path, plan in places.items() if not path.exists()]
+    print(
+        f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
+        f"{2 + devices} processes: the server, a control unit, {devices} devices"
+    )
+    # Each round is kept as soon as it ends.
+    measured = calibration.measured_rounds(setting, missing, options.seed, options.slow_down)
+    for done, one in enumerate(measured, 1 + len(places) - len(missing)):
+        load = f"(load {one.load:.1f})"
+        print(f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  {load}", flush=True)
 
 
 def _report(
@@ -138,14 +138,14 @@ def _report(
     sections = profile.calibrated(base, f"{base.name}-calibrated", setting, constants)
     scenario = profile.merged(base, sections)
     checked = profile.checked_plans(rounds, scenario)
-    load = [min(one.load for one in rounds), max(one.load for one in rounds)]
+    loads = [one.load for one in rounds]
+    load = [min(loads), max(loads)]
     below = f"Load average of the machine: {load[0]:.1f} to {load[1]:.1f}; {os.cpu_count()} cores."
     title = f"Calibration of this machine on {base.name}"
     page = profile.calibration_page(title, checked, constants, [below])
     written = {"base": named, **sections} if named in PRESETS else scenario.to_dict()
-    numbers = {"constants": constants, "plans": checked, "load": load}
     write_text(run / "profile.yaml", f"# Written by {head['command']}\n{plain_yaml(written)}")
-    write_json(run / "calibration.json", {**head, **numbers})
+    write_json(run / "calibration.json", {**head, "constants": constants, "plans": checked, "load": load})
     write_text(run / "table.md", page.markdown())
     print_pages(page)
     say_files(run, table="table.md", numbers="calibration.json", scenario="profile.yaml")

@@ -38,27 +38,22 @@ def chosen_scenario(source: str, task: str | None = None, dataset: str | None = 
     return scenario.with_overrides(changes)
 
 
-def chosen_learners(scenarios: Iterable[Scenario], *asked: str) -> list[str]:
-    """Return the registered names of the learners that options select.
-
-    Args:
-        scenarios: The scenarios that they learn on.
-        asked: Registered names, ``package.module:Name`` or ``path/to/file.py:Name``.
+def chosen_learner(scenarios: Iterable[Scenario], asked: str) -> str:
+    """Return the registered name of a learner, also of a user's own, which can learn on the scenarios.
 
     Raises:
         CollaPipeError: If there is no such learner, the real one cannot read the data, or a user's code
             returns no learner.
     """
-    names = {one: registered_name(LEARNERS, one) for one in asked}
+    name = registered_name(LEARNERS, asked)
     for scenario in scenarios:
-        for one, name in names.items():
-            if name == "real":
-                task, spec = _task_of(scenario)
-                task.load(spec)
-            elif name in LEARNERS.added():
-                found = LEARNERS.get(name)
-                own_learner(getattr(found, "from_scenario", found), f"learner {one!r}", scenario, 1)
-    return [names[one] for one in asked]
+        if name == "real":
+            task, spec = _task_of(scenario)
+            task.load(spec)
+        elif name in LEARNERS.added():
+            found = LEARNERS.get(name)
+            own_learner(getattr(found, "from_scenario", found), f"learner {asked!r}", scenario, 1)
+    return name
 
 
 def _task_of(scenario: Scenario) -> tuple[Any, Any]:

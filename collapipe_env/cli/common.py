@@ -9,6 +9,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import tyro
@@ -16,11 +17,12 @@ import tyro
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import Within
 from collapipe_env.evaluation.provenance import started
-from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
-from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.errors import CheckpointError, ScenarioError
 from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import LEARNED
 
 
 def command(
@@ -30,7 +32,7 @@ def command(
 
     Args:
         kind: Class of its options, or a union of those of its subcommands.
-        run: Receives the options, each with an allowed value, and the call; may return an exit status.
+        run: Receives the options and the call; may return an exit status.
         description: Text above the options in ``--help``: a line, and lines of at most 78 characters.
     """
     return lambda call: run(parse(kind, call, description), call)
@@ -43,7 +45,8 @@ def parse(kind: Any, call: Call, description: str | None = None, default: Any = 
         default: Options in place of those that the command line does not give.
 
     Raises:
-        ScenarioError: If a number is out of range, or a list is given twice (tyro takes only the second).
+        ScenarioError: If a number is out of range, or a list is empty or given twice (tyro takes only the
+            second).
     """
     columns = shutil.get_terminal_size().columns
     # With very few columns, tyro never returns; Rich takes even 0 as it is, and would print nothing.
@@ -72,9 +75,16 @@ def _require_allowed(options: Any, given: Sequence[str]) -> None:
         same = [option for option in given if option.removeprefix("--").rpartition(".")[2] == name]
         if isinstance(value, tuple) and len(same) > len(set(same)):
             raise ScenarioError(f"{same[0]} is given {len(same)} times: name all after one {same[0]}")
+        if value == () and f"--{name}" in given:
+            raise ScenarioError(f"--{name} is empty: name at least one, or leave it out")
         for mark in getattr(hint, "__metadata__", ()):
             if isinstance(mark, Within):
                 mark.require(f"--{name}", value)
+
+
+def run_folder(out: Path | None, *parts: str) -> RunDirectory:
+    """Return the folder that ``--out`` names, or the usual one, ``runs/`` and the parts of its name."""
+    return RunDirectory(out or Path("runs") / "-".join(map(folder_name, parts)))
 
 
 @contextlib.contextmanager
@@ -114,16 +124,19 @@ def say_files(run: RunDirectory, **files: str) -> None:
             print(f"{what + ':':<10} {run / name}")
 
 
-def required_schedulers(names: Sequence[str]) -> tuple[str, ...]:
+def required_schedulers(names: Sequence[str], *, agent: bool) -> tuple[str, ...]:
     """Return the full names of the schedulers that ``--schedulers`` names.
 
+    Args:
+        agent: Whether there is a trained agent.
+
     Raises:
-        ScenarioError: If there are none, a name is unknown (the nearest is told), or one is repeated.
+        CollaPipeError: If a name is unknown (the nearest is told) or repeated, or there is no agent.
     """
-    if not names:
-        raise ScenarioError("--schedulers is empty: name at least one, for instance dssra")
     for name in names:
         require_scheduler(name, learned=True)
+    if LEARNED in names and not agent:
+        raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
     full = full_names(names)
     twice = sorted(name for name, count in Counter(full).items() if count > 1)
     if twice:

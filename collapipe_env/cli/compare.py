@@ -25,14 +25,22 @@ from typing import Annotated
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
-from collapipe_env.cli.common import command, opened, required_schedulers
+from collapipe_env.cli.common import command, opened, required_schedulers, run_folder
 from collapipe_env.cli.early_end import Call
-from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import OWN_HELP, Dataset, Folder, Fresh, Schedulers, TaskName, about
+from collapipe_env.cli.option_types import (
+    OWN_HELP,
+    Dataset,
+    ExecutorOptions,
+    Folder,
+    Fresh,
+    Schedulers,
+    TaskName,
+    about,
+)
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.ground.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.ground.files import write_text
@@ -70,7 +78,6 @@ class Options:
     reference: Annotated[str | None, about("NAME", "dssra, or the first scheduler")] = None
     """Scheduler to which the others are compared."""
     out: Annotated[Folder, about(default="runs/compare-<scenarios>")] = None
-    """Folder for episodes, tables, raw numbers and figures."""
     fresh: Fresh = False
     gantt: Annotated[
         tuple[str, ...], about("NAME ...", "the reference, the agent and the three with the shortest delay")
@@ -80,16 +87,18 @@ class Options:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     @property
-    def takes_all(self) -> bool:
-        """Whether no list of schedulers is given."""
-        return self.schedulers in (None, (ALL,))
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The schedulers without learned agents."""
-        if self.takes_all:
+        if self.schedulers in (None, (ALL,)):
             return tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
         return tuple(name for name in full_names(self.schedulers or ()) if name != LEARNED)
+
+    @property
+    def held_against(self) -> str:
+        """Name of the reference scheduler."""
+        from collapipe_env.evaluation.comparison import reference_of
+
+        return full_names([self.reference or reference_of((*self.names, LEARNED))])[0]
 
     def names_for(self, scenario: Scenario) -> tuple[str, ...]:
         """The schedulers of one scenario; without a list, also those that differ from others only there.
@@ -99,35 +108,20 @@ class Options:
         and some take long for its large sizes.
         """
         playing = self.names
-        if not self.takes_all:
-            return playing
         if self.schedulers is None and is_tier(scenario.name):
-            asked = (*ON_TIERS, *self.drawn, *(() if self.reference is None else (self.held_against,)))
+            asked = (*ON_TIERS, *full_names(self.gantt), *([self.held_against] if self.reference else []))
             playing = tuple(name for name in playing if name in asked)
-        return (*playing, *also_playing(scenario))
-
-    @property
-    def held_against(self) -> str:
-        """Name of the reference scheduler."""
-        from collapipe_env.evaluation.comparison import reference_of
-
-        if self.reference is None:
-            return reference_of((*self.names, LEARNED))
-        return full_names([self.reference])[0]
-
-    @property
-    def drawn(self) -> tuple[str, ...]:
-        """Names of the schedulers whose typical rounds are drawn side by side."""
-        return full_names(self.gantt)
+        return (*playing, *(also_playing(scenario) if self.schedulers in (None, (ALL,)) else ()))
 
 
 def _run(options: Options, call: Call) -> None:
-    options.where.check()
-    asked = required_schedulers(options.names if options.takes_all else options.schedulers or ())
-    if LEARNED in asked and not options.agent:
-        raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
+    play = options.play
+    executor = options.where.build(play.processes, threads=play.threads)
+    if options.schedulers != (ALL,):
+        required_schedulers(options.schedulers or (), agent=bool(options.agent))
     playing = (*options.names, *([LEARNED] if options.agent else []))
-    for option, names in (("--reference", (options.held_against,)), ("--gantt", options.drawn)):
+    reference, drawn = options.held_against, full_names(options.gantt)
+    for option, names in (("--reference", (reference,)), ("--gantt", drawn)):
         for name in names:
             if name not in playing:
                 raise ScenarioError(
@@ -136,16 +130,14 @@ def _run(options: Options, call: Call) -> None:
                 )
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
-    play = options.play
     learner = play.learner_for(scenarios.values())
     say_data(scenarios.values())
-    run = RunDirectory(options.out or Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}")
+    run = run_folder(options.out, "compare", *scenarios)
     plans = []
     for name, scenario in scenarios.items():
-        own = (*([LEARNED] if name in agents else []), *options.names_for(scenario))
-        folder = run / "evaluation" / folder_name(name)
         files = agents.get(name, ())
-        plans.append(play.plan(scenario, own, files, learner, lambda *_, f=folder: f))
+        own = (*([LEARNED] if files else []), *options.names_for(scenario))
+        plans.append(play.plan(scenario, own, files, learner, run, folder_name(name)))
     # Options that may differ between runs in a folder are not listed: their results are added.
     deciding = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
     with opened(run, call, deciding, fresh=options.fresh):
@@ -162,18 +154,16 @@ def _run(options: Options, call: Call) -> None:
                 agent_digests={name: list(map(file_digest, files)) for name, files in agents.items()},
                 options=options,
             ),
-            play,
-            options.where,
+            executor,
+            figures=not play.no_figures,
             several=True,
-            reference=options.held_against,
-            gantt=options.drawn,
+            reference=reference,
+            gantt=drawn,
         )
 
 
 def _scenarios(options: Options) -> dict[str, Scenario]:
     """The scenarios by name, long enough for the requested rounds."""
-    if not options.scenarios:
-        raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
     found: dict[str, Scenario] = {}
     for source in options.scenarios:
         scenario = lasting(chosen_scenario(source, options.task, options.dataset), options.play.rounds)

@@ -22,14 +22,14 @@ from typing import Annotated
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
-from collapipe_env.cli.common import command, opened, required_schedulers
+from collapipe_env.cli.common import command, opened, required_schedulers, run_folder
 from collapipe_env.cli.early_end import Call
-from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.option_types import (
     EPISODES,
     EPISODES_HELP,
     LEARNER_HELP,
     Dataset,
+    ExecutorOptions,
     Folder,
     Fresh,
     Schedulers,
@@ -40,9 +40,8 @@ from collapipe_env.cli.option_types import (
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.ground.errors import CheckpointError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.task_registry import task_traits
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
@@ -58,11 +57,7 @@ class EvaluatePlay(PlayOptions):
     learner: Annotated[str | None, about("NAME", "surrogate; real for language models", LEARNER_HELP)] = None  # type: ignore[assignment]
 
     def usual_for(self, scenario: Scenario) -> EvaluatePlay:
-        """Return these options with the defaults of a scenario.
-
-        A language model is really trained: its table has a perplexity, and its samples need that. It takes a
-        second or more per round.
-        """
+        """Return these options with the defaults of a scenario: a language model is really trained."""
         trains = self.learner is None and task_traits(scenario.workload.task).causal
         if trains:
             print(
@@ -87,42 +82,39 @@ class Options:
     agent: Annotated[tuple[Path, ...], about("FILE|zoo:NAME ...", "none")] = ()
     """Saved agent, or agent of the zoo, which plays as agent; several are the training runs of one row."""
     out: Annotated[Folder, about(default="runs/evaluate-<scenario>")] = None
-    """Folder for episodes, figures and results."""
     fresh: Fresh = False
     play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
 
 def _run(options: Options, call: Call) -> None:
-    options.where.check()
-    usual = (*((LEARNED,) if options.agent else ()), *DEFAULT_SCHEDULERS)
-    names = usual if options.schedulers is None else required_schedulers(options.schedulers)
+    executor = options.where.build(options.play.processes, threads=options.play.threads)
+    names: tuple[str, ...] = (*((LEARNED,) if options.agent else ()), *DEFAULT_SCHEDULERS)
+    if options.schedulers is not None:
+        names = required_schedulers(options.schedulers, agent=bool(options.agent))
     if options.agent and LEARNED not in names:
         raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
-    if LEARNED in names and not options.agent:
-        raise CheckpointError(f"--schedulers names {LEARNED!r}: give the file of one with --agent")
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
     play = options.play.usual_for(scenario)
     played = lasting(scenario, play.rounds)
     files = tuple(map(agent_path, options.agent))
     digests = [file_digest(file) for file in files]
+    require_runs("--agent", files, played)
     for name in names:  # refuse bad schedulers before anything is written
-        if name == LEARNED:
-            require_runs("--agent", files, played)
-        else:
+        if name != LEARNED:
             make_scheduler(name, played)
     learner = play.learner_for([scenario])
     say_data([scenario])
-    run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
+    run = run_folder(options.out, "evaluate", scenario.name)
     agent = digests[0] if len(digests) == 1 else digests or None
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
     with opened(run, call, asked, played, fresh=options.fresh):
         play_and_report(
-            [play.plan(scenario, names, files, learner, run.episodes_of)],
+            [play.plan(scenario, names, files, learner, run)],
             run,
             lambda: call.record(scenario=played.to_dict(), options=replace(options, play=play)),
-            play,
-            options.where,
+            executor,
+            figures=not play.no_figures,
         )
 
 

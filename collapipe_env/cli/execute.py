@@ -22,19 +22,17 @@ import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from collapipe_env.cli.chosen import chosen_scenario, say_data
-from collapipe_env.cli.common import command, opened
+from collapipe_env.cli.common import command, opened, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executed_rounds import ExecutedRounds
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import full_names, make_scheduler, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, make_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.execution.engine import Engine, Inline
 from collapipe_env.execution.replanned import replanned
@@ -95,32 +93,36 @@ class Options:
     place: Annotated[tuple[str, ...], about("ROLES=LABEL ...")] = ()
     """Machines of the cluster for roles: their names, such as c0 or c0d*, and the machines' label."""
     out: Annotated[Folder, about(default="runs/execute-<scenario>-<scheduler>")] = None
-    """Folder for all files."""
     fresh: Fresh = False
 
     def check(self) -> None:
         """Refuse combinations that make no sense."""
         ray, clock, killed = self.engine == "ray", self.usual_clock, "--kill" if self.kill else "--hang"
         alone = "needs --engine ray: in this process nothing runs side by side"
-        for message, wrong in {
-            f"--clock {self.clock} {alone}": self.clock in ("wall", "none") and not ray,
-            f"--ray-address {alone}": self.ray_address is not None and not ray,
-            "--place needs --ray-address: a Ray that is started here is on this machine": (
-                self.place and self.ray_address is None
+        for wrong, message in (
+            (clock != "virtual" and not ray, f"--clock {clock} {alone}"),
+            (self.ray_address is not None and not ray, f"--ray-address {alone}"),
+            (
+                self.place and self.ray_address is None,
+                "--place needs --ray-address: a Ray that is started here is on this machine",
             ),
-            "--time-scale needs --clock wall: other clocks do not wait for simulated times": (
-                self.time_scale is not None and clock != "wall"
+            (
+                self.time_scale is not None and clock != "wall",
+                "--time-scale needs --clock wall: other clocks do not wait for simulated times",
             ),
-            "--slow-down needs --clock none: other clocks take the priced times": (
-                self.slow_down != 1.0 and clock != "none"
+            (
+                self.slow_down != 1.0 and clock != "none",
+                "--slow-down needs --clock none: other clocks take the priced times",
             ),
-            "--fault needs --clock virtual; with another clock use --kill": (
-                self.fault and clock != "virtual"
+            (
+                self.fault and clock != "virtual",
+                "--fault needs --clock virtual; with another clock use --kill",
             ),
-            f"{killed} needs --engine ray with --clock wall or none; otherwise use --fault": (
-                (self.kill or self.hang) and not (ray and clock != "virtual")
+            (
+                (self.kill or self.hang) and clock == "virtual",
+                f"{killed} needs --engine ray with --clock wall or none; otherwise use --fault",
             ),
-        }.items():
+        ):
             if wrong:
                 raise ScenarioError(message)
         if ray:
@@ -134,10 +136,9 @@ class Options:
         return self.clock or ("wall" if self.engine == "ray" else "virtual")
 
     def start_engine(self, scenario: Scenario, places: Mapping[str, str]) -> Engine:
-        """Return the engine; processes of Ray import what their roles need while plans are made.
+        """Return the engine, with the label of the machines by the roles that they carry.
 
-        Args:
-            places: Label of the machines by the roles that they carry.
+        Processes of Ray import what their roles need while plans are made.
         """
         if self.engine == "inline":
             return Inline()
@@ -157,23 +158,21 @@ def _run(options: Options, call: Call) -> None:
     places = _places(options.place, scenario)
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})
-    require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
     scheduler = replanned(make_scheduler(name, scenario), scenario, options.schedule, options.micro_batches)
     failing = {"--fault": options.fault, "--kill": options.kill, "--hang": options.hang}
     failures = [_failures(option, texts, scenario) for option, texts in failing.items()]
     say_data([scenario])
-    default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
-    run = RunDirectory(options.out or default)
+    run = run_folder(options.out, "execute", scenario.name, options.scheduler)
     # A run may grow, and nothing else.
-    names = ("seed", "time_scale", "slow_down", "schedule", "micro_batches", "fault", "kill", "hang")
-    values = {name: getattr(options, name) for name in names}
+    names = ("seed", "time_scale", "slow_down", "schedule", "micro_batches")
     deciding = {
         "kind": "execution",
         "scenario": scenario.to_dict(),
         "scheduler": name,
         "clock": options.usual_clock,
-        **{name: list(value) if isinstance(value, tuple) else value for name, value in values.items()},
+        **{name: getattr(options, name) for name in names},
+        **{option.removeprefix("--"): list(texts) for option, texts in failing.items()},
     }
     origin, asked = json_digest(deciding), {**deciding, "rounds": options.rounds}
     with opened(run, call, asked, scenario, fresh=options.fresh, growing="rounds"):
@@ -240,15 +239,14 @@ def _say_what_begins(options: Options, scenario: Scenario, execution: Execution)
         f"{'as processes' if options.engine == 'ray' else 'in this process'}; "
         f"{counted(options.rounds, 'round')} of {options.scheduler} on {scenario.name}"
     )
+    said = {
+        "virtual": "virtual clock: nothing waits in real time",
+        "none": "no clock: all work runs as fast as this machine can",
+    }
     if options.usual_clock == "wall":
-        each = execution.scale * execution.upcoming.script.delay_s
-        print(
-            f"wall clock: a simulated second lasts {execution.scale:.3g} s, a round takes about {each:.0f} s"
-        )
-    elif options.usual_clock == "virtual":
-        print("virtual clock: nothing waits in real time")
-    else:
-        print("no clock: all work runs as fast as this machine can")
+        each = f"a round takes about {execution.scale * execution.upcoming.script.delay_s:.0f} s"
+        said["wall"] = f"wall clock: a simulated second lasts {execution.scale:.3g} s, {each}"
+    print(said[options.usual_clock])
 
 
 def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, float]]:
@@ -256,20 +254,22 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
     found: dict[tuple[int, int], float] = {}
     devices = scenario.cluster.devices_per_cluster
     for text in given:
-        said = FAILURE.fullmatch(text)
+        place, said = f"{option} {shown(text)}", FAILURE.fullmatch(text)
         if said is None:
             raise ScenarioError(
-                f"{option} {shown(text)} names no device and time: c0d1@1.5 is an example, with a time in "
-                "seconds since the start of the round"
+                f"{place} names no device and time: c0d1@1.5 is an example, with a time in seconds since the "
+                "start of the round"
             )
         n, device, at = int(said[1]), int(said[2]), float(said[3])
-        if n >= len(devices) or device >= devices[n]:
-            there = f"clusters are c0 to c{len(devices) - 1}"
-            if n < len(devices):
-                there = f"devices of cluster c{n} are c{n}d0 to c{n}d{devices[n] - 1}"
-            raise ScenarioError(f"{option} {shown(text)} names no device of {scenario.name}: its {there}")
+        if n >= len(devices):
+            raise ScenarioError(
+                f"{place} names no device of {scenario.name}: its clusters are c0 to c{len(devices) - 1}"
+            )
+        if device >= devices[n]:
+            there = f"devices of cluster c{n} are c{n}d0 to c{n}d{devices[n] - 1}"
+            raise ScenarioError(f"{place} names no device of {scenario.name}: its {there}")
         if at > LONGEST_S:
-            raise ScenarioError(f"{option} {shown(text)}: use a time of at most {LONGEST_S:,.0f} s")
+            raise ScenarioError(f"{place}: use a time of at most {LONGEST_S:,.0f} s")
         if (n, device) in found:
             raise ScenarioError(
                 f"{option} names c{n}d{device} twice: a device fails once in a round, leave one out"

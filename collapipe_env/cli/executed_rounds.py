@@ -97,18 +97,17 @@ class ExecutedRounds:
     def _line(self, took_s: float) -> str:
         """Return the result of the last round in a line."""
         one = self.compared[-1]
-        lost = ", ".join(name for cluster in one.clusters for name in cluster.lost)
-        given_up = ", ".join(f"c{cluster.cluster}" for cluster in one.clusters if cluster.given_up)
-        parts = [
-            f"round {one.round} of {self.until}",
-            f"delay {one.delay_measured_s:.3f} s (priced {one.delay_priced_s:.3f})",
-            "" if one.train_loss is None else f"training loss {one.train_loss:.4f}",
-            f"lost {lost}" if lost else "",
-            f"given up by {given_up}" if given_up else "",
-            "" if one.clock_bound_s is None else f"clocks within {1e3 * one.clock_bound_s:.2g} ms",
-            f"[{took_s:.1f} s]",
-        ]
-        return "  ".join(filter(None, parts))
+        line = f"round {one.round} of {self.until}  delay {one.delay_measured_s:.3f} s"
+        line += f" (priced {one.delay_priced_s:.3f})"
+        if one.train_loss is not None:
+            line += f"  training loss {one.train_loss:.4f}"
+        if lost := ", ".join(name for cluster in one.clusters for name in cluster.lost):
+            line += f"  lost {lost}"
+        if given_up := ", ".join(f"c{cluster.cluster}" for cluster in one.clusters if cluster.given_up):
+            line += f"  given up by {given_up}"
+        if one.clock_bound_s is not None:
+            line += f"  clocks within {1e3 * one.clock_bound_s:.2g} ms"
+        return f"{line}  [{took_s:.1f} s]"
 
     def _draw(self) -> None:
         """Draw the last round, unless an earlier run has drawn it."""

@@ -1,4 +1,17 @@
-"""``collapipe leaderboard``: score a scheduler, or verify scores."""
+r"""Score a scheduler (the even split is 0, DSSRA+ is 100), or verify scores.
+
+run plays the public episodes of a season and scores them; after Ctrl-C, the
+same command goes on. verify plays them again in an empty folder and compares
+every number, or plays a keeper's hidden episodes. The code of a submission
+decides in a process of its own; verify runs it only with --trust-code.
+
+Examples:
+  collapipe leaderboard run --scheduler dssra --tier wild --size small
+  collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
+  collapipe leaderboard run --submission my_submission --out my_run
+  collapipe leaderboard verify --submission my_submission --trust-code \
+      --results my_run/leaderboard.json
+"""
 
 from __future__ import annotations
 
@@ -11,11 +24,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from collapipe_env.cli.common import command, opened, print_pages
+from collapipe_env.cli.common import command, opened, print_pages, run_folder
 from collapipe_env.cli.early_end import Call
-from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import PROCESSES, Count, Folder, Fresh, Within, about
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.cli.option_types import Count, ExecutorOptions, Folder, Fresh, Processes, Within, about
 from collapipe_env.ground.errors import DataError, ScenarioError, SchedulerError
 from collapipe_env.ground.files import write_text
 
@@ -23,23 +34,11 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.leaderboard.season import Cell, Season
     from collapipe_env.evaluation.leaderboard.submission import Player
 
-DESCRIPTION = """Score a scheduler (the even split is 0, DSSRA+ is 100), or verify scores.
 
-run plays the public episodes of a season and scores them; after Ctrl-C, the
-same command goes on. verify plays them again in an empty folder and compares
-every number, or plays a keeper's hidden episodes. The code of a submission
-decides in a process of its own; verify runs it only with --trust-code.
-
-Examples:
-  collapipe leaderboard run --scheduler dssra --tier wild --size small
-  collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
-  collapipe leaderboard run --submission my_submission --out my_run
-  collapipe leaderboard verify --submission my_submission --trust-code \\
-      --results my_run/leaderboard.json
-"""
 QUICK_TIER, QUICK_SIZE = ("wild",), ("small",)
 """Default cells of a named scheduler."""
 
+TIERS_HELP = "static, migration, channel, thermal, mobile, churn, wild."
 Names = tuple[str, ...] | None
 
 
@@ -51,41 +50,28 @@ class Playing(ExecutorOptions):
     """Scheduler to score: one of the package, an agent of collapipe zoo, or file.py:Name."""
     submission: Annotated[Path | None, about("FOLDER", "none")] = None
     """Folder of a submission, instead of --scheduler."""
-    tier: Annotated[
-        Names,
-        about(
-            "NAME ...",
-            "the submission's, or wild",
-            "static, migration, channel, thermal, mobile, churn, wild.",
-        ),
-    ] = None
+    tier: Annotated[Names, about("NAME ...", "the submission's, or wild", TIERS_HELP)] = None
     size: Annotated[Names, about("NAME ...", "the submission's, or small", "small, medium, large.")] = None
-    processes: Annotated[Count, PROCESSES, about(default="2, or 1 on a single core")] = None
-    """Number of episodes played at once."""
+    processes: Processes = None
 
     def player(self) -> Player:
         """Return the player; nothing of a submission is executed."""
         from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
 
-        self.check()
-        if (self.scheduler is None) == (self.submission is None):
-            raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
-        return (
-            named_player(self.scheduler or "")
-            if self.submission is None
-            else read_submission(self.submission)
-        )
+        if self.scheduler is not None and self.submission is None:
+            return named_player(self.scheduler)
+        if self.submission is not None and self.scheduler is None:
+            return read_submission(self.submission)
+        raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
 
     def cells(self, player: Player) -> tuple[Cell, ...]:
         """Return the cells to play."""
         from collapipe_env.evaluation.leaderboard.season import chosen_cells
 
         own = player.cells
-        tiers = tuple(dict.fromkeys(cell.tier for cell in own)) or QUICK_TIER
-        sizes = tuple(dict.fromkeys(cell.size for cell in own)) or QUICK_SIZE
-        cells = chosen_cells(
-            tiers if self.tier is None else self.tier, sizes if self.size is None else self.size
-        )
+        tiers = self.tier or tuple({cell.tier for cell in own}) or QUICK_TIER
+        sizes = self.size or tuple({cell.size for cell in own}) or QUICK_SIZE
+        cells = chosen_cells(tiers, sizes)
         for cell in cells:
             if own and cell not in own:
                 raise ScenarioError(
@@ -104,7 +90,6 @@ class Run:
     rounds: Annotated[Count, about(default="the season's")] = None
     """Rounds per episode; with fewer than the season's the score is not comparable with the board."""
     out: Annotated[Folder, about(default="runs/leaderboard-<name>")] = None
-    """Folder for episodes, results and table."""
     fresh: Fresh = False
     playing: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
 
@@ -114,11 +99,12 @@ class Run:
         from collapipe_env.evaluation.leaderboard.board_table import row_page
         from collapipe_env.evaluation.leaderboard.season import present_season
 
+        executor = self.playing.build(self.playing.processes)
         season, player = present_season(), self.playing.player()
         Within(1, max(season.episodes.values())).require("--episodes", self.episodes)
         Within(1, season.rounds).require("--rounds", self.rounds)
-        cells, executor = self.playing.cells(player), self.playing.build(self.playing.processes)
-        run = RunDirectory(self.out or Path("runs") / f"leaderboard-{folder_name(player.name)}")
+        cells = self.playing.cells(player)
+        run = run_folder(self.out, "leaderboard", player.name)
         asked = {"kind": "leaderboard", "season": season.name, "scheduler": player.scheduler}
         with opened(run, call, {**asked, "submission_sha256": player.digest}, fresh=self.fresh):
             print(_playing(player, cells, season, executor.where))
@@ -156,6 +142,7 @@ class Verify:
         from collapipe_env.evaluation.leaderboard.season import CELLS, present_season
         from collapipe_env.evaluation.scheduler_loading import own_factory
 
+        executor = self.playing.build(self.playing.processes)
         season, player = present_season(), self.playing.player()
         if (self.results is None) == (not self.hidden):
             raise ScenarioError("give one of --results FILE, to play it again, and --hidden")
@@ -168,7 +155,6 @@ class Verify:
             raise SchedulerError(f"{player.scheduler} is code of your own: make a submission of it")
         claimed = None if self.results is None else read_row(self.results, season)
         salt = _salt() if self.hidden else None
-        executor = self.playing.build(self.playing.processes)
         cells, episodes, rounds = self.playing.cells(player), None, None
         if claimed is not None:
             cells, rounds = tuple(CELLS[name] for name in claimed.cells), claimed.rounds
@@ -198,7 +184,4 @@ def _playing(player: Player, cells: tuple[Cell, ...], season: Season, where: str
     return f"playing {player.name} on {names}: season {season.name}, {where}"
 
 
-Options = Run | Verify
-
-
-main = command(Options, lambda asked, call: asked.run(call), DESCRIPTION)
+main = command(Run | Verify, lambda asked, call: asked.run(call), __doc__)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -13,6 +14,9 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.scenario.task_registry import task_names
 from collapipe_env.schedulers import LEARNED, scheduler_names
+
+if TYPE_CHECKING:
+    from collapipe_env.evaluation.executor import Executor
 
 
 def about(metavar: str | None = None, default: str = "", text: str | None = None, **more: Any) -> object:
@@ -77,13 +81,57 @@ Schedulers = Annotated[
 EPISODES = Within(1, 100_000)
 EPISODES_HELP = "Number of held-out episodes, the same for every scheduler."
 Episodes = Annotated[int, EPISODES, about(text=EPISODES_HELP)]
-PROCESSES = Within(1, 1024)
 ROUNDS = Within(1, LARGEST_ROUNDS)
 Count = Annotated[int | None, about("INT")]
+Processes = Annotated[
+    Count,
+    Within(1, 1024),
+    about(
+        default="2, or 1 on a single core; depends on the engine with --executor",
+        text="Number of episodes played at once, each in its own process or job.",
+    ),
+]
 Rounds = Annotated[
     Count, ROUNDS, about(None, "the scenario's", "Rounds per episode; may be more than the scenario's.")
 ]
 Seed = Annotated[int, Within(0, 2**31 - 1), about(text="Seed of the episode.")]
 Threads = Annotated[int, Within(1, 1024)]
-Folder = Annotated[Path | None, about("FOLDER")]
+Folder = Annotated[Path | None, about("FOLDER", text="Folder for all files.")]
 Fresh = Annotated[bool, about(text="Start over in the folder instead of resuming.")]
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """Place where the work is done: this machine or Ray."""
+
+    executor: Literal["local", "ray"] = "local"
+    """Engine for whole tasks: processes of this machine, or a Ray cluster; same results."""
+    ray_address: Annotated[str | None, about("ADDRESS", "RAY_ADDRESS, or a Ray that the command starts")] = (
+        None
+    )
+    """Ray cluster to use, such as auto or 10.0.0.1:6379."""
+
+    def build(self, processes: int | None, *, threads: int = 1, usual: int = 2) -> Executor:
+        """Return the executor, which starts nothing before it has tasks.
+
+        Args:
+            processes: Number of simultaneous tasks; the engine's default if not given.
+            usual: Default number of local processes; fewer on fewer cores.
+
+        Raises:
+            CollaPipeError: If an option is of another engine, or the engine is not installed.
+        """
+        if self.executor == "ray":
+            from collapipe_env.evaluation.ray_executor import RayExecutor
+            from collapipe_env.ground.ray_cluster import require_ray
+
+            require_ray("--executor ray")
+            return RayExecutor(processes, self.ray_address, threads)
+        if self.ray_address is not None:
+            raise ScenarioError(
+                f"--ray-address with --executor {self.executor}: it is an option of --executor ray; "
+                "leave it out"
+            )
+        from collapipe_env.evaluation.pool import LocalExecutor
+
+        return LocalExecutor(processes or min(usual, os.cpu_count() or 1))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from collapipe_env.cli.chosen import chosen_learners
-from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import PROCESSES, Count, Episodes, Learner, Rounds, Threads, Within, about
+from collapipe_env.cli.chosen import chosen_learner
+from collapipe_env.cli.option_types import Count, Episodes, Learner, Processes, Rounds, Threads, Within, about
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import ScenarioError
@@ -17,6 +16,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.task_registry import task_traits
 
 if TYPE_CHECKING:
+    from collapipe_env.evaluation.executor import Executor
     from collapipe_env.evaluation.plan import EvaluationPlan
 
 
@@ -27,14 +27,9 @@ class PlayOptions:
     episodes: Episodes = 5
     rounds: Rounds = None
     learner: Learner = "surrogate"
-    processes: Annotated[
-        Count, PROCESSES, about(default="2, or 1 on a single core; depends on the engine with --executor")
-    ] = None
-    """Number of episodes played at once, each in its own process or job."""
+    processes: Processes = None
     samples: Annotated[
-        Count,
-        Within(0, 100),
-        about(default="2 if a language model is really trained, otherwise 0"),
+        Count, Within(0, 100), about(default="2 if a language model is really trained, otherwise 0")
     ] = None
     """Continuations of held-out texts that each trained language model writes at the end."""
     save_models: bool = False
@@ -46,7 +41,7 @@ class PlayOptions:
 
     def learner_for(self, scenarios: Collection[Scenario]) -> str:
         """Return the registered name of the learner, which must be able to write what is asked for."""
-        (learner,) = chosen_learners(scenarios, self.learner)
+        learner = chosen_learner(scenarios, self.learner)
         asked = [f"--samples {self.samples}"] * bool(self.samples) + ["--save-models"] * self.save_models
         if not asked:
             return learner
@@ -77,13 +72,15 @@ class PlayOptions:
         schedulers: tuple[str, ...],
         agents: tuple[Path, ...],
         learner: str,
-        folder: Callable[[str, int], Path],
+        run: RunDirectory,
+        among: str | None = None,
     ) -> EvaluationPlan:
         """Return the plan of the episodes.
 
         Args:
             agents: Files of the learned scheduler, one for each training run.
-            folder: Returns the folder of finished episodes for the learner and the rounds.
+            run: The folder.
+            among: Name of the episodes' folder, where there are several scenarios.
         """
         from collapipe_env.evaluation.plan import EvaluationPlan
         from collapipe_env.tasks import get_task
@@ -100,7 +97,7 @@ class PlayOptions:
             rounds=rounds,
             learner=learner,
             own_learner=None if learner == self.learner else self.learner,
-            folder=folder(learner, rounds),
+            folder=run.episodes_of(learner, rounds) if among is None else run / "evaluation" / among,
             threads=self.threads,
             samples=samples,
             save_models=self.save_models,
@@ -111,9 +108,9 @@ def play_and_report(
     plans: Sequence[EvaluationPlan],
     run: RunDirectory,
     record: Callable[[], Mapping[str, Any]],
-    play: PlayOptions,
-    where: ExecutorOptions,
+    executor: Executor,
     *,
+    figures: bool,
     several: bool = False,
     reference: str | None = None,
     gantt: Sequence[str] = (),
@@ -124,6 +121,7 @@ def play_and_report(
     Args:
         run: The folder, already open.
         record: Returns further contents of the JSON file; called at the end.
+        executor: Plays the episodes.
         several: Whether there may be several scenarios. A scheduler that cannot play one of them is then
             reported while the rest continues, and ``summary.json`` is written; otherwise ``results.json``.
         reference: Scheduler to which the others are compared; DSSRA if it plays, otherwise the first.
@@ -135,7 +133,6 @@ def play_and_report(
     from collapipe_env.evaluation.report import write_report
     from collapipe_env.evaluation.runner import evaluate_all
 
-    executor = where.build(play.processes, threads=play.threads)
     names = list(dict.fromkeys(name for plan in plans for name in plan.schedulers))
     sizes = " or ".join(dict.fromkeys(plan.size for plan in plans))
     place = knowing_all(executor, [plan.scenario for plan in plans], note=False)
@@ -147,5 +144,4 @@ def play_and_report(
     comparisons = [
         summarise_scenario(plan, outcome, reference) for plan, outcome in zip(plans, outcomes, strict=True)
     ]
-    figures = not play.no_figures
     write_report(comparisons, record(), run, whole=not several, figures=figures, gantt=gantt, history=history)

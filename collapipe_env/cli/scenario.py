@@ -66,17 +66,11 @@ class Check:
         if not report.feasible:
             lines.append((remedy(scenario, report), 2))
         print(f"scenario {scenario.name!r} is valid")
+        wrapper = textwrap.TextWrapper(80, break_long_words=False, break_on_hyphens=False)
         for line, indent in lines:
             if line:
-                below = " " * indent
-                print(
-                    textwrap.fill(
-                        *(line, 80),
-                        subsequent_indent=below,
-                        break_long_words=False,
-                        break_on_hyphens=False,
-                    )
-                )
+                wrapper.subsequent_indent = " " * indent
+                print(wrapper.fill(line))
         return 0 if report.feasible else INFEASIBLE
 
 
@@ -89,14 +83,12 @@ class Diff:
 
     def _run(self) -> None:
         first, second = (chosen_scenario(source).to_dict() for source in (self.first, self.second))
-        lines = [
-            (place, *(shortened(str(value), 60) for value in values))
-            for place, *values in differences(first, second)
-        ]
-        if not lines:
+        lines = [("field", self.first, self.second)]
+        for place, *values in differences(first, second):
+            lines.append((place, *(shortened(str(value), 60) for value in values)))
+        if len(lines) == 1:
             print("no differences")
             return
-        lines = [("field", self.first, self.second), *lines]
         widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
         for place, before, now in lines:
             print(f"{place:<{widths[0]}}  {before:<{widths[1]}}  {now}")

@@ -24,18 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from collapipe_env.agents.learned.training_files import TrainingFiles
-from collapipe_env.cli.chosen import chosen_learners, chosen_scenario, say_data
-from collapipe_env.cli.common import command, opened, required_schedulers
+from collapipe_env.cli.chosen import chosen_learner, chosen_scenario, say_data
+from collapipe_env.cli.common import command, opened, required_schedulers, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.playing import play_and_report
-from collapipe_env.cli.several_trainings import train_all
 from collapipe_env.cli.train_options import Options
-from collapipe_env.cli.trainings import train
-from collapipe_env.envs.default_reward import default_reward
-from collapipe_env.envs.rewards import REWARDS
+from collapipe_env.cli.trainings import train, train_all
+from collapipe_env.envs.default_reward import default_reward, with_target
+from collapipe_env.envs.rewards import REWARDS, make_reward
 from collapipe_env.evaluation.own_code import registered_name
 from collapipe_env.evaluation.provenance import started
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.files import read_json, write_text
 from collapipe_env.schedulers import LEARNED, also_playing
@@ -43,11 +42,10 @@ from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
 
 class Job:
-    """One run: training, evaluation, report.
+    """One run: training, evaluation, report; nothing is written before :meth:`run`.
 
     Raises:
-        CollaPipeError: If an option, the scenario or the agent cannot be used; raised before anything is
-            written.
+        CollaPipeError: If an option, the scenario or the agent cannot be used.
     """
 
     def __init__(self, options: Options, call: Call) -> None:
@@ -57,20 +55,21 @@ class Job:
         self._options, self._call = options, call
         training, evaluation = options.training, options.evaluation
         self._scenario = chosen_scenario(training.scenario, training.task, training.dataset)
-        options.check(self._scenario)
+        options.check()
+        self._executor = options.where.build(evaluation.processes, threads=evaluation.threads)
         torch.set_num_threads(evaluation.threads)
         seeds = range(training.seed, training.seed + training.runs)
         self._one = len(seeds) == 1  # a single training, directly in the folder
         name = f"seed{seeds[0]}" if self._one else f"seeds{seeds[0]}-{seeds[-1]}"
-        default = Path("runs") / f"{folder_name(self._scenario.name)}-{training.algo}-{name}"
-        self._run = RunDirectory(training.out or default)
+        self._run = run_folder(training.out, self._scenario.name, training.algo, name)
         self._folders = [self._run / ("." if self._one else f"trainings/seed{seed}") for seed in seeds]
         self._files = TrainingFiles(self._folders[0])
         self._reward = registered_name(REWARDS, training.reward or default_reward(self._scenario))
-        (self._train_learner,) = chosen_learners([self._scenario], training.train_learner)
+        make_reward(self._reward, with_target(self._scenario, self._reward), 1.0)
+        self._train_learner = chosen_learner([self._scenario], training.train_learner)
         self._learner = evaluation.learner_for([self._scenario])
         asked = evaluation.schedulers
-        self._schedulers = self._usual_schedulers() if asked is None else required_schedulers(asked)
+        self._schedulers = self._usual() if asked is None else required_schedulers(asked, agent=True)
         self._require_schedulers()
         if training.algo == "graph" and options.graph.start_from:
             from collapipe_env.agents.learned.graph.graph_files import first_weights
@@ -87,7 +86,7 @@ class Job:
             if self._one:
                 self._train()
             else:
-                train_all(train_only, options, self._folders, self._call)
+                train_all(options, self._folders, self._call, self._executor)
             self._evaluate()
 
     def train_only(self) -> None:
@@ -99,10 +98,8 @@ class Job:
     def _train(self) -> None:
         train(self._options, self._scenario, self._files, self._train_learner, self._reward, str(self._call))
 
-    def _usual_schedulers(self) -> tuple[str, ...]:
+    def _usual(self) -> tuple[str, ...]:
         """The default schedulers of a comparison."""
-        from collapipe_env.evaluation.scheduler_loading import make_scheduler
-
         scenario = self._scenario
         usual = [LEARNED, "dssra", *also_playing(scenario)]
         if scenario.budgets.per == "round":  # the graph net knows only these
@@ -117,22 +114,17 @@ class Job:
         return (*usual, "pipeline", "random")
 
     def _require_schedulers(self) -> None:
-        """Build each scheduler once, so that errors appear before hours of training.
-
-        A user's own schedulers also play a round: a policy for another scenario is built without complaint.
-        """
+        """Build each scheduler, and play a round with a user's own: errors come before hours of training."""
         from collapipe_env.evaluation.episode import play_episode
         from collapipe_env.evaluation.own_scheduler import OwnScheduler
-        from collapipe_env.evaluation.scheduler_loading import make_scheduler
 
         learners = (self._train_learner, self._learner)
         quick = "surrogate" if "surrogate" in learners else self._learner  # not every task has a surrogate
         for name in self._schedulers:
-            if name != LEARNED:
-                scheduler = make_scheduler(name, self._scenario)
-                if isinstance(scheduler, OwnScheduler):
-                    play_episode(name, scheduler, self._scenario, 0, 1, quick)
-                    scheduler.fingerprint()
+            scheduler = None if name == LEARNED else make_scheduler(name, self._scenario)
+            if isinstance(scheduler, OwnScheduler):
+                play_episode(name, scheduler, self._scenario, 0, 1, quick)
+                scheduler.fingerprint()
 
     def _asked(self) -> dict[str, Any]:
         """Return the options that define the agent: a folder holds the results of only one agent."""
@@ -158,11 +150,8 @@ class Job:
             agents = tuple(TrainingFiles(folder).best for folder in self._folders)
             if self._one:  # the history of one training would pass for that of several
                 history = read_agent_file(self._files.latest).record.history
-        plan = options.evaluation.plan(
-            self._scenario, self._schedulers, agents, self._learner, self._run.episodes_of
-        )
         play_and_report(
-            [plan],
+            [options.evaluation.plan(self._scenario, self._schedulers, agents, self._learner, self._run)],
             self._run,
             lambda: self._call.record(
                 scenario=self._scenario.to_dict(),
@@ -170,15 +159,10 @@ class Job:
                 made_for=read_json(self._run / "run.json", "choose another place with --out"),
                 training=history,
             ),
-            options.evaluation,
-            options.where,
+            self._executor,
+            figures=not options.evaluation.no_figures,
             history=history,
         )
-
-
-def train_only(options: Options, call: Call) -> None:
-    """Do one of several trainings, without a comparison."""
-    Job(options, call).train_only()
 
 
 main = command(Options, lambda options, call: Job(options.with_recipe(call), call).run(), __doc__)

@@ -22,11 +22,11 @@ from collapipe_env.agents.learned.hyperparameters import (
 )
 from collapipe_env.cli.common import parse
 from collapipe_env.cli.early_end import Call
-from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.option_types import (
     OWN_HELP,
     Count,
     Dataset,
+    ExecutorOptions,
     Folder,
     Fresh,
     Learner,
@@ -37,9 +37,7 @@ from collapipe_env.cli.option_types import (
     about,
 )
 from collapipe_env.cli.playing import PlayOptions
-from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.scenario import Scenario
 
 DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("ppo", "surrogate"): 600_000,
@@ -87,7 +85,6 @@ class TrainingOptions:
     track: Annotated[Literal["wandb", "mlflow"] | None, about("wandb|mlflow", "none")] = None
     """Also log the training to Weights & Biases or MLflow."""
     out: Annotated[Folder, about(default="runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>")] = None
-    """Folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: Fresh = False
 
 
@@ -121,17 +118,15 @@ class Options:
 
     def with_recipe(self, call: Call) -> Options:
         """Return the options with the recipe's values in place of those that the call does not give."""
-        name = self.training.recipe
+        name, algo = self.training.recipe, self.training.algo
         if name is None:
             return self
-        if self.training.algo != "graph":
+        if algo != "graph":
             raise ScenarioError(
-                f"--recipe {name} with --algo {self.training.algo}: it is a training of the graph net; "
-                "give --algo graph"
+                f"--recipe {name} with --algo {algo}: it is a training of the graph net; give --algo graph"
             )
         steps, graph = recipe(name)
-        default = Options(training=TrainingOptions(steps=steps), graph=graph)
-        options: Options = parse(Options, call, default=default)
+        options: Options = parse(Options, call, default=Options(TrainingOptions(steps=steps), graph=graph))
         return options
 
     @property
@@ -155,16 +150,9 @@ class Options:
         """The package's learner whose defaults apply: a user's own learner may be slow."""
         return "surrogate" if self.training.train_learner == "surrogate" else "real"
 
-    def check(self, scenario: Scenario) -> None:
+    def check(self) -> None:
         """Refuse combinations that make no sense."""
         training, algo = self.training, self.training.algo
-        # Also for the usual reward: some scenarios have no target for it.
-        with_reward = with_target(scenario, training.reward or default_reward(scenario))
-        if training.reward == "time_to_target" and with_reward.dynamics.target_loss is None:
-            raise ScenarioError(
-                f"--reward time_to_target needs a target loss, which scenario {scenario.name!r} does not "
-                "set: give dynamics.target_loss in a YAML file of your own"
-            )
         for name in ("envs", "train_learner", "reward") if algo == "graph" else ():
             value = getattr(training, name)
             if value != getattr(TrainingOptions, name):
@@ -179,11 +167,10 @@ class Options:
                     f"--{other}.* options with --algo {algo}: they are of another algorithm; leave "
                     f"them out, or give --{algo}.* options"
                 )
-        if self.training.track is not None:
+        if training.track is not None:
             from collapipe_env.agents.learned.tracking import require_tracker
 
-            require_tracker(self.training.track)
-        self.where.check()
+            require_tracker(training.track)
         if isinstance(self.parameters, GraphParameters):
             check_graph_parameters(self.parameters, "--graph.")
             require_scenarios(self.parameters, "--graph.")

@@ -24,13 +24,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario
-from collapipe_env.cli.common import command, opened, print_pages, say_files
+from collapipe_env.cli.common import command, opened, print_pages, run_folder, say_files
 from collapipe_env.cli.early_end import Call
-from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.option_types import PROCESSES, Count, Folder, Fresh, Rounds, Source, Within, about
+from collapipe_env.cli.option_types import (
+    ExecutorOptions,
+    Folder,
+    Fresh,
+    Processes,
+    Rounds,
+    Source,
+    Within,
+    about,
+)
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import full_names, make_scheduler, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, make_scheduler
 from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.ground.progress import progress_bar
 
@@ -57,10 +64,11 @@ class Options:
     write: Annotated[Path | None, about("FILE", "only print them")] = None
     """File of the same scenario into which to write the scalars; everything else in it stays."""
     out: Annotated[Folder, about(default="runs/tune-<scenario>-seed<seed>")] = None
-    """Folder for finished candidates and the report."""
     fresh: Fresh = False
-    processes: Annotated[Count, PROCESSES, about(default="1; depends on the engine with --executor")] = None
-    """Number of candidates played at once, each in its own process or job."""
+    processes: Annotated[
+        Processes,
+        about("INT", "1; depends on the engine with --executor", "Number of candidates played at once."),
+    ] = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
 
@@ -72,16 +80,14 @@ def _run(options: Options, call: Call) -> None:
     from collapipe_env.evaluation.tuning_trial import scalars_text
     from collapipe_env.scenario.section_writing import require_replaceable, section_lines, write_scalars
 
-    options.where.check()
+    executor = options.where.build(options.processes, usual=1)
     scenario = chosen_scenario(options.scenario)
     names = tunable(scenario)
-    require_scheduler(options.scheduler)
     (scheduler,) = full_names([options.scheduler])
     make_scheduler(scheduler, scenario)
     if options.write is not None:
         require_replaceable(options.write, scenario, names)
-    default = Path("runs") / f"tune-{folder_name(scenario.name)}-seed{options.seed}"
-    run = RunDirectory(options.out or default)
+    run = run_folder(options.out, "tune", scenario.name, f"seed{options.seed}")
     # Its own scalars do not affect the result.
     neutral = dataclasses.replace(scenario, dssra_plus=type(scenario.dssra_plus)())
     deciding: dict[str, Any] = {
@@ -104,7 +110,6 @@ def _run(options: Options, call: Call) -> None:
             f"tuning {', '.join(names)} of {scheduler} on {scenario.name}: {plan.candidates} candidates, "
             f"{plan.episodes} episodes of {plan.rounds} rounds each"
         )
-        executor = options.where.build(options.processes, usual=1)
         # Without the rounds of the check: only the end shows whether there is one.
         bar = progress_bar(plan.candidates * plan.rounds, "tuning", "rounds")
 

@@ -1,31 +1,4 @@
-"""``collapipe view``: a finished run as one page for a browser, an episode as a video, a round as a trace."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import numpy as np
-import numpy.typing as npt
-import tyro
-
-from collapipe_env.cli.common import command
-from collapipe_env.cli.option_types import Within, about
-from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
-from collapipe_env.ground.errors import DataError, ScenarioError
-from collapipe_env.ground.files import write_json, write_text
-from collapipe_env.ground.progress import progress_bar
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
-    from collapipe_env.evaluation.episode_result import EpisodeResult
-    from collapipe_env.evaluation.view.stored_run import StoredScenario
-    from collapipe_env.rendering.round_view import RoundView
-
-DESCRIPTION = """Turn a finished run into a page, a video, or the trace of a round.
+"""Turn a finished run into a page, a video, or the trace of a round.
 
 Shows runs of train, evaluate and compare. The page is one HTML file that
 needs no network. It steps through the rounds with their Gantt charts, maps,
@@ -39,6 +12,27 @@ Examples:
   collapipe view runs/evaluate-medium --scheduler dssra --video dssra.gif
   collapipe view runs/evaluate-medium --round 12 --trace round.json
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import tyro
+
+from collapipe_env.cli.common import command
+from collapipe_env.cli.option_types import Within, about
+from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.files import write_json, write_text
+from collapipe_env.ground.progress import progress_bar
+
+if TYPE_CHECKING:
+    from collapipe_env.evaluation.episode_result import EpisodeResult
+    from collapipe_env.evaluation.view.stored_run import StoredScenario
 
 
 @dataclass(frozen=True)
@@ -80,13 +74,13 @@ def _run(options: Options, *_: object) -> None:
             raise DataError(f"{option} {file}: give a name that ends in {' or '.join(endings)}")
         if file is not None and option != "--out" and len(options.scheduler) > 1:
             raise DataError(f"{option} shows one scheduler: name one with --scheduler")
-    scenario = options.scenario
-    if scenario is not None and is_own_scenario(scenario):
+    scenario, own = options.scenario, options.scenario is not None and is_own_scenario(options.scenario)
+    if scenario is not None and own:
         scenario = named_scenario(scenario).name
     try:
         run = read_run(options.run)
     except ScenarioError as error:
-        if options.scenario is not None and is_own_scenario(options.scenario):
+        if own:
             raise
         raise ScenarioError(
             f"{error}. If the run used code of your own, add --scenario file.py:Name, the one you evaluated"
@@ -98,7 +92,7 @@ def _run(options: Options, *_: object) -> None:
     names = ", ".join(result.title for result in results)
     print(f"replaying episode {options.episode} of {names} on {stored.scenario.name}")
     with progress_bar(len(results) * stored.rounds, "replaying", "rounds") as bar:
-        text = page_of(run, stored, results, lambda: _one_more(bar))
+        text = page_of(run, stored, results, bar.update)
     out = options.out or run.path / "view.html"
     write_text(out, text)
     print(f"page, {out.stat().st_size / 1e6:.2f} MB, to open in any browser: {out}")
@@ -107,33 +101,21 @@ def _run(options: Options, *_: object) -> None:
 def _write_episode(options: Options, stored: StoredScenario, result: EpisodeResult) -> None:
     """Write an episode's video, a round's trace, or both."""
     from collapipe_env.evaluation.view.replayed import replayed, traced
+    from collapipe_env.rendering import draw_round
     from collapipe_env.rendering.video import write_video
 
     print(f"{result.title}, episode {result.episode} on {stored.scenario.name}")
     if options.trace is not None:
-        if options.round > stored.rounds:
-            raise DataError(f"--round = {options.round}: use a number from 1 to {stored.rounds}")
+        Within(1, stored.rounds).require("--round", options.round)
         write_json(options.trace, traced(stored, result, options.round), "--trace")
         print(f"trace of round {options.round}, to open in ui.perfetto.dev: {options.trace}")
     if options.video is not None:
         shown = min(options.frames, stored.rounds)
-        with progress_bar(shown, "drawing", "frames") as bar:
-            wanted = np.linspace(1, stored.rounds, shown).round().astype(int)
-            every = enumerate(replayed(stored, result), 1)
-            views = (view for number, view in every if number in wanted)
-            write_video((_drawn(view, bar) for view in views), options.video, options.fps)
+        wanted = np.linspace(1, stored.rounds, shown).round().astype(int)
+        views = (view for number, view in enumerate(replayed(stored, result), 1) if number in wanted)
+        with progress_bar(shown, "drawing", "frames", views) as bar:
+            write_video(map(draw_round, bar), options.video, options.fps)
         print(f"video, {shown} frames, {options.video.stat().st_size / 1e6:.1f} MB: {options.video}")
 
 
-def _drawn(view: RoundView, bar: tqdm[Any]) -> npt.NDArray[np.uint8]:
-    from collapipe_env.rendering import draw_round
-
-    bar.update(1)
-    return draw_round(view)
-
-
-def _one_more(bar: tqdm[Any]) -> None:
-    bar.update(1)
-
-
-main = command(Options, _run, DESCRIPTION)
+main = command(Options, _run, __doc__)

@@ -63,15 +63,13 @@ def _run(options: Options, *_: object) -> None:
     # Decisions of graph nets are compiled, too; one of the zoo's stands for all.
     nets = [f"{PREFIX}{name}" for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
     names = (*scheduler_names(), *nets[:1]) if schedulers is None else schedulers
-    required_schedulers(names)
+    required_schedulers(names, agent=False)
     jobs: dict[str, Callable[[], None]] = {}
     if scenarios is None:
         small = load_scenario("small")
         jobs = {ENVIRONMENTS: _play_environments, **{name: partial(_play, name, small) for name in names}}
         if "dssra" in names:
             jobs["dssra, order and schedule open"] = partial(_play, "dssra", load_scenario(OPEN))
-    elif not scenarios:
-        raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
     for source in scenarios or ():
         scenario = chosen_scenario(source)
         jobs |= {f"{name} on {source}": partial(_play, name, scenario) for name in names}
@@ -95,21 +93,15 @@ def _run(options: Options, *_: object) -> None:
         for name, why in left_out.items():
             print(f"left out: {name}: {why}")
         if left_out.keys() >= jobs.keys() - {ENVIRONMENTS}:
-            raise ScenarioError(
-                "none of these schedulers can play: name others with --schedulers, or other scenarios with "
-                "--scenarios"
-            )
+            hint = "name others with --schedulers, or other scenarios with --scenarios"
+            raise ScenarioError(f"none of these schedulers can play: {hint}")
     folder = cache_folder()
     kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
-    if compiled == 0:
-        print(f"everything is compiled already; compiled code is {kept}")
-    else:
-        seconds = time.perf_counter() - start
-        print(f"compiled {compiled} functions in {seconds:.0f} s; they are {kept}")
+    new = f"compiled {compiled} functions in {time.perf_counter() - start:.0f} s; they are {kept}"
+    print(new if compiled else f"everything is compiled already; compiled code is {kept}")
 
 
 def _play_environments() -> None:
-    """Play rounds of environments."""
     # Imported here, as below: the options' help needs no environments.
     from collapipe_env.envs.observation_kinds import OBSERVATIONS
     from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -124,7 +116,6 @@ def _play_environments() -> None:
 
 
 def _play(name: str, scenario: Scenario) -> None:
-    """Have a scheduler decide a round of a scenario, and play it."""
     from collapipe_env.evaluation.episode import play_episode
 
     play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")

@@ -84,11 +84,8 @@ class Export:
             raise CheckpointError(f"{self.out} must end in .safetensors, which says how to read it")
         record, tensors = read_agent_file(self.checkpoint).playing
         write_agent_file(self.out, record, tensors)
-        weights = sum(value.size for value in tensors.values())
-        print(
-            f"{self.out}: {record.algorithm} trained on {record.trained_on}, {weights:,} weights, "
-            f"{_size(self.out.stat().st_size)}"
-        )
+        size = f"{sum(value.size for value in tensors.values()):,} weights, {_size(self.out.stat().st_size)}"
+        print(f"{self.out}: {record.algorithm} trained on {record.trained_on}, {size}")
 
 
 def _size(count: int) -> str:

@@ -99,7 +99,7 @@ def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path)
         ("--schedulers dsra", "'dsra' is not known: did you mean 'dssra'"),
         ("--schedulers", "--schedulers is empty"),
         ("--schedulers random random", "random more than once"),
-        ("--schedulers agent", "give the file of one with --agent"),
+        ("--schedulers agent", "give its file with --agent"),
         ("--agent x.safetensors --schedulers random", "leaves 'agent' out"),
         ("--agent x.safetensors", "cannot read the agent x.safetensors"),
     ],

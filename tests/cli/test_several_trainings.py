@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.cli import several_trainings
-from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.cli import trainings as trainings_module
 from collapipe_env.cli.main import main
+from collapipe_env.cli.option_types import ExecutorOptions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 
@@ -47,7 +47,7 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     executor = Pickling()
     monkeypatch.setattr(ExecutorOptions, "build", lambda *_, **__: executor)
     assert main([*command[:-1], str(away)]) == 0
-    trainings = [task for task in executor.sent if isinstance(task, several_trainings.Training)]
+    trainings = [task for task in executor.sent if isinstance(task, trainings_module.Training)]
     assert [str(task) for task in trainings] == ["the training with seed 3", "the training with seed 4"]
     for seed, tensor in here.items():
         assert torch.equal(tensor, weights(best(away / "trainings" / f"seed{seed}")))
@@ -56,7 +56,7 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     executor.sent.clear()
     capsys.readouterr()
     assert main([*command[:-3], "3", "--out", str(away)]) == 0
-    (added,) = [task for task in executor.sent if isinstance(task, several_trainings.Training)]
+    (added,) = [task for task in executor.sent if isinstance(task, trainings_module.Training)]
     assert str(added) == "the training with seed 5"
     assert "PPO (3 runs)" in capsys.readouterr().out
 

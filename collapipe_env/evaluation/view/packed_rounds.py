@@ -30,7 +30,7 @@ DIRECTIONS = {"forward": 0, "backward": 1, "weight": 2}
 
 
 def packed_episode(
-    stored: StoredScenario, result: EpisodeResult, room: int, on_round: Callable[[], None]
+    stored: StoredScenario, result: EpisodeResult, room: int, on_round: Callable[[], object]
 ) -> dict[str, Any]:
     """Play an episode again and pack its rounds into plain data.
 

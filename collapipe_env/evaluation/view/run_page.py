@@ -87,7 +87,7 @@ def write_page(
 
 
 def page_of(
-    run: StoredRun, stored: StoredScenario, results: Sequence[EpisodeResult], on_round: Callable[[], None]
+    run: StoredRun, stored: StoredScenario, results: Sequence[EpisodeResult], on_round: Callable[[], object]
 ) -> str:
     """Return the page.
 
