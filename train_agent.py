@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, as :func:`collapipe_env.cli.main.main`."""
     call = Call("python train_agent.py", tuple(sys.argv[1:] if arguments is None else arguments))
     # Imported late, because it takes a moment, in which Ctrl-C may come.
-    return guarded(lambda: import_module("collapipe_env.cli.train").main(call), call)
+    return guarded(lambda: import_module("collapipe_env.cli.common").perform("train", call), call)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,1 @@
-"""The command line, ``collapipe``: one module for each command.
-
-:mod:`collapipe_env.cli.main` picks the module and imports nothing else.
-"""
+"""The command line, ``collapipe``: one module for each command, which :func:`.common.perform` runs."""

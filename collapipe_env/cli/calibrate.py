@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from collapipe_env.cli.chosen import chosen_scenario
-from collapipe_env.cli.common import command, opened, print_pages, run_folder, say_files
+from collapipe_env.cli.common import opened, print_pages, run_folder, say_files
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
 from collapipe_env.evaluation.run_directory import RunDirectory
@@ -55,7 +55,8 @@ class Options:
     fresh: Fresh = False
 
 
-def _run(options: Options, call: Call) -> None:
+def run(options: Options, call: Call) -> None:
+    """Measure, fit and write a scenario."""
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
@@ -149,6 +150,3 @@ def _report(
     write_text(run / "table.md", page.markdown())
     print_pages(page)
     say_files(run, table="table.md", numbers="calibration.json", scenario="profile.yaml")
-
-
-main = command(Options, _run, __doc__)

@@ -7,8 +7,9 @@ import os
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,17 +26,15 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED
 
 
-def command(
-    kind: Any, run: Callable[[Any, Call], int | None], description: str | None
-) -> Callable[[Call], int | None]:
-    """Return the ``main`` of a command, which parses a call and passes the options on.
+def perform(name: str, call: Call) -> int | None:
+    """Run the command of a module of this package; returns its exit status, if it has one.
 
-    Args:
-        kind: Class of its options, or a union of those of its subcommands.
-        run: Receives the options and the call; may return an exit status.
-        description: Text above the options in ``--help``: a line, and lines of at most 78 characters.
+    The module's docstring stands above the options in ``--help``, in lines of at most 78 characters.
+    Its ``Options`` are those of the command, or of its subcommands, and ``run`` takes them and the call.
     """
-    return lambda call: run(parse(kind, call, description), call)
+    module = import_module(f"collapipe_env.cli.{name.replace('-', '_')}")
+    status: int | None = module.run(parse(module.Options, call, module.__doc__), call)
+    return status
 
 
 def parse(kind: Any, call: Call, description: str | None = None, default: Any = None) -> Any:

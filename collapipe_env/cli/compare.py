@@ -25,7 +25,7 @@ from typing import Annotated
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
-from collapipe_env.cli.common import command, opened, required_schedulers, run_folder
+from collapipe_env.cli.common import opened, required_schedulers, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import (
     OWN_HELP,
@@ -114,7 +114,8 @@ class Options:
         return (*playing, *(also_playing(scenario) if self.schedulers in (None, (ALL,)) else ()))
 
 
-def _run(options: Options, call: Call) -> None:
+def run(options: Options, call: Call) -> None:
+    """Play and compare."""
     play = options.play
     executor = options.where.build(play.processes, threads=play.threads)
     if options.schedulers != (ALL,):
@@ -200,6 +201,3 @@ def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, tuple
     for name, files in found.items():
         require_runs("--agent", files, scenarios[name])
     return found
-
-
-main = command(Options, _run, __doc__)

@@ -22,7 +22,7 @@ from typing import Annotated
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario, file_digest, say_data
-from collapipe_env.cli.common import command, opened, required_schedulers, run_folder
+from collapipe_env.cli.common import opened, required_schedulers, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import (
     EPISODES,
@@ -87,7 +87,8 @@ class Options:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
 
-def _run(options: Options, call: Call) -> None:
+def run(options: Options, call: Call) -> None:
+    """Play and compare."""
     executor = options.where.build(options.play.processes, threads=options.play.threads)
     names: tuple[str, ...] = (*((LEARNED,) if options.agent else ()), *DEFAULT_SCHEDULERS)
     if options.schedulers is not None:
@@ -116,6 +117,3 @@ def _run(options: Options, call: Call) -> None:
             executor,
             figures=not play.no_figures,
         )
-
-
-main = command(Options, _run, __doc__)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from collapipe_env.cli.chosen import chosen_scenario, say_data
-from collapipe_env.cli.common import command, opened, run_folder
+from collapipe_env.cli.common import opened, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.executed_rounds import ExecutedRounds
 from collapipe_env.cli.option_types import Count, Folder, Fresh, Seed, Source, Within, about
@@ -151,7 +151,8 @@ class Options:
         return engine
 
 
-def _run(options: Options, call: Call) -> None:
+def run(options: Options, call: Call) -> None:
+    """Carry out the rounds."""
     options.check()
     scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
@@ -277,6 +278,3 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
         found[n, device] = at
     # Role 0 of a cluster is its control unit.
     return [(n, device + 1, at) for (n, device), at in found.items()]
-
-
-main = command(Options, _run, __doc__)

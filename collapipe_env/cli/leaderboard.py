@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from collapipe_env.cli.common import command, opened, print_pages, run_folder
+from collapipe_env.cli.common import opened, print_pages, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import Count, ExecutorOptions, Folder, Fresh, Processes, Within, about
 from collapipe_env.ground.errors import DataError, ScenarioError, SchedulerError
@@ -130,13 +130,12 @@ class Verify:
     """File for the row of the hidden episodes."""
     playing: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
 
-    def run(self, call: Call) -> None:
+    def run(self, _: Call) -> None:
         """Play, compare, and print.
 
         Raises:
             DataError: If anything differs.
         """
-        del call
         from collapipe_env.evaluation.leaderboard.board_row import differences, play, read_row
         from collapipe_env.evaluation.leaderboard.board_table import row_page
         from collapipe_env.evaluation.leaderboard.season import CELLS, present_season
@@ -184,4 +183,9 @@ def _playing(player: Player, cells: tuple[Cell, ...], season: Season, where: str
     return f"playing {player.name} on {names}: season {season.name}, {where}"
 
 
-main = command(Run | Verify, lambda asked, call: asked.run(call), __doc__)
+Options = Run | Verify
+
+
+def run(options: Options, call: Call) -> None:
+    """Do what the subcommand says."""
+    options.run(call)

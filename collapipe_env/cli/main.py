@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from collapipe_env.cli.early_end import Call, guarded, run_process
 from collapipe_env.ground.errors import CollaPipeError, nearest_name
@@ -55,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if name not in COMMANDS:
             raise CollaPipeError(f"command {name!r} is not known: {nearest_name(name, COMMANDS)}")
-        # Imported only now, so that other commands and --help do not wait for it.
-        status: int | None = import_module(f"collapipe_env.cli.{name.replace('-', '_')}").main(call)
-        return status
+        from collapipe_env.cli.common import perform  # only now: --help of all commands does not wait for it
+
+        return perform(name, call)
 
     call = Call(f"collapipe {name}", given[1:])
     return guarded(job, call)

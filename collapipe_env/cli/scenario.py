@@ -22,7 +22,7 @@ import numpy as np
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario
-from collapipe_env.cli.common import command
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import Source, TaskName
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.ground.errors import shortened
@@ -83,7 +83,7 @@ class Diff:
 
     def _run(self) -> None:
         first, second = (chosen_scenario(source).to_dict() for source in (self.first, self.second))
-        lines = [("field", self.first, self.second)]
+        lines: list[tuple[str, ...]] = [("field", self.first, self.second)]
         for place, *values in differences(first, second):
             lines.append((place, *(shortened(str(value), 60) for value in values)))
         if len(lines) == 1:
@@ -130,5 +130,9 @@ def _sizes(scenario: Scenario) -> dict[str, str]:
 
 
 Options = Show | Check | Diff
-LISTED = textwrap.indent(textwrap.fill(SHIPPED, 78, break_on_hyphens=False), "  ")
-main = command(Options, lambda asked, _: asked._run(), f"{__doc__}{LISTED}")
+__doc__ += textwrap.indent(textwrap.fill(SHIPPED, 78, break_on_hyphens=False), "  ")
+
+
+def run(options: Show | Check | Diff, _: Call) -> int | None:
+    """Do what the subcommand says."""
+    return options._run()

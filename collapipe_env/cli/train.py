@@ -25,7 +25,7 @@ from typing import Any
 
 from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.cli.chosen import chosen_learner, chosen_scenario, say_data
-from collapipe_env.cli.common import command, opened, required_schedulers, run_folder
+from collapipe_env.cli.common import opened, required_schedulers, run_folder
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import Options
@@ -165,4 +165,6 @@ class Job:
         )
 
 
-main = command(Options, lambda options, call: Job(options.with_recipe(call), call).run(), __doc__)
+def run(options: Options, call: Call) -> None:
+    """Train and compare."""
+    Job(options.with_recipe(call), call).run()

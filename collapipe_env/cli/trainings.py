@@ -35,7 +35,7 @@ def train(
     options: Options, scenario: Scenario, files: TrainingFiles, learner: str, reward: str, command: str
 ) -> None:
     """Train what is not trained yet, with a line before and a summary after it."""
-    plan = {
+    plan: dict[str, Any] = {
         "scenario": scenario,
         "parameters": options.parameters,
         "steps": options.steps,
@@ -46,7 +46,9 @@ def train(
     if options.training.algo == "graph":
         _train_graph(options, plan, files)
     else:
-        _train_agent(options, {**plan, "learner": learner, "reward": reward}, files)
+        _train_agent(
+            options, {**plan, "algorithm": options.training.algo, "learner": learner, "reward": reward}, files
+        )
 
 
 def _train_agent(options: Options, plan: dict[str, Any], files: TrainingFiles) -> None:
@@ -70,7 +72,7 @@ def _train_agent(options: Options, plan: dict[str, Any], files: TrainingFiles) -
     what = f"{steps:,} steps on {envs} environments, {plan['learner']} learner"
     _say_start(f"{algorithm.upper()} on {plan['scenario'].name!r}, {what}", before.steps, files, notes)
     every = max(steps // VALIDATIONS, 1)
-    asked = agent_training.TrainingPlan(algorithm=algorithm, envs=envs, validate_every=every, **plan)
+    asked = agent_training.TrainingPlan(envs=envs, validate_every=every, **plan)
     state = agent_training.train(asked, files)
     _sum_up(state.best, state.seconds, files)
 

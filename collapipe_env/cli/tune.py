@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario
-from collapipe_env.cli.common import command, opened, print_pages, run_folder, say_files
+from collapipe_env.cli.common import opened, print_pages, run_folder, say_files
 from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import (
     ExecutorOptions,
@@ -72,7 +72,8 @@ class Options:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
 
-def _run(options: Options, call: Call) -> None:
+def run(options: Options, call: Call) -> None:
+    """Search, check and write the scalars."""
     # Imported late, so that --help and typing errors are answered at once.
     from collapipe_env.evaluation.tuning import TuningPlan, tune
     from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
@@ -141,6 +142,3 @@ def _run(options: Options, call: Call) -> None:
             write_scalars(options.write, scenario, tuned.chosen, [str(call)])
             print(f"written:   {options.write}")
         say_files(run, table="table.md", tuning="tuning.json")
-
-
-main = command(Options, _run, __doc__)

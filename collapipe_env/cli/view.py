@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import tyro
 
-from collapipe_env.cli.common import command
 from collapipe_env.cli.option_types import Within, about
 from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
@@ -61,7 +60,8 @@ class Options:
     """Round to trace, counted from 1."""
 
 
-def _run(options: Options, *_: object) -> None:
+def run(options: Options, *_: object) -> None:
+    """Write a page, a video or a trace."""
     from collapipe_env.evaluation.view.run_page import ENDINGS, page_of
     from collapipe_env.evaluation.view.stored_run import read_run
 
@@ -116,6 +116,3 @@ def _write_episode(options: Options, stored: StoredScenario, result: EpisodeResu
         with progress_bar(shown, "drawing", "frames", views) as bar:
             write_video(map(draw_round, bar), options.video, options.fps)
         print(f"video, {shown} frames, {options.video.stat().st_size / 1e6:.1f} MB: {options.video}")
-
-
-main = command(Options, _run, __doc__)

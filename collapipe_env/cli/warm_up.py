@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from numba.core import event
 
 from collapipe_env.cli.chosen import chosen_scenario
-from collapipe_env.cli.common import command, required_schedulers
+from collapipe_env.cli.common import required_schedulers
 from collapipe_env.cli.option_types import OWN_HELP, UNTRAINED_HELP, about
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.compiled import cache_folder, own_module
@@ -58,7 +58,8 @@ OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "schedule"]}
 """The smallest scenario with the decision that has a search of its own."""
 
 
-def _run(options: Options, *_: object) -> None:
+def run(options: Options, *_: object) -> None:
+    """Compile."""
     schedulers, scenarios = options.schedulers, options.scenarios
     # Decisions of graph nets are compiled, too; one of the zoo's stands for all.
     nets = [f"{PREFIX}{name}" for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
@@ -119,6 +120,3 @@ def _play(name: str, scenario: Scenario) -> None:
     from collapipe_env.evaluation.episode import play_episode
 
     play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")
-
-
-main = command(Options, _run, __doc__)

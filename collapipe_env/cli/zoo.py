@@ -22,7 +22,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from collapipe_env.cli.common import command
+from collapipe_env.cli.early_end import Call
 from collapipe_env.cli.option_types import about
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.files import read_regular
@@ -94,4 +94,8 @@ def _size(count: int) -> str:
 
 
 Options = Annotated[List, tyro.conf.subcommand(is_default=True)] | Show | Export
-main = command(Options, lambda asked, _: asked._run(), __doc__)
+
+
+def run(options: List | Show | Export, _: Call) -> None:
+    """Do what the subcommand says."""
+    options._run()
