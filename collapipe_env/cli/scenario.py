@@ -130,7 +130,8 @@ def _sizes(scenario: Scenario) -> dict[str, str]:
 
 
 Options = Show | Check | Diff
-__doc__ += textwrap.indent(textwrap.fill(SHIPPED, 78, break_on_hyphens=False), "  ")
+LISTED = textwrap.indent(textwrap.fill(SHIPPED, 78, break_on_hyphens=False), "  ")
+__doc__ = f"{__doc__}{LISTED}"
 
 
 def run(options: Show | Check | Diff, _: Call) -> int | None:
