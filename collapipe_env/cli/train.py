@@ -86,7 +86,7 @@ class Job:
             if self._one:
                 self._train()
             else:
-                train_all(options, self._folders, self._call, self._executor)
+                train_all(train_only, options, self._folders, self._call, self._executor)
             self._evaluate()
 
     def train_only(self) -> None:
@@ -163,6 +163,11 @@ class Job:
             figures=not options.evaluation.no_figures,
             history=history,
         )
+
+
+def train_only(options: Options, call: Call) -> None:
+    """Do one of several trainings, without a comparison."""
+    Job(options, call).train_only()
 
 
 def run(options: Options, call: Call) -> None:

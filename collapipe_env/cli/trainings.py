@@ -113,11 +113,13 @@ class Training:
     """One of several trainings: the task of an executor.
 
     Attributes:
+        train: Trains in the folder of the options: a function of a module, which other processes import.
         options: Its options; ``training.out`` is its folder.
         call: The command, for the record.
         files: Files already in its folder, for a worker that does not see that folder; ``None`` if it does.
     """
 
+    train: Callable[[Options, Call], None] = field(repr=False)
     options: Options
     call: Call
     files: Files | None = field(repr=False)
@@ -127,10 +129,8 @@ class Training:
 
     def run(self, folder: Path | None) -> None:
         """Train in a folder, without a comparison."""
-        from collapipe_env.cli.train import Job  # which imports this module
-
         training = replace(self.options.training, out=folder)
-        Job(replace(self.options, training=training), self.call).train_only()
+        self.train(replace(self.options, training=training), self.call)
 
 
 def train_one(task: Training, _: Callable[[], None]) -> Files | None:
@@ -163,7 +163,13 @@ def _unlocked(folder: Path) -> Files:
     return {name: content for name, content in files_below(folder).items() if name not in (LOCK, HOLDER)}
 
 
-def train_all(options: Options, folders: Sequence[Path], call: Call, executor: Executor) -> None:
+def train_all(
+    train: Callable[[Options, Call], None],
+    options: Options,
+    folders: Sequence[Path],
+    call: Call,
+    executor: Executor,
+) -> None:
     """Do all unfinished trainings, each in a folder of its own; seeds count up from the options' seed.
 
     If the user interrupts, finished trainings are kept, and on this machine also the progress of others.
@@ -181,7 +187,7 @@ def train_all(options: Options, folders: Sequence[Path], call: Call, executor: E
             training=replace(options.training, seed=seed, runs=1, out=folder, fresh=False),
             evaluation=replace(options.evaluation, schedulers=(LEARNED,)),
         )
-        tasks.append(Training(one, call, _unlocked(folder) if executor.apart else None))
+        tasks.append(Training(train, one, call, _unlocked(folder) if executor.apart else None))
     if not tasks:
         print(f"{counted(len(folders), 'training')} done")
         return
