@@ -139,6 +139,8 @@ def make(name: str, quick: bool) -> str:
             text = grid_tables.table({**entry, **QUICK} if quick else entry, name)
         else:
             text = function_of(entry)(entry, quick)
+    if quick:
+        return f"{text.strip()}\n\n({name} with least effort: no figures of this part)"
     return f"{text.strip()}\n\n{caption(name)}\n{MADE_FROM.format(digest(name))}"
 
 

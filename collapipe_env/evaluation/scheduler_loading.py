@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from collapipe_env.evaluation.own_code import is_reference, place_of_object
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_process import ProcessScheduler, process_of
 from collapipe_env.ground.errors import ScenarioError, SchedulerError
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, SCHEDULERS, Factory, Scheduler
 from collapipe_env.zoo.shipped_agents import NAME, PREFIX, is_shipped, shipped_agent, shipped_agents
@@ -148,14 +150,17 @@ def own_identity(
 ) -> bytes | None:
     """Return what tells a user's own scheduler apart; ``None`` for the package's own and for other names.
 
-    Its source is not read: after an edit, a run is started anew. Whatever has no lasting source, or cannot be
-    built, is different in every call.
+    The file that defines it counts, but not what that file imports. Whatever has no lasting source, or cannot
+    be built, is different in every call.
     """
     factory = own_factory(name, factories)
     if factory is None:
         return None
-    place = "" if is_reference(name) else place_of_object(factory)
-    with suppress(SchedulerError):  # playing it reports the fault
+    place = name if is_reference(name) else place_of_object(factory)
+    with suppress(SchedulerError, OSError):  # playing it reports the fault
         if place is not None:
-            return f"{place}\0{OwnScheduler(name, factory, scenario).fingerprint()}".encode()
+            told = OwnScheduler(name, factory, scenario).fingerprint().encode()
+            file = Path(place.rpartition(":")[0]).expanduser()
+            content = read_regular(file, ARCHIVE_BYTES) if file.suffix == ".py" else b""
+            return b"\0".join((place.encode(), hashlib.sha256(content).digest(), told))
     return secrets.token_bytes(16)

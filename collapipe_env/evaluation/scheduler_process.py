@@ -132,7 +132,8 @@ class SchedulerProcess:
             code = self._process.returncode
             fate = "closed its connection" if code is None else f"ended with exit code {code}"
             if code is not None and code < 0:
-                fate = f"was ended by {signal.Signals(-code).name} (perhaps it ran out of memory)"
+                fate = f"was ended by {signal.Signals(-code).name}"
+                fate += " (perhaps it ran out of memory)" * (-code == signal.SIGKILL)
             raise self.broken(method, fate)
         try:
             told: dict[str, Any] = {**json.loads(line)}

@@ -150,16 +150,16 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     again = evaluate([reference, Even], SMALL, seeds=2, out=out)
     assert len(played) == 4
     assert [e.delay for e in again.episodes[reference]] == [e.delay for e in first.episodes[reference]]
-    # Nobody reads the source: whoever edits it starts over.
+    # Its file counts.
     file.write_text(source.replace('"pipeline"', '"random"'))
     evaluate([reference, Even], SMALL, seeds=2, out=out)
-    assert len(played) == 4
+    assert len(played) == 6
     # An object's content is in no file: nobody knows whether it is still the same.
     evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
     evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
-    assert len(played) == 6
+    assert len(played) == 8
     evaluate(reference, SMALL, seeds=1, out=out, fresh=True)
-    assert len(played) == 7
+    assert len(played) == 9
 
 
 def test_more_rounds_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
