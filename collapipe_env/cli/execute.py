@@ -39,6 +39,7 @@ from collapipe_env.execution.replanned import replanned
 from collapipe_env.execution.scripts import node_name
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.ground.files import json_digest
+from collapipe_env.ground.ray_cluster import require_ray
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -125,10 +126,6 @@ class Options:
         ):
             if wrong:
                 raise ScenarioError(message)
-        if ray:
-            from collapipe_env.ground.ray_cluster import require_ray
-
-            require_ray("--engine ray")
 
     @property
     def usual_clock(self) -> Literal["wall", "virtual", "none"]:
@@ -157,6 +154,8 @@ def run(options: Options, call: Call) -> None:
     scenario = lasting(chosen_scenario(options.scenario), options.rounds)
     require_known_everywhere(scenario, "collapipe execute")
     places = _places(options.place, scenario)
+    if options.engine == "ray":
+        require_ray("--engine ray")
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})
     (name,) = full_names([options.scheduler])

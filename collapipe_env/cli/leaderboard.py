@@ -15,7 +15,11 @@ Examples:
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import io
+import os
+import stat
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -173,9 +177,17 @@ class Verify:
 
 
 def _salt() -> str:
-    """The keepers' salt, which stands in no file and no command line that played code could read."""
-    asked = "salt of the season: "
-    return getpass.getpass(asked) if sys.stdin.isatty() else sys.stdin.readline().strip()
+    """The keepers' salt, which stands in no file and no command line that played code could read.
+
+    Raises:
+        ScenarioError: If standard input is a file.
+    """
+    if sys.stdin.isatty():
+        return getpass.getpass("salt of the season: ")
+    with contextlib.suppress(io.UnsupportedOperation):  # no file at all
+        if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+            raise ScenarioError("standard input is a file, which code could read: give the salt by a pipe")
+    return sys.stdin.readline().strip()
 
 
 def _playing(player: Player, cells: tuple[Cell, ...], season: Season, where: str) -> str:

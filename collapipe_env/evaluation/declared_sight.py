@@ -41,6 +41,11 @@ def hides_truth(scenario: Scenario) -> bool:
     return not gains_are_exact(scenario) or any(p.defines("known") for p in active_processes(scenario))
 
 
+def is_marked(title: str) -> bool:
+    """Whether a title says that its scheduler sees the truth."""
+    return f"({MARK})" in title
+
+
 def title_of(scheduler: Scheduler, scenario: Scenario) -> str:
     """Name of a scheduler for tables, which marks an oracle that sees more than the others."""
     more = sees_truth(scheduler) and hides_truth(scenario)

@@ -110,21 +110,24 @@ class EpisodeFiles:
         """
         if not self.path.exists():
             return False
-        with self._opened() as archive:
+        with self._opened() as (archive, size):
             if archive.comment != key.encode():
                 return False
-            self._figures(archive)
+            self._figures(archive, size)
             _decisions(archive, scenario, rounds)
         return True
 
-    def read(self) -> EpisodeResult:
+    def read(self, content: bytes | None = None) -> EpisodeResult:
         """The figures.
+
+        Args:
+            content: Content of the file, where it is at hand: somebody may have changed the file meanwhile.
 
         Raises:
             DataError: If the file is missing or damaged, or holds another episode.
         """
-        with self._opened() as archive:
-            return self._figures(archive)
+        with self._opened(content) as (archive, size):
+            return self._figures(archive, size)
 
     def read_decisions(self, scenario: Scenario, rounds: int) -> list[Allocation]:
         """The decisions, one for each round.
@@ -133,27 +136,27 @@ class EpisodeFiles:
             DataError: If the file is missing, damaged or of another length, or unpacks to more than these
                 decisions can need.
         """
-        with self._opened() as archive:
+        with self._opened() as (archive, _):
             return _decisions(archive, scenario, rounds)
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[zipfile.ZipFile]:
-        """The file's archive; its checksums are compared by whatever reads a member to its end."""
+    def _opened(self, content: bytes | None = None) -> Iterator[tuple[zipfile.ZipFile, int]]:
+        """The file's archive and size; whatever reads a member to its end compares its checksum."""
         try:
-            content = read_regular(self.path, ARCHIVE_BYTES)
+            content = read_regular(self.path, ARCHIVE_BYTES) if content is None else content
         except OSError as error:
             raise DataError(f"cannot read {self.path} ({error.strerror}): {REMEDY}") from None
         try:
             with open_zip(content, sys.maxsize) as archive:
-                yield archive
+                yield archive, len(content)
         except DataError:
             raise
         except Exception as error:  # the libraries may raise anything for a damaged archive
             raise DataError(f"{self.path} is damaged ({reason(error)}): {REMEDY}") from None
 
-    def _figures(self, archive: zipfile.ZipFile) -> EpisodeResult:
+    def _figures(self, archive: zipfile.ZipFile, size: int) -> EpisodeResult:
         figures = archive.getinfo(FIGURES)
-        _limit([figures], unpacked_limit(self.path.stat().st_size))
+        _limit([figures], unpacked_limit(size))
         read = EpisodeResult.from_json(archive.read(figures), str(self.path))
         if (read.scheduler, read.run, read.episode) != (self.scheduler, self.run, self.episode):
             run = f", run {read.run}" if read.run else ""

@@ -82,6 +82,8 @@ def evaluate_all(
         for plan in plans:
             _require_portable(plan.factories)
     impossible: dict[tuple[int, str], str] = {}
+    # What is played now is taken from here, not from the disk, where a scheduler's code could change it.
+    played: dict[Path, EpisodeResult] = {}
     with contextlib.closing(UnitProgress(units, missing, len(plans) > 1)) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
@@ -99,17 +101,17 @@ def evaluate_all(
 
         def done(unit: Unit, episode: tuple[bytes, Files]) -> None:
             unit.files.write(*episode)
-            progress.ended(unit, _line(unit) if lines else "")
+            result = played[unit.files.path] = unit.read(episode[0])
+            progress.ended(unit, _line(unit, result) if lines else "")
 
         if executor.apart:
             missing = [replace(unit, agent=_agent(unit)) for unit in missing]
         executor.run(_work, missing, Hooks(done, progress.round, failed, progress.again, wanted))
-    return [_outcome(plan, units, impossible) for plan in plans]
+    return [_outcome(plan, units, impossible, played) for plan in plans]
 
 
-def _line(unit: Unit) -> str:
+def _line(unit: Unit, result: EpisodeResult) -> str:
     """A line about a finished unit."""
-    result = unit.read()
     return (
         f"{result.title:>12}  {unit.place}  priced delay {result.priced_delay:7.2f} s  "
         f"energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  loss {result.smoothed_loss[-1]:.4f}"
@@ -138,13 +140,16 @@ def _require_portable(factories: Mapping[str, Factory]) -> None:
 
 
 def _outcome(
-    plan: EvaluationPlan, units: Sequence[Unit], impossible: Mapping[tuple[int, str], str]
+    plan: EvaluationPlan,
+    units: Sequence[Unit],
+    impossible: Mapping[tuple[int, str], str],
+    played: Mapping[Path, EpisodeResult],
 ) -> Outcome:
     reasons = {name: reason for (key, name), reason in impossible.items() if key == id(plan)}
     results: dict[str, list[EpisodeResult]] = {n: [] for n in plan.schedulers if n not in reasons}
     for unit in sorted(units, key=lambda unit: (unit.run, unit.episode)):
         if unit.plan is plan and unit.scheduler in results:
-            results[unit.scheduler].append(unit.read())
+            results[unit.scheduler].append(played.get(unit.files.path) or unit.read())
     return Outcome(results, reasons)
 
 

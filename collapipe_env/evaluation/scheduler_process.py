@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -32,8 +33,9 @@ from collapipe_env.simulator.state import SystemState
 
 LIMIT_S = 600.0
 """Longest time for one answer, such as a decision or the building of a scheduler [s]."""
-MOST_BYTES = 2**30
-"""Largest answer [byte]."""
+MOST_BYTES = 2**26
+"""Largest answer [byte]; a plan for a thousand devices has a thousandth of it."""
+_LOOK_S = 0.2  # between two looks at a process that does not answer [s]
 _MOST_PROCESSES = 8
 """Processes that are kept for further episodes."""
 _START = (
@@ -102,7 +104,7 @@ class SchedulerProcess:
     def __init__(self, reference: str) -> None:
         self.numbers, self.dropped, self._called = itertools.count(), list[int](), repr(reference)
         self._process = subprocess.Popen(  # noqa: S603 - the user named the code
-            [sys.executable, "-B", "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-B", "-P", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C reaches this process, which ends that one
@@ -132,8 +134,8 @@ class SchedulerProcess:
             code = self._process.returncode
             fate = "closed its connection" if code is None else f"ended with exit code {code}"
             if code is not None and code < 0:
-                fate = f"was ended by {signal.Signals(-code).name}"
-                fate += " (perhaps it ran out of memory)" * (-code == signal.SIGKILL)
+                fate = f"was ended by signal {-code} ({signal.strsignal(-code)})"
+                fate += ", perhaps because it ran out of memory" * (code == -9)
             raise self.broken(method, fate)
         try:
             told: dict[str, Any] = {**json.loads(line)}
@@ -170,9 +172,24 @@ class SchedulerProcess:
         try:
             self._process.stdin.write(message)
             self._process.stdin.flush()
-            return self._process.stdout.readline(MOST_BYTES)
+            return self._line(self._process.stdout.fileno())
         except (OSError, ValueError):  # a broken pipe, or one that was closed meanwhile
             return b""
+
+    def _line(self, pipe: int) -> bytes:
+        """The next line of answers; half of it once the process has ended, whoever else holds the pipe."""
+        line = bytearray()
+        while not line.endswith(b"\n") and len(line) < MOST_BYTES:
+            ended = self._process.poll() is not None
+            if os.name == "posix" and not select.select([pipe], [], [], 0.0 if ended else _LOOK_S)[0]:
+                if ended:
+                    break
+                continue
+            part = os.read(pipe, 2**20)
+            if not part:
+                break
+            line += part
+        return bytes(line)
 
 
 def process_of(reference: str) -> SchedulerProcess:
@@ -194,11 +211,10 @@ def _kept(reference: str, folder: str, changed: int) -> SchedulerProcess:  # noq
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
     """End a process, and whatever it started in its session."""
-    if process.poll() is None:
-        with contextlib.suppress(OSError, AttributeError):  # gone by now, or a system without sessions
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
+    with contextlib.suppress(OSError, AttributeError):  # gone by now, or a system without sessions
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):  # it may still hold a request that nobody read
             assert pipe is not None

@@ -1,7 +1,6 @@
 """The oracle against a grid and a global optimiser, DSSRA against the oracle, and V's trade-off."""
 
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -209,21 +208,3 @@ def test_long_run_counts_the_energy_of_every_round():
     course = tradeoff_sweep.long_run(support.SMALL, 10, seed=0)
     _, ratios = support.play(DSSRA(support.SMALL), rows=1, rounds=10)
     assert course[-1]["worst_energy_ratio"] == pytest.approx(ratios.mean(axis=0).max(), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("program", "arguments", "message"),
-    [
-        (dssra_gap, ["--instances", "0"], "--instances: 0 is not within 1"),
-        (dssra_gap, ["--output", "."], "--output: . is a folder"),
-        (tradeoff_sweep, ["--rounds", "0"], "--rounds: 0 is not within 1"),
-        (tradeoff_sweep, ["--v", "1", "1"], "--v: .* ascending"),
-        (tradeoff_sweep, ["--figure", "x.pdf"], "--figure: x.pdf must end in .png"),
-        (tradeoff_sweep, ["--scenario", "smal"], "did you mean 'small'"),
-    ],
-)
-def test_bad_options_end_with_one_line(program, arguments, message, capsys):
-    assert program.main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert re.search(message, error)

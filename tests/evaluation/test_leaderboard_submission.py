@@ -63,11 +63,25 @@ def test_weights_are_training_runs(folder) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["DSSRA+", "dssra +", "Pipe Line", "DSSRA-Plus", "GRAPH", "zoo:graph", "ｄｓｓｒａ"]
+    "name", ["DSSRA+", "dssra +", "Pipe Line", "DSSRA-Plus", "GRAPH", "zoo:graph", "agent", "Even split"]
 )
 def test_no_submission_is_named_as_a_scheduler_of_the_package(folder, name) -> None:
     with pytest.raises(DataError, match="a scheduler of the package has this name: choose another"):
         read_submission(submitted(folder, name=name))
+
+
+@pytest.mark.parametrize("name", ["ｄｓｓｒａ", "DSSR\u0410+", "DSSR\u00c1+", "Mine (sees the truth)"])
+def test_names_do_not_look_like_others(folder, name) -> None:
+    with pytest.raises(DataError, match="use plain letters, which look like no others"):
+        read_submission(submitted(folder, name=name))
+
+
+def test_code_outside_the_digest_is_refused(folder) -> None:
+    submitted(folder)
+    (folder / ".git").mkdir()
+    (folder / ".git" / "hidden.py").write_text("")
+    with pytest.raises(DataError, match=r"'\.git': a submission holds"):
+        read_submission(folder)
 
 
 @pytest.mark.parametrize(

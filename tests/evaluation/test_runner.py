@@ -10,8 +10,8 @@ import pytest
 from even_support import IMPORT, Even
 
 from collapipe_env.evaluation import runner
-from collapipe_env.evaluation.episode import pack_allocations
-from collapipe_env.evaluation.episode_files import FIGURES
+from collapipe_env.evaluation.episode import PlayedEpisode, pack_allocations
+from collapipe_env.evaluation.episode_files import FIGURES, EpisodeFiles, packed_episode
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
@@ -52,6 +52,32 @@ def test_finished_episodes_are_kept_and_only_the_rest_is_played(plan, played, mo
     }
     evaluate(plan)
     assert len(played) == 4
+
+
+def test_what_is_played_is_not_read_from_the_disk(plan, monkeypatch) -> None:
+    """A scheduler's code may write there, too."""
+    write = EpisodeFiles.write
+
+    def forged(files, content, model) -> None:
+        write(files, content, model)
+        files.path.write_bytes(b"forged")
+
+    monkeypatch.setattr(EpisodeFiles, "write", forged)
+    found = evaluate(plan)
+    monkeypatch.setattr(EpisodeFiles, "write", write)
+    again = evaluate(dataclasses.replace(plan, folder=plan.folder.with_name("again")))
+    assert {n: [r.delay for r in rs] for n, rs in found.items()} == {
+        n: [r.delay for r in rs] for n, rs in again.items()
+    }
+
+
+def test_an_oracles_mark_stays_whatever_it_says_when_it_is_asked_again(plan) -> None:
+    evaluate(plan)
+    (unit, *_) = (one for one in runner._units(plan) if one.scheduler == "random")
+    result = dataclasses.replace(unit.files.read(), title="mine (sees the truth)")
+    content = packed_episode("key", PlayedEpisode(result, decisions_of(plan, "random", 0)))
+    assert dataclasses.replace(unit, title="mine").read(content).title == "mine (sees the truth)"
+    assert dataclasses.replace(unit, title="ours (sees the truth)").read(content).title.startswith("ours")
 
 
 def test_episodes_of_other_options_are_played_again(plan) -> None:

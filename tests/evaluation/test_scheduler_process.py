@@ -128,10 +128,21 @@ def test_it_neither_sees_nor_changes_what_measures_it(tmp_path: Path) -> None:
     assert not {name for name in set(sys.modules) - before if "mine" in name}
 
 
+def test_files_in_the_current_folder_do_not_stand_in_for_the_standard_library(tmp_path, monkeypatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the user')")
+    monkeypatch.chdir(tmp_path)
+    assert make_scheduler(written(tmp_path, ACTING.format("return None")), SCENARIO).name == "mine"
+
+
 FATES = {
     "exits": ("sys.exit(0)", r"failed in act: SystemExit: 0 \(.*mine\.py, line \d+\)"),
     "ends": ("os._exit(0)", "its process ended with exit code 0 in act: see"),
-    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL .* in act"),
+    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9 .* in act"),
+    "leaves a child": ("os._exit(3) if os.fork() else time.sleep(30)", "ended with exit code 3 in act"),
+    "leaves a stranger": (
+        "os._exit(3) if os.fork() else (os.setsid(), time.sleep(30))",
+        "ended with exit code 3 in act",
+    ),
     "hangs": ("time.sleep(100)", "took longer than 2 s, and was ended in act"),
     "closes all": ("os.closerange(3, 100); time.sleep(100)", "closed its connection in act|ended with exit"),
     "writes nonsense": (

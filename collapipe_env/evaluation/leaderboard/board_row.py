@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from collapipe_env.evaluation.columns import mean_delay
-from collapipe_env.evaluation.declared_sight import MARK
+from collapipe_env.evaluation.declared_sight import is_marked
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.leaderboard.season import CELLS, HUNDRED, ZERO, Anchors, Cell, Season
@@ -32,8 +32,8 @@ LEARNER = "surrogate"
 """Learner of all episodes; delays and energies equal those of real training."""
 
 Whole = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-From0 = Annotated[float, Field(ge=0.0, lt=1e15)]
-Number = Annotated[float, Field(gt=-1e15, lt=1e15)]
+From0 = Annotated[float, Field(strict=True, ge=0.0, lt=1e15)]
+Number = Annotated[float, Field(strict=True, gt=-1e15, lt=1e15)]
 
 
 @dataclass(frozen=True)
@@ -198,16 +198,16 @@ def play(
     beside = tuple(anchor for anchor in (ZERO, HUNDRED) if anchor != name)
     along = [plan(cell, beside, (), False) for cell in cells if frozen[cell] is None]
     own = [plan(cell, (name,), player.agents, player.blind) for cell in cells]
-    outcomes = evaluate_all([*along, *own], executor)
+    # The anchors play afterwards: their decisions and delays must not lie there while the player decides.
     played = {
-        cell: outcome.results[name] for cell, outcome in zip(cells, outcomes[len(along) :], strict=True)
+        cell: outcome.results[name] for cell, outcome in zip(cells, evaluate_all(own, executor), strict=True)
     }
-    if any(result.title.endswith(f"({MARK})") for results in played.values() for result in results):
+    if any(is_marked(result.title) for results in played.values() for result in results):
         raise SchedulerError(
             f"{player.name} sees the true system, which no real scheduler knows: the leaderboard is for "
             "schedulers that decide from known information; play it with collapipe compare"
         )
-    anchored = iter(outcomes[: len(along)])
+    anchored = iter(evaluate_all(along, executor))
     found = {}
     for cell, results in played.items():
         anchors = frozen[cell]
@@ -253,7 +253,7 @@ def differences(claimed: Row, again: Row) -> Iterator[str]:
     Args:
         again: The re-run, of the same cells.
     """
-    for entry in ("name", "scheduler", "submission_sha256"):
+    for entry in ("season", "hidden", "rounds", "name", "scheduler", "submission_sha256"):
         if getattr(claimed, entry) != getattr(again, entry):
             yield f"{entry} is {getattr(claimed, entry)!r} in the results, {getattr(again, entry)!r} in fact"
     for name, found in again.cells.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +15,7 @@ from typing import Annotated, Literal
 import safetensors.numpy
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from collapipe_env.evaluation.declared_sight import is_marked
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_scheduler import LONGEST_NAME
 from collapipe_env.evaluation.scheduler_loading import (
@@ -50,15 +50,17 @@ def _line(text: str) -> str:
 
 def _apart(name: str) -> str:
     """A name that no scheduler of the package has, spaces, case and marks aside."""
-    own = scheduler_names()
-    if _plain(name) in map(_plain, (*own, *map(package_title, own), *shipped_agents())):
+    own, others = scheduler_names(), ("even split", LEARNED)
+    if not name.isascii() or is_marked(name):
+        raise ValueError("use plain letters, which look like no others, and no mark of tables")
+    if _plain(name) in map(_plain, (*own, *map(package_title, own), *shipped_agents(), *others)):
         raise ValueError("a scheduler of the package has this name: choose another")
     return name
 
 
 def _plain(name: str) -> str:
     """The letters, digits and plus signs of a name."""
-    folded = unicodedata.normalize("NFKC", name).casefold().removeprefix("zoo:")
+    folded = name.casefold().removeprefix("zoo:")
     return "".join(character for character in folded if character.isalnum() or character == "+")
 
 
@@ -156,13 +158,13 @@ def _files(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     size = 0
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != ".git")
+        folders.sort()
         for name in [*sorted(names), *folders]:
             path = Path(place) / name
-            if not name.isprintable() or name == "__pycache__" or path.is_symlink():
+            if not name.isprintable() or name in ("__pycache__", ".git") or path.is_symlink():
                 raise DataError(
-                    f"{folder}: {name!r}: a submission holds no links, no compiled files, and only names in "
-                    "plain text: remove it"
+                    f"{folder}: {name!r}: a submission holds no links, no compiled files, no .git, and only "
+                    "names in plain text: remove it"
                 )
             if name in folders:
                 continue

@@ -75,6 +75,8 @@ class StoredRun:
         Raises:
             DataError: If one of them was not played.
         """
+        if not self.scenarios:
+            raise DataError(f"{self.path} holds no finished episodes: {AGAIN}")
         if scenario is not None and scenario not in self.scenarios:
             near = nearest_name(scenario, tuple(self.scenarios))
             raise DataError(f"scenario {shown(scenario, 80)} is not in {self.path}: {near}")
@@ -87,6 +89,8 @@ class StoredRun:
                 where = f"{stored.scenario.name!r} in this run"
                 raise DataError(f"scheduler {shown(name, 80)} did not play {where}: {near}")
             played = {e.episode: e for e in stored.results[name] if e.run == 0}
+            if not played:
+                raise DataError(f"{name!r} has no finished episodes in {self.path}: {AGAIN}")
             if episode not in played:
                 some = f"use a number from 0 to {max(played)}"
                 raise DataError(f"episode {episode} was not played by {name!r}: {some}")
