@@ -39,6 +39,12 @@ def is_reference(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
+def file_of(reference: str) -> Path | None:
+    """File that a reference names; ``None`` for one that names a module."""
+    source = reference.rpartition(":")[0]
+    return Path(os.path.expanduser(source)) if source.endswith(".py") else None
+
+
 def import_own(reference: str, registry: Registry[Any], *, called: bool = True) -> Any:
     """Return the object that a reference names, imported.
 
@@ -53,7 +59,7 @@ def import_own(reference: str, registry: Registry[Any], *, called: bool = True) 
     form = "class or function" if called else "object"
     what = f"{registry.kind} {shortened(reference)!r}"
     source, _, name = reference.rpartition(":")
-    file = os.path.expanduser(source) if source.endswith(".py") else None
+    file = file_of(reference)
     if not name.isidentifier() or not (file or all(part.isidentifier() for part in source.split("."))):
         stem = reference.rstrip(":")
         example = f"{stem}:Name" if stem.endswith(".py") else FORMS

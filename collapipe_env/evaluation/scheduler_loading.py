@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from collapipe_env.evaluation.own_code import is_reference, place_of_object
+from collapipe_env.evaluation.own_code import file_of, is_reference, place_of_object
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_process import ProcessScheduler, process_of
 from collapipe_env.ground.errors import ScenarioError, SchedulerError
@@ -160,7 +160,7 @@ def own_identity(
     with suppress(SchedulerError, OSError):  # playing it reports the fault
         if place is not None:
             told = OwnScheduler(name, factory, scenario).fingerprint().encode()
-            file = Path(place.rpartition(":")[0]).expanduser()
-            content = read_regular(file, ARCHIVE_BYTES) if file.suffix == ".py" else b""
+            file = file_of(place)
+            content = b"" if file is None else read_regular(file, ARCHIVE_BYTES)
             return b"\0".join((place.encode(), hashlib.sha256(content).digest(), told))
     return secrets.token_bytes(16)

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from collapipe_env.envs.observation_kinds import Observation
-from collapipe_env.evaluation.own_code import ToldError
+from collapipe_env.evaluation.own_code import ToldError, file_of
 from collapipe_env.evaluation.own_parts import sources_of
 from collapipe_env.evaluation.scheduler_worker import decoded
 from collapipe_env.evaluation.torch_threads import threads_asked
@@ -142,9 +142,8 @@ class SchedulerProcess:
         except Exception:  # whatever the user's code wrote there
             raise self.broken(method, "sent an answer that cannot be read") from None
         if "error" in told:
-            raise ToldError(
-                reason(ToldError(str(told["error"])), longest=1500)
-            )  # whatever it sent, in one line
+            # Whatever it sent, in one line.
+            raise ToldError(reason(ToldError(str(told["error"])), longest=1500))
         return told
 
     def broken(self, method: str, fate: str) -> ToldError:
@@ -198,9 +197,9 @@ def process_of(reference: str) -> SchedulerProcess:
     Raises:
         ToldError: If the code cannot be imported.
     """
-    changed = 0
+    file, changed = file_of(reference), 0
     with contextlib.suppress(OSError, ValueError):
-        changed = os.stat(reference.rpartition(":")[0]).st_mtime_ns
+        changed = 0 if file is None else file.stat().st_mtime_ns
     return _kept(reference, os.getcwd(), changed)
 
 

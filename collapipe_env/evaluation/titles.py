@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collapipe_env.evaluation.declared_sight import title_of
-from collapipe_env.evaluation.scheduler_loading import (
-    make_scheduler,
-    own_factory,
-    package_title,
-)
+from collapipe_env.evaluation.scheduler_loading import make_scheduler, own_factory, package_title
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory

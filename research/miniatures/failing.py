@@ -18,12 +18,12 @@ from collapipe_env.ground.backends import NUMPY
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
-from collapipe_env.simulator.build import energy_budgets, system_parameters, usual_round
+from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.state import SystemState
-from research.miniatures.system import splits
+from research.miniatures.system import full_power, repeated, splits, state_of
 
 CELLS = 24
 """Parts of ``T_ref``; a failure counts as in the middle of its part."""
@@ -88,40 +88,16 @@ class FailingSystem:
         return self._plans[mask]
 
     def allocation(self, blocks: IntArray, micro_batches: IntArray) -> Allocation:
-        """Plans at full power, which is fastest with one cluster and no budgets (R, ...).
-
-        Args:
-            blocks: (R, K), int.
-            micro_batches: (R,), int.
-        """
-        rows, K = blocks.shape
-        power = self.parameters.power_max_w
-        return Allocation(
-            blocks=blocks[:, None, :],
-            micro_batches=np.asarray(micro_batches, dtype=np.int64)[:, None],
-            bandwidth=np.ones((rows, 1)),
-            device_power=np.full((rows, 1, K), power),
-            cu_power=np.full((rows, 1), power),
-        )
+        """Plans at full power, which is fastest with one cluster and no budgets (R, ...)."""
+        return full_power(blocks, micro_batches, self.parameters.power_max_w)
 
     def _state(self, there: IntArray, rows: int) -> SystemState:
         """The system with some devices present, at mean gains (rows, ...)."""
         system = MovingSystem(self.scenario, self.parameters.costs, rows, NUMPY)
-        carried = {
-            name: {key: np.repeat(array, rows, axis=0) for key, array in own.items()}
-            for name, own in self._carried.items()
-        }
-        carried["fading"] = {key: np.ones_like(array) for key, array in carried["fading"].items()}
+        carried = repeated(self._carried, rows)
         carried[PRESENCE]["present"] = np.broadcast_to(there > 0, (rows, 1, len(there))).copy()
         carried[PRESENCE]["announced"] = np.zeros((rows, 1, len(there)), dtype=np.bool_)
-        nodes = (rows, 1, len(there) + 1)
-        return system.state(
-            carried,
-            budget=np.broadcast_to(energy_budgets(self.scenario), nodes),
-            backlog=np.zeros(nodes),
-            round_index=np.zeros(rows, dtype=np.int64),
-            loss=np.zeros(rows),
-        )
+        return state_of(system, self.scenario, carried, rows)
 
     def _worked_out(self, mask: int) -> Plans:
         K, choices = self.scenario.max_devices, np.asarray(self.parameters.micro_batch_choices)

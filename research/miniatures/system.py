@@ -7,6 +7,7 @@ heat from the process `heat`, and the law of the load from the process `load`; n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -72,6 +73,48 @@ def splits(blocks: int, caps: IntArray) -> IntArray:
     return np.asarray(grid[grid.sum(axis=1) == blocks])
 
 
+def repeated(carried: Mapping[str, Mapping[str, Any]], rows: int) -> dict[str, Any]:
+    """Values that the processes of one system carry, for several rows, at mean gains of the links."""
+    found: dict[str, Any] = {
+        name: {key: np.repeat(array, rows, axis=0) for key, array in own.items()}
+        for name, own in carried.items()
+    }
+    found["fading"] = {key: np.ones_like(array) for key, array in found["fading"].items()}
+    return found
+
+
+def state_of(system: MovingSystem, scenario: Scenario, carried: Any, rows: int) -> SystemState:
+    """State of a system of one cluster with empty queues (rows, ...)."""
+    nodes = (rows, 1, scenario.max_devices + 1)
+    return system.state(
+        carried,
+        budget=np.broadcast_to(energy_budgets(scenario), nodes),
+        backlog=np.zeros(nodes),
+        round_index=np.zeros(rows, dtype=np.int64),
+        loss=np.zeros(rows),
+    )
+
+
+def full_power(blocks: IntArray, micro_batches: IntArray, power_w: float) -> Allocation:
+    """Plans of one cluster at full power (R, ...).
+
+    With one cluster and no energy budgets, less power only makes a round longer.
+
+    Args:
+        blocks: Blocks of each device (R, K), int.
+        micro_batches: ``M`` (R,).
+        power_w: Largest transmit power [W].
+    """
+    rows, K = blocks.shape
+    return Allocation(
+        blocks=blocks[:, None, :],
+        micro_batches=np.asarray(micro_batches, dtype=np.int64)[:, None],
+        bandwidth=np.ones((rows, 1)),
+        device_power=np.full((rows, 1, K), power_w),
+        cu_power=np.full((rows, 1), power_w),
+    )
+
+
 class SmallSystem:
     """One cluster of a scenario, played from any state.
 
@@ -112,7 +155,7 @@ class SmallSystem:
                 f"the scenario {scenario.name!r} moves by what a miniature leaves out: {unknown}"
             )
         self._begun = one.carried
-        begun = self._state(one, one.carried, 1)
+        begun = state_of(one, scenario, one.carried, 1)
         layout = fixed_layout(scenario)
         self.full_speed = (layout.max_clock_hz * layout.flops_per_cycle)[0]
         self.splits = splits(scenario.blocks, begun.memory_cap[0, 0])
@@ -155,24 +198,10 @@ class SmallSystem:
             law[level] = np.bincount(then, minlength=count) / thousandths
         return law
 
-    def _state(self, system: MovingSystem, carried: Any, rows: int) -> SystemState:
-        nodes = (rows, 1, self.devices + 1)
-        return system.state(
-            carried,
-            budget=np.broadcast_to(energy_budgets(self.scenario), nodes),
-            backlog=np.zeros(nodes),
-            round_index=np.zeros(rows, dtype=np.int64),
-            loss=np.zeros(rows),
-        )
-
     def carried(self, at: Coordinates) -> dict[str, Any]:
         """Values that the processes carry in some states (R, ...)."""
         rows = len(at.plan)
-        found: dict[str, Any] = {
-            name: {key: np.repeat(array, rows, axis=0) for key, array in carried.items()}
-            for name, carried in self._begun.items()
-        }
-        found["fading"] = {key: np.ones_like(array) for key, array in found["fading"].items()}
+        found = repeated(self._begun, rows)
         if "load" in found:
             found["load"] = {"level": at.load[:, None, :]}
         if self.heat is not None:
@@ -202,25 +231,16 @@ class SmallSystem:
     def state(self, at: Coordinates) -> SystemState:
         """The system before a round (R, ...), with empty queues and mean gains."""
         rows = len(at.plan)
-        return self._state(self._system(rows), self.carried(at), rows)
+        return state_of(self._system(rows), self.scenario, self.carried(at), rows)
 
     def plan(self, split: IntArray, micro_batches: IntArray) -> Allocation:
         """Plans at full power (R, ...).
-
-        With one cluster and no energy budgets, less power only makes a round longer.
 
         Args:
             split: Index of the division of blocks (R,).
             micro_batches: ``M`` (R,).
         """
-        rows, p = len(split), self.parameters
-        return Allocation(
-            blocks=self.splits[split][:, None, :],
-            micro_batches=np.asarray(micro_batches, dtype=np.int64)[:, None],
-            bandwidth=np.ones((rows, 1)),
-            device_power=np.full((rows, 1, self.devices), p.power_max_w),
-            cu_power=np.full((rows, 1), p.power_max_w),
-        )
+        return full_power(self.splits[split], micro_batches, self.parameters.power_max_w)
 
     def micro_batches(self, state: SystemState) -> IntArray:
         """Number of micro-batches of every action in every state (R, A), int.
