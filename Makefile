@@ -18,14 +18,14 @@ DOCS_STAMP := $(VENV)/.installed-docs
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
-test bench scaling results learning: export OMP_NUM_THREADS = 1
+test mutants bench scaling results learning: export OMP_NUM_THREADS = 1
 test bench scaling results learning: export OPENBLAS_NUM_THREADS = 1
 test bench scaling results learning: export MKL_NUM_THREADS = 1
 test-slow docs docs-serve: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo compile-demo run-demo test compile-searches compile-planners test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
+.PHONY: help install demo compile-demo run-demo test compile-searches compile-planners test-slow mutants lint format bench scaling results learning golden docs docs-serve clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ compile-planners: lint
 
 test-slow: $(STAMP) ## The tests that the fast run leaves out
 	@$(RUN) -m pytest -m slow $(PYTEST_ARGS)
+
+mutants: $(STAMP) ## Change single lines of the core: each time its tests have to fail (an hour)
+	@$(RUN) tests/mutants $(MUTANTS)
 
 lint: $(STAMP) ## Check style, format and types
 	@echo "== ruff check"

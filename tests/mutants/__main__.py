@@ -1,0 +1,100 @@
+"""Faults that the tests must find: each mutant changes one line of the sources, and its tests have to fail.
+
+    python tests/mutants                           all mutants, a few seconds each
+    python tests/mutants physics queues.py         those of rooms and files
+
+A table for each room stands beside this file. A line that is not indented names a file and its tests, as
+pytest takes them below `tests/`. The lines below it are mutants, each a text that it holds once and what
+replaces it. Run those of a room before and after its tests are deleted or merged: no mutant may survive that
+was killed before. A file is put back after every run, also after Ctrl-C. Compiled loops run as plain Python,
+so no cache hides a mutant.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+# Loaded once here rather than in every run, which is a fork of this process.
+import gymnasium  # noqa: F401
+import numba  # noqa: F401
+import pydantic  # noqa: F401
+import pytest
+
+TABLES = Path(__file__).parent
+ROOT = TABLES.parents[1]
+
+
+def chosen(wanted: list[str]) -> Iterator[tuple[str, str, Path, str, str]]:
+    """Name, tests, file, old and new text of each mutant of rooms, files or single names; of all if none."""
+    for table in sorted(TABLES.glob("*.txt")):
+        numbers: Counter[str] = Counter()
+        for line in table.read_text(encoding="utf-8").splitlines():
+            if not line.startswith(" "):
+                path, tests = line.split(": ", 1)
+                continue
+            name, (old, new) = f"{path}:{numbers[path]}", line.strip().split(" => ")
+            numbers[path] += 1
+            if wanted and not {table.stem, path, Path(path).name, name} & set(wanted):
+                continue
+            if (ROOT / path).read_text(encoding="utf-8").count(old) != 1:
+                raise SystemExit(f"{table}: {path} must hold {old!r} once")
+            yield name, tests, ROOT / path, old, new
+
+
+@contextmanager
+def changed(path: Path, old: str, new: str):
+    """Hold a mutant in the place of a file."""
+    text, stat = path.read_text(), path.stat()
+    try:
+        # Python knows bytecode by size and whole second: no two mutants of a file may share both.
+        time.sleep(1.0)
+        path.write_text(text.replace(old, new))
+        yield
+    finally:
+        path.write_text(text)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def fails(tests: str) -> bool:
+    """Whether tests fail, in a process of their own."""
+    child = os.fork()
+    if not child:
+        os.chdir(ROOT)
+        sys.path.insert(0, str(ROOT))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        named = [f"tests/{word}" if word.endswith(".py") else word for word in shlex.split(tests)]
+        os._exit(pytest.main(["-x", "-m", "not slow", "-p", "no:cacheprovider", *named]))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, 1, 2):
+        raise SystemExit(f"pytest {tests}: ends with {code}")
+    return code != 0
+
+
+def main(wanted: list[str]) -> int:
+    """Run mutants by name, all by default; the number of survivors."""
+    whole, found = cache(fails), {}
+    for name, tests, path, old, new in chosen(wanted):
+        if whole(tests):
+            raise SystemExit(f"{tests}: fail without a mutant")
+        with changed(path, old, new):
+            found[name] = fails(tests)
+        print("killed  " if found[name] else "SURVIVED", f"{name}: {old} => {new}", flush=True)
+    survivors = [name for name, killed in found.items() if not killed]
+    print(f"{len(found) - len(survivors)} of {len(found)} killed", *survivors)
+    return len(survivors)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
