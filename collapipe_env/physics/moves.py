@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.schedules.segments import pipeline_blocks
+from collapipe_env.physics.segments import pipeline_blocks
 
 STAY, TRAVEL, LOST = range(3)
 """Fates of a block's moments: they stay, travel to another device, or start again from zero."""

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.ground.arrays import namespace
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.workload import WorkloadCosts
-
-
-class RecomputationTerms(NamedTuple):
-    """Terms of time and memory that depend on recomputation: numbers, or arrays (..., N, 1).
-
-    Attributes:
-        backward_over_forward: ``rho``, cost of a device's backward pass over that of its forward pass.
-        activation_bytes: ``alpha`` per sample and block [byte].
-        working_bytes: ``omega``, activations of a sample in one block that are recomputed [byte].
-    """
-
-    backward_over_forward: Array | float
-    activation_bytes: Array | float
-    working_bytes: Array | float
+from collapipe_env.physics.workload import RecomputationTerms, WorkloadCosts
 
 
 def recomputation_terms(parameters: Parameters, allocation: Allocation) -> RecomputationTerms:

@@ -10,7 +10,9 @@ Arguments are the model's ``width`` ``d``, its ``feedforward`` width ``d_ff``, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from collapipe_env.ground.arrays import Array
 from collapipe_env.physics.payload import Compression, UpdateFormat, message_bits
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 
@@ -168,3 +170,17 @@ class WorkloadCosts:
 
     def _embedding(self, bits: int) -> int:
         return 0 if self.adapter_parameters else bits
+
+
+class RecomputationTerms(NamedTuple):
+    """Terms of time and memory that depend on recomputation: numbers, or arrays (..., N, 1).
+
+    Attributes:
+        backward_over_forward: ``rho``, cost of a device's backward pass over that of its forward pass.
+        activation_bytes: ``alpha`` per sample and block [byte].
+        working_bytes: ``omega``, activations of a sample in one block that are recomputed [byte].
+    """
+
+    backward_over_forward: Array | float
+    activation_bytes: Array | float
+    working_bytes: Array | float

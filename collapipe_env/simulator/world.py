@@ -17,7 +17,7 @@ from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.kernels.queues import queue_round
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import participation_queue
-from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
+from collapipe_env.physics.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.arrivals import TensorArrivals

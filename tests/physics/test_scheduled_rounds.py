@@ -20,8 +20,8 @@ from collapipe_env.physics.allocation import (
     stack_allocations,
     with_schedule,
 )
-from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.physics.schedules.storage import stored_micro_batches
+from collapipe_env.physics.segments import pipeline_blocks, version_gaps
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.check import check_allocation

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, from_host, loop_array, namespace, on_host
 from collapipe_env.ground.compiled import compiled, compiled_leaf
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
-from collapipe_env.physics.recomputation import RecomputationTerms
-from collapipe_env.physics.workload import WorkloadCosts
+from collapipe_env.physics.workload import RecomputationTerms, WorkloadCosts
 
 
 @compiled_leaf
