@@ -14,29 +14,43 @@ PLANNERS := adaptis asteroid flexpipe greedy_dpp pipar splitfed_v2 xpipe
 # `python -m`: the interpreter lines of scripts in .venv/bin would break in such a folder.
 VENV := .venv
 STAMP := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-test
+LINT_STAMP := $(VENV)/.installed-lint
 DOCS_STAMP := $(VENV)/.installed-docs
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
-test mutants bench scaling results learning: export OMP_NUM_THREADS = 1
+test test-slow mutants bench scaling results learning: export OMP_NUM_THREADS = 1
 test bench scaling results learning: export OPENBLAS_NUM_THREADS = 1
 test bench scaling results learning: export MKL_NUM_THREADS = 1
-test-slow docs docs-serve: export OMP_NUM_THREADS = 1
+docs docs-serve: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo compile-demo run-demo test compile-searches compile-planners test-slow mutants lint format bench scaling results learning golden docs docs-serve clean distclean
+.PHONY: help install demo compile-demo run-demo test check compile-searches compile-planners test-slow mutants lint format bench scaling results learning golden docs docs-serve clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
 
-install: $(STAMP) ## Create .venv and install the package with its tools
+install: $(STAMP) $(TEST_STAMP) $(LINT_STAMP) ## Create .venv and install the package with its tools
 
-# Python compiles what is imported. Compiling all of every package beforehand would double the time.
+# $(call install,EXTRA): Python compiles what is imported. Compiling all of every package would double the time.
+install = $(RUN) -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) --editable ".[$(1)]"
+
 $(STAMP): pyproject.toml
 	@echo "== Installing into $(VENV) (once, and after changes of pyproject.toml)"
 	@test -x $(RUN) || "$(PYTHON)" -m venv $(VENV)
-	@$(RUN) -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) --editable ".[dev,plots]"
+	@$(call install,plots)
+	@touch $@
+
+$(TEST_STAMP): $(STAMP)
+	@echo "== Installing what tests need"
+	@$(call install,test)
+	@touch $@
+
+$(LINT_STAMP): $(TEST_STAMP)
+	@echo "== Installing what checks style and types"
+	@$(call install,dev)
 	@touch $@
 
 # The training takes one core. Meanwhile another compiles what the comparison needs.
@@ -49,57 +63,68 @@ compile-demo: $(STAMP)
 run-demo: $(STAMP)
 	$(RUN) train_agent.py $(DEMO_ARGS)
 
-# Compiled code is there before the tests begin: both workers would compile the same functions at the same time.
-# Of two cores one compiles the searches, the other lints and then compiles the planners of the baselines.
-test: $(STAMP) ## Lint, then the fast tests
+# Compiled code is there before the tests begin: all workers would compile the same functions at the same time.
+# Of two cores one compiles the searches, the other installs the tests' packages and compiles the planners.
+test: $(STAMP) ## The fast tests
 	@$(MAKE) --no-print-directory -j 2 compile-searches compile-planners
 	@echo "== Tests"
-	@$(RUN) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	@$(RUN) -m pytest -n auto -m "not slow" $(PYTEST_ARGS)
 
 compile-searches: $(STAMP)
 	@echo "== Compiling searches (once, and after changes of compiled sources)"
 	@$(RUN) -m collapipe_env warm-up --schedulers $(SEARCHES)
 
-compile-planners: lint
+compile-planners: $(TEST_STAMP)
 	@echo "== Compiling planners"
 	@$(RUN) -m collapipe_env warm-up --schedulers $(PLANNERS)
 
-test-slow: $(STAMP) ## The tests that the fast run leaves out
-	@$(RUN) -m pytest -m slow $(PYTEST_ARGS)
+check: ## The fast tests, then style, imports, workflows and types
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory lint
 
-mutants: $(STAMP) ## Change single lines of the core: each time its tests have to fail (an hour)
+test-slow: $(TEST_STAMP) ## The tests that the fast run leaves out
+	@$(RUN) -m pytest -n auto -m slow $(PYTEST_ARGS)
+
+mutants: $(TEST_STAMP) ## Change single lines of the core: each time its tests have to fail (an hour)
 	@$(RUN) tests/mutants $(MUTANTS)
 
-lint: $(STAMP) ## Check style, format and types
-	@echo "== ruff check"
+lint: $(LINT_STAMP) ## Check style, imports, workflows and types
+	@echo "== ruff"
 	@$(RUN) -m ruff check .
-	@echo "== ruff format"
 	@$(RUN) -m ruff format --check .
+	@echo "== imports"
+	@$(RUN) -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-logo
+	@echo "== workflows"
+	@$(RUN) -m check_jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(RUN) -m check_jsonschema -q --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	@$(RUN) -m check_jsonschema -q --builtin-schema vendor.dependabot .github/dependabot.yml
+	@$(RUN) -m check_jsonschema -q --builtin-schema vendor.citation-file-format CITATION.cff
+	@$(VENV)/bin/zizmor --offline --quiet .github
 	@echo "== mypy"
 	@$(RUN) -m mypy
 
-format: $(STAMP) ## Format the sources and fix what can be fixed
+format: $(LINT_STAMP) ## Format the sources and fix what can be fixed
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
-bench: $(STAMP) ## Run the benchmarks and hold them against their goals
+bench: $(TEST_STAMP) ## Run the benchmarks and hold them against their goals
 	$(RUN) benchmarks/step_rate.py
 	$(RUN) benchmarks/first_decision.py
 
-scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (five minutes)
+scaling: $(TEST_STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (five minutes)
 	$(RUN) benchmarks/peers.py
 	$(RUN) -m tools.docs scaling
 
-results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
+results: $(TEST_STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
 	$(RUN) -m tools.docs results
 
-learning: $(STAMP) ## Train every task on its data and write docs/learning.md anew (an hour)
+learning: $(TEST_STAMP) ## Train every task on its data and write docs/learning.md anew (an hour)
 	$(RUN) -m tools.docs learning
 
-golden: $(STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
+golden: $(TEST_STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
 	$(RUN) tests/golden/make_golden.py
 
-$(DOCS_STAMP): pyproject.toml $(STAMP)
+$(DOCS_STAMP): $(STAMP)
 	@echo "== Installing what builds the documentation"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[docs]"
 	@touch $@
