@@ -1,12 +1,13 @@
-"""Scenarios of the user's own by name."""
+"""Names of scenarios: tiers, and those of the user's own."""
 
 import gymnasium as gym
 import pytest
 
 from collapipe_env import load_scenario, register_scenario, scenario_names
 from collapipe_env.cli.main import main
+from collapipe_env.envs.registration import WHOLE_TIERS as REGISTERED
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.scenario.names import SCENARIOS
+from collapipe_env.scenario.names import LADDER, SCENARIOS, TIER_SIZES, TIERS, WHOLE_TIERS, is_tier, sizes_of
 
 TWO = {
     "base": "small",
@@ -67,3 +68,12 @@ def test_what_is_refused(tmp_path):
         register_scenario("two", {"base": "small"})
     with pytest.raises(ScenarioError, match="no shipped or registered scenario 'twoo'; did you mean 'two'"):
         load_scenario("twoo")
+
+
+def test_stale_and_wild_come_in_the_largest_size():
+    assert WHOLE_TIERS == REGISTERED == ("stale", "wild")
+    assert sizes_of("wild") == sizes_of("stale") == LADDER
+    assert {sizes_of(tier) for tier in TIERS if tier not in WHOLE_TIERS} == {TIER_SIZES}
+    assert is_tier("xlarge-wild")
+    assert is_tier("small-churn-ner")
+    assert not is_tier("xlarge-churn")
