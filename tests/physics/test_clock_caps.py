@@ -1,4 +1,4 @@
-"""Caps on clocks: closed forms of time, energy and heat, and nothing at all where they are 1."""
+"""Caps on clocks: their closed form, nothing at all where they are 1, and the least energy under them."""
 
 from dataclasses import fields, replace
 
@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 
 from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
-from collapipe_env.ground.errors import AllocationError, ScenarioError
-from collapipe_env.physics.allocation import own_arrays
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.running import running_state
 
 OPEN = load_scenario({"base": "small", "name": "open", "decisions": [*COLLAPIPE, "clock_cap"]})
@@ -56,41 +53,6 @@ def test_the_slower_of_load_and_cap_decides_and_power_follows_the_profile(share,
         np.testing.assert_array_equal(one, two)
 
 
-def test_time_and_energy_of_a_round_by_hand():
-    plan = even_split(PARAMETERS, STATE)
-    caps = np.random.default_rng(0).uniform(0.3, 1.0, plan.device_power.shape)
-    free, found = (round_costs(PARAMETERS, STATE, p) for p in (plan, replace(plan, clock_cap=caps)))
-    c, extra, M = PARAMETERS.costs, PARAMETERS.overheads, plan.micro_batches
-    e = free.elements
-    for place in np.ndindex(plan.micro_batches.shape):
-        m, passes = int(M[place]), int(M[place]) * c.local_steps
-        forward, backward = [], []
-        for k, cap in enumerate(caps[place]):
-            delta, f = plan.blocks[place][k], cap * STATE.clock[place][k]
-            v = cap * STATE.speed[place][k]
-            a = c.batch_size / m * delta * c.block_forward_flops / v + delta * extra.block_cycles / f
-            update = delta * extra.update_cycles / f
-            forward.append((a, update))
-            backward.append(2.0 * a)
-            watts = 1e-27 * f**3
-            joules = watts * (passes * 3.0 * a + c.local_steps * update)
-            radio = free.energy[place][k + 1] - STATE.compute_power[place][k] * cap * (
-                passes * 3.0 * a + c.local_steps * update
-            )
-            assert found.energy[place][k + 1] == pytest.approx(joules + radio, rel=1e-9)
-        ahead = (
-            [a for a, _ in forward] + list(e.hop_forward[place]) + [e.uplink[place], e.server_forward[place]]
-        )
-        back = backward + list(e.hop_backward[place]) + [e.downlink[place], e.server_backward[place]]
-        step = sum(ahead) + sum(back) + (m - 1) * (max(ahead) + max(back))
-        step += 2.0 * e.latency[place] + max(update for _, update in forward)
-        assert found.local_step[place] == pytest.approx(step, rel=1e-9)
-        expected = c.local_steps * step + found.collect[place] + found.upload[place]
-        assert found.cluster_delay[place] == pytest.approx(expected, rel=1e-9)
-    np.testing.assert_array_equal(found.collect, free.collect)
-    np.testing.assert_array_equal(found.energy[..., 0], free.energy[..., 0])
-
-
 def test_free_clocks_are_the_closed_decision_bit_for_bit():
     plan = even_split(PARAMETERS, STATE)
     ones = replace(plan, clock_cap=np.ones_like(plan.device_power))
@@ -103,39 +65,6 @@ def test_free_clocks_are_the_closed_decision_bit_for_bit():
             if isinstance(left, np.ndarray):
                 np.testing.assert_array_equal(left, right, err_msg=field.name)
     assert running_state(STATE, plan) is STATE
-
-
-def test_the_general_form_and_the_compiled_loop_agree_under_caps():
-    rng = np.random.default_rng(1)
-    plan = even_split(PARAMETERS, STATE)
-    plan = replace(plan, clock_cap=rng.uniform(0.2, 1.0, plan.device_power.shape))
-    one, two = round_costs(PARAMETERS, STATE, plan), general_round_costs(PARAMETERS, STATE, plan)
-    for name in ("delay", "cluster_delay", "energy", "update", "local_step", "memory"):
-        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda c: 0.5 * c, r"clock_cap.*0\.1.*expected a share of the full clock in \[0\.2, 1\]"),
-        (lambda c: 6.0 * c, r"clock_cap.*1\.2"),
-        (lambda c: c * np.nan, r"clock_cap.*nan"),
-        (lambda c: c[:, :1], r"clock_cap has shape \(3, 1, 3\)"),
-    ],
-)
-def test_caps_out_of_range_are_refused(change, message):
-    plan = even_split(PARAMETERS, STATE)
-    caps = np.full_like(plan.device_power, 0.2)
-    check_allocation(PARAMETERS, STATE, replace(plan, clock_cap=caps))
-    with pytest.raises(AllocationError, match=message):
-        check_allocation(PARAMETERS, STATE, own_arrays(replace(plan, clock_cap=change(caps))))
-
-
-def test_a_scenario_that_does_not_open_them_refuses_caps():
-    plan = even_split(PARAMETERS, STATE)
-    capped = replace(plan, clock_cap=np.full_like(plan.device_power, 0.5))
-    with pytest.raises(AllocationError, match="decisions do not list clock_cap"):
-        check_allocation(system_parameters(CLOSED), STATE, capped)
 
 
 def test_the_field_is_kept_in_its_range():

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from physics_support import make_case
+from round_support import make_case
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, with_schedule

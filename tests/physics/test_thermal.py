@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from physics_support import PRICES, make_case
+from round_support import PRICES, make_case
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.energy import compute_power

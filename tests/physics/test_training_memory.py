@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from physics_support import make_case
+from round_support import make_case
 
 from collapipe_env.baselines.planning.chain_problem import (
     ChainProblem,
@@ -14,13 +14,11 @@ from collapipe_env.baselines.planning.chain_problem import (
 )
 from collapipe_env.baselines.planning.draft_pricing import PlanArrays, lower_caps
 from collapipe_env.ground.compiled import called_from_python
-from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.allocation import SCHEDULES
-from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.scenario import block_bytes, load_scenario, working_bytes
 from collapipe_env.simulator.build import migration_of, workload_costs
-from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
 HALF = {"train_bits": 16, "stored_activation_bits": 16, "activation_bits": 16, "gradient_bits": 16}
@@ -80,32 +78,6 @@ def test_moments_travel_in_the_bits_in_which_they_are_kept():
     assert moved(moment_bits=8) == 2 * (8 + 32 / 256) * w
 
 
-def test_recomputing_takes_one_more_forward_pass_of_time_and_energy():
-    p, s, a = make_case(7, lead=(2,), steps=2)
-    again, _, _ = make_case(7, lead=(2,), steps=2, recompute=True)
-    before, after = round_costs(p, s, a), round_costs(again, s, a)
-    forward = before.elements.compute_forward
-    np.testing.assert_array_equal(after.elements.compute_forward, forward)
-    np.testing.assert_allclose(after.elements.compute_backward, 3.0 * forward)
-    np.testing.assert_array_equal(after.elements.server_backward, before.elements.server_backward)
-    passes = 2 * a.micro_batches[..., None]
-    joules = (after.energy - before.energy)[..., 1:]
-    np.testing.assert_allclose(joules, s.compute_power * passes * forward, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("groups", [False, True])
-def test_memory_of_devices_that_share_a_stage(groups):
-    p, s, a = make_case(3, recompute=True, groups=groups, absent=0.3)
-    c, found = p.costs, round_costs(p, s, a).memory
-    for place in np.ndindex(found.shape):
-        blocks = int(a.device_blocks[place])
-        share = float(a.sample_share[place]) if groups else 1.0
-        samples = share * c.batch_size
-        stored = blocks * (c.block_state_bytes + samples * c.stored_activation_bytes)
-        working = samples / a.micro_batches[place[:-1]] * c.working_bytes if blocks else 0.0
-        assert found[place] == pytest.approx(stored + working, rel=1e-12)
-
-
 def scheduled(plan, schedule, caps, chunks):
     rows = plan.micro_batches.shape
     return dataclasses.replace(
@@ -151,27 +123,6 @@ def test_planners_fill_a_memory_to_the_last_micro_batch():
     assert not fits_memory(problem, plan)
     assert block_room(problem, 5, 8).tolist() == [2, 0]
     assert block_room(problem, 6, 8).tolist() == [1, 0]
-
-
-def test_whatever_fits_the_caps_fits_with_any_number_of_micro_batches():
-    p, s, a = make_case(11, lead=(20,), devices=3, recompute=True, link_errors="none")
-    c = p.costs
-    rng = np.random.default_rng(0)
-    blocks = a.blocks
-    # Room for what each device holds, for the working set of the whole mini-batch, and a bit.
-    need = blocks * (c.block_state_bytes + c.batch_size * c.stored_activation_bytes)
-    memory = np.where(blocks > 0, need + c.batch_size * c.working_bytes, 0.0) * (
-        1.0 + rng.uniform(0, 1e-3, blocks.shape)
-    )
-    np.testing.assert_array_equal(memory_caps(c, memory), blocks)
-    short = memory - np.where(blocks > 0, 2e-3 * memory, 0.0)
-    np.testing.assert_array_equal(memory_caps(c, short), np.maximum(blocks - 1, 0))
-    state = dataclasses.replace(s, memory_bytes=memory)
-    for M in p.micro_batch_choices:
-        check_allocation(p, state, dataclasses.replace(a, micro_batches=np.full_like(a.micro_batches, M)))
-    few = dataclasses.replace(state, memory_bytes=memory - c.batch_size * c.working_bytes * (blocks > 0))
-    with pytest.raises(AllocationError, match=r"needs .* bytes for its"):
-        check_allocation(p, few, a)
 
 
 def test_a_scenario_without_room_for_a_working_set_is_refused():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from physics_support import PRICED, make_allocation, make_case, make_state
+from round_support import PRICED, make_allocation, make_case, make_state
 
 from collapipe_env.dynamics.migration import MigrationSpec, PreviousPlan, migration_terms
 from collapipe_env.ground.records import mapped

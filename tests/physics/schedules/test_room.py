@@ -24,7 +24,7 @@ def needed(costs, kind, blocks, count, M):
     return blocks * (costs.block_state_bytes + count * b * (alpha + omega))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     kind=st.sampled_from([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE]),
     again=st.booleans(),

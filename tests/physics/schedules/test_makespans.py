@@ -4,21 +4,42 @@ import itertools
 
 import numpy as np
 import pytest
-from chain_support import (
-    NO_EVENTS,
-    interleaved,
-    last_end,
-    longest_path,
-    one_f_one_b,
-    plain_chain,
-    random_chain,
-    usable_caps,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.schedules import gpipe, interleaved, last_end, longest_path, one_f_one_b, usable_caps
 
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.schedules.makespans import run_chain
+from collapipe_env.physics.schedules.simulation import ChainTimes
+
+NO_EVENTS = np.zeros((0, 6))
+
+
+def plain_chain(forward, backward, links=(), gradients=None, weight=None):
+    """Stages joined by single links, as in the literature: the server is simply the last stage."""
+    P = len(forward)
+    there, back = np.zeros(P + 2), np.zeros(P + 2)
+    there[1:P] = links if len(links) else 0.0
+    back[1:P] = there[1:P] if gradients is None else gradients
+    return ChainTimes(
+        np.array(forward, dtype=float),
+        np.array(backward, dtype=float),
+        np.zeros(P) if weight is None else np.array(weight, dtype=float),
+        there,
+        back,
+        np.zeros(P + 2),
+        np.ones((P, 1)),
+    )
+
+
+def random_chain(rng, stages, chunks=1, latency=0.0):
+    """A chain with every element, the CU's relay included; some elements take no time."""
+    P = stages + 1
+    # Exactly 1 for a single chunk: one rounding more would decide near-ties of greedy orders otherwise.
+    share = rng.dirichlet(np.full(chunks, 5.0), P) if chunks > 1 else np.ones((P, 1))
+    share[-1] = 1.0
+    some = [rng.exponential(1.0, n) * (rng.random(n) < 0.9) for n in (P, P, P, stages + 3, stages + 3)]
+    return ChainTimes(*some, latency * rng.exponential(1.0, stages + 3), share)
 
 
 def run(times, schedule, caps, micro_batches, *, chunks=1, half=False, events=None):
@@ -60,7 +81,7 @@ def test_interleaved_order_is_megatrons():
     assert text[1] == "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), half=st.booleans())
 def test_equals_the_event_heap_on_plain_pipelines(seed, half):
     """Another implementation of the recurrence, in plain Python, on stages and links without a CU."""
@@ -159,9 +180,8 @@ def test_gpipe_has_the_closed_form_on_whole_chains():
     for S, M in itertools.product((1, 2, 4), (1, 3, 8)):
         times = random_chain(rng, S, latency=0.5)
         used = [*range(S + 1), S + 2]  # all links but the one between chunks
-        a = np.concatenate((times.forward, times.link_forward[used]))
-        c = np.concatenate((times.backward, times.link_backward[used]))
-        expected = a.sum() + (M - 1) * a.max() + c.sum() + (M - 1) * c.max()
+        forward = [*times.forward, *times.link_forward[used]]
+        expected = gpipe(forward, [*times.backward, *times.link_backward[used]], M)
         expected += 2.0 * times.latency[used].sum()  # whatever M is
         assert run(times, GPIPE, [1] * S, M) == pytest.approx(expected, rel=1e-12)
 

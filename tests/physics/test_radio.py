@@ -1,4 +1,4 @@
-"""Repeats on links, path loss and compute power, as one would write them on paper."""
+"""Repeats on links and path loss, as one would write them on paper; and compute power."""
 
 import math
 from decimal import Decimal, localcontext
@@ -39,6 +39,13 @@ def test_repeats_are_those_of_the_truncated_geometric_distribution(most):
     hopeless = np.array([1e5, np.inf])
     np.testing.assert_allclose(radio.expected_transmissions(hopeless, most), most, rtol=1e-13)
     assert (radio.survival(radio.loss_exponent(hopeless, most)) < 1e-31).all()
+
+
+def test_a_bit_on_a_hop_is_repeated_until_it_arrives_or_is_given_up():
+    rate, exponent = np.array([1e6, np.inf]), np.array([np.log(5.0), 0.0])
+    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 1.0), [1e-6, 0.0])
+    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 2.0), [1.8e-6, 0.0])
+    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 1e3), [5e-6, 0.0])
 
 
 def test_compute_power_of_both_kinds_of_profile():

@@ -1,4 +1,4 @@
-"""Chains for the tests of the compiled simulation, and two solutions in plain Python to compare with.
+"""Schedules of a pipeline in plain Python: orders of operations, and three ways to time them.
 
 Orders are lists of operations for each stage: a kind (F forward, B backward, W weight gradient), a
 micro-batch and a chunk.
@@ -6,40 +6,77 @@ micro-batch and a chunk.
 
 import heapq
 from collections import defaultdict, deque
+from graphlib import TopologicalSorter
 from itertools import accumulate, count
-
-import numpy as np
-
-from collapipe_env.physics.schedules.simulation import ChainTimes
-
-NO_EVENTS = np.zeros((0, 6))
+from typing import NamedTuple
 
 
-def plain_chain(forward, backward, links=(), gradients=None, weight=None):
-    """Stages joined by single links, as in the literature: the server is simply the last stage."""
-    P = len(forward)
-    there, back = np.zeros(P + 2), np.zeros(P + 2)
-    there[1:P] = links if len(links) else 0.0
-    back[1:P] = there[1:P] if gradients is None else gradients
-    return ChainTimes(
-        np.array(forward, dtype=float),
-        np.array(backward, dtype=float),
-        np.zeros(P) if weight is None else np.array(weight, dtype=float),
-        there,
-        back,
-        np.zeros(P + 2),
-        np.ones((P, 1)),
-    )
+class Chain(NamedTuple):
+    """Times of a micro-batch on ``S`` stages, the server as stage ``S``, and on the links between them.
+
+    Link 0 leads from the CU to the first stage, link ``s`` to stage ``s``, link ``S`` back to the CU; then
+    come the way from the last stage to the first, between chunks, and the CU's link to the server.
+    """
+
+    forward: list
+    backward: list
+    weight: list
+    link_forward: list
+    link_backward: list
+    latency: list
+    chunk_share: list
 
 
-def random_chain(rng, stages, chunks=1, latency=0.0):
-    """A chain with every element, the CU's relay included; some elements take no time."""
-    P = stages + 1
-    # Exactly 1 for a single chunk: one rounding more would decide near-ties of greedy orders otherwise.
-    share = rng.dirichlet(np.full(chunks, 5.0), P) if chunks > 1 else np.ones((P, 1))
-    share[-1] = 1.0
-    some = [rng.exponential(1.0, n) * (rng.random(n) < 0.9) for n in (P, P, P, stages + 3, stages + 3)]
-    return ChainTimes(*some, latency * rng.exponential(1.0, stages + 3), share)
+def gpipe(forward, backward, micro_batches):
+    """Makespan of all forwards, a flush, all backwards on full-duplex links: the closed form of the paper."""
+    again = micro_batches - 1
+    return sum(forward) + again * max(forward) + sum(backward) + again * max(backward)
+
+
+def served_in_turn(before, service, after, local_steps):
+    """Ends of clusters that travel, queue up for one server, are served one at a time, and travel back."""
+    clusters = len(before)
+    events = [(before[n], n, "arrives") for n in range(clusters)]
+    heapq.heapify(events)
+    left, queue, busy, finished = [local_steps] * clusters, deque(), False, [0.0] * clusters
+    while events:
+        now, n, what = heapq.heappop(events)
+        if what == "arrives":
+            queue.append(n)
+        else:
+            busy = False
+            left[n] -= 1
+            if left[n]:
+                heapq.heappush(events, (now + after[n] + before[n], n, "arrives"))
+            else:
+                finished[n] = now + after[n]
+        # Everybody who arrives at this very moment queues up before the server chooses.
+        if not busy and queue and not (events and events[0][0] == now and events[0][2] == "arrives"):
+            first = queue.popleft()
+            heapq.heappush(events, (now + service[first], first, "is served"))
+            busy = True
+    return finished
+
+
+def stored_micro_batches(kind, caps, held, chunks, micro_batches, local_steps):
+    """Micro-batches that each stage of a chain stores: the rule of `algorithms.md` section 5.2, in a list."""
+    stored = []
+    for s, blocks in enumerate(held):
+        if blocks == 0:
+            stored.append(0.0)
+            continue
+        least = min(cap for cap, b in zip(caps[: s + 1], held[: s + 1], strict=True) if b > 0)
+        largest = max(len(range(c, blocks, chunks)) for c in range(chunks))
+        stored.append(
+            {
+                "gpipe": micro_batches,
+                "1f1b": min(least, micro_batches),
+                "async": min(least, local_steps * micro_batches),
+                "zb-h1": min(caps[s], micro_batches),
+                "interleaved": min(least, micro_batches * chunks) * largest / blocks,
+            }[kind]
+        )
+    return stored
 
 
 def usable_caps(caps, micro_batches):
@@ -128,7 +165,7 @@ def last_end(orders, forward, backward, there, back, *, half):
 
 
 def longest_path(times, orders, micro_batches, chunks):
-    """Makespan with full duplex by relaxing all start times until nothing moves; ``orders`` are lists.
+    """Makespan of a :class:`Chain` with full duplex, as the longest path through its operations.
 
     Every operation and transfer waits for its input, for the one before it on its stage, and for the one
     before it on its link and direction. Links carry their traffic in the order of their sender's operations.
@@ -148,7 +185,7 @@ def longest_path(times, orders, micro_batches, chunks):
             place = last if stage == S else c * S + stage
             key = ("op", stage, kind, m, c)
             if kind == "F":
-                node(key, times.forward[stage] * times.chunk_share[stage, c], previous, ("inF", place, m))
+                node(key, times.forward[stage] * times.chunk_share[stage][c], previous, ("inF", place, m))
                 if place < last:
                     between = S if place == last - 1 else S + 1 if stage == S - 1 else stage + 1
                     link = ("linkF", between, place, m)
@@ -165,7 +202,7 @@ def longest_path(times, orders, micro_batches, chunks):
                 else:
                     node(("inB", place, m), 0.0, key)
             elif kind == "B":
-                node(key, times.backward[stage] * times.chunk_share[stage, c], previous, ("inB", place, m))
+                node(key, times.backward[stage] * times.chunk_share[stage][c], previous, ("inB", place, m))
                 if place == last:
                     down = ("down", m)
                     node(down, times.link_backward[S + 2], key, sent.get("down"))
@@ -181,19 +218,13 @@ def longest_path(times, orders, micro_batches, chunks):
                     sent["B", between] = link
                 node(("inB", place - 1, m), times.latency[between], link)
             else:
-                node(key, times.weight[stage] * times.chunk_share[stage, c], previous)
+                node(key, times.weight[stage] * times.chunk_share[stage][c], previous)
             previous = key
     for m in range(micro_batches):
         node(("linkF", 0, -1, m), times.link_forward[0], ("linkF", 0, -1, m - 1) if m else None)
         node(("inF", 0, m), times.latency[0], ("linkF", 0, -1, m))
 
-    end = dict.fromkeys(length, 0.0)
-    for _ in range(len(end)):
-        moved = False
-        for key, before in waits_for.items():
-            value = max((end[b] for b in before), default=0.0) + length[key]
-            moved |= value > end[key]
-            end[key] = value
-        if not moved:
-            return max(end.values())
-    raise AssertionError("the orders wait for each other")
+    end = {}
+    for key in TopologicalSorter(waits_for).static_order():
+        end[key] = max((end[before] for before in waits_for[key]), default=0.0) + length[key]
+    return max(end.values())
