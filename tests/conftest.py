@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import time
 
 # Before the libraries are imported, which read them once.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -25,20 +26,68 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let one worker run all tests of a file, and of the searches' folder, unless ``--dist`` says otherwise.
-
-    What tests of a file share is then made once. The searches' tests compile much of the same code, which a
-    second worker would compile once more.
-    """
+    """Let one worker run all tests of a file, unless ``--dist`` says otherwise: what they share is made once."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            return "tests/agents" if nodeid.startswith("tests/agents/") else super()._split_scope(nodeid)
+    return LoadFileScheduling(config, log)
 
-    return Scheduling(config, log)
+
+CASE_S = 0.5
+"""Processor seconds of a case in the default run, of its own and of processes that it starts."""
+PROCESS_S = 4.0
+"""The same for a case marked ``process``: each Python that it starts imports the package."""
+YARDSTICK_S = 0.022
+"""Processor seconds of :func:`yardstick` on an idle core of the machine on which the limits were set."""
+
+_slow_cases: list[tuple[float, float, str]] = []
+
+
+def used_s() -> float:
+    """Processor seconds of this process and of those that it has seen end."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def yardstick() -> float:
+    """How many times slower this machine is now than the one on which the limits were set, at least 1."""
+    start = used_s()
+    sum(number * number for number in range(500_000))
+    return max((used_s() - start) / YARDSTICK_S, 1.0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Measure a case. One in which a worker first imports a library is not measured: another would be next."""
+    start, known = used_s(), len(sys.modules)
+    try:
+        return (yield)
+    finally:
+        spent = used_s() - start
+        traced = "NUMBA_DISABLE_JIT" in os.environ or item.config.pluginmanager.hasplugin("_cov")
+        if spent > CASE_S and not traced and len(sys.modules) - known < 50 and not item.get_closest_marker("slow"):
+            limit = PROCESS_S if item.get_closest_marker("process") else CASE_S
+            item.user_properties.append(("spent_s", (spent, limit * yardstick())))
+
+
+def pytest_runtest_logreport(report):
+    for name, (spent, limit) in report.user_properties if report.when == "call" else ():
+        if name == "spent_s" and spent > limit:
+            _slow_cases.append((spent, limit, report.nodeid))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _slow_cases:
+        terminalreporter.section("cases that take too long: make them cheaper, or mark them slow")
+        for spent, limit, nodeid in sorted(_slow_cases, reverse=True):
+            terminalreporter.write_line(f"{spent:6.2f} of {limit:.2f} processor seconds: {nodeid}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    if _slow_cases and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_finish() -> None:
