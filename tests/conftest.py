@@ -26,7 +26,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let one worker run all tests of a file, unless ``--dist`` says otherwise: what they share is made once."""
+    """Let one worker run all tests of a file, unless ``--dist`` says otherwise."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -59,14 +59,14 @@ def yardstick() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Measure a case. One in which a worker first imports a library is not measured: another would be next."""
+    """Measure a case, but for one in which a worker first imports a library: another would do so next."""
     start, known = used_s(), len(sys.modules)
     try:
         return (yield)
     finally:
-        spent = used_s() - start
+        spent, imports = used_s() - start, len(sys.modules) - known >= 50
         traced = "NUMBA_DISABLE_JIT" in os.environ or item.config.pluginmanager.hasplugin("_cov")
-        if spent > CASE_S and not traced and len(sys.modules) - known < 50 and not item.get_closest_marker("slow"):
+        if spent > CASE_S and not (imports or traced or item.get_closest_marker("slow")):
             limit = PROCESS_S if item.get_closest_marker("process") else CASE_S
             item.user_properties.append(("spent_s", (spent, limit * yardstick())))
 
