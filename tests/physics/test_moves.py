@@ -1,7 +1,6 @@
 """Migration: who sends whose moments, how long it takes and what it draws, against plain scalar Python."""
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.moves import migration_phase, owners
 from round_support import PRICED, make_allocation, make_case, make_state
 
 from collapipe_env.dynamics.migration import MigrationSpec, PreviousPlan, migration_terms
@@ -84,48 +84,6 @@ def test_a_block_of_medium_takes_half_a_second_at_100_mbit_a_second():
     assert system_parameters(halved).migration.block_bits == migration.block_bits / 2
 
 
-def scalar_phase(p, s, a, before):
-    """``T_mig`` and energies of one environment in scalar Python; groups of one."""
-    N, K = a.blocks.shape
-    owner = [[np.repeat(range(K), plan.blocks[n]) for n in range(N)] for plan in (before, a)]
-    there = [[k for k in range(K) if s.present[n, k]] for n in range(N)]
-    mean = []
-    for n in range(N):
-        used = {k for k in owner[0][n] if k in there[n]} | set(owner[1][n])
-        mean.append((a.cu_power[n] + sum(a.device_power[n, k] for k in used)) / (1 + len(used)))
-    radio, bits = p.radio_power, p.migration.block_bits
-    durations, energies = [], []
-    for n in range(N):
-        noise = p.noise_density * p.d2d_bandwidth_hz + sum(
-            s.cross_gain[m, n] * mean[m] for m in range(N) if m != n
-        )
-        power = [a.cu_power[n], *a.device_power[n]]
-
-        def seconds(i, j, n=n, noise=noise, power=power):
-            snr = power[i] * s.d2d_gain[n, i, j] / noise
-            rate = p.d2d_bandwidth_hz * math.log2(1.0 + min(snr, p.d2d_snr_cap))
-            lost = 1.0 - math.exp(-p.waterfall_threshold / snr)
-            again = sum(lost**k for k in range(16 if p.link_errors == "arq" else 1))
-            return bits * again / rate
-
-        out, into = [0.0] * (K + 1), [0.0] * (K + 1)
-        for old, new in zip(owner[0][n], owner[1][n], strict=True):
-            if old == new or old not in there[n]:
-                continue
-            hops = [(old + 1, 0), (0, new + 1)] if p.migration.through_cu else [(old + 1, new + 1)]
-            for i, j in hops:
-                out[i] += seconds(i, j)
-                into[j] += seconds(i, j)
-        durations.append(max(*out, *into))
-        energies.append(
-            [
-                (radio.d2d_circuit_w + power[i] / radio.efficiency) * out[i] + radio.receive_w * into[i]
-                for i in range(K + 1)
-            ]
-        )
-    return np.array(durations), np.array(energies)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=SEEDS,
@@ -143,20 +101,15 @@ def test_the_phase_is_that_of_scalar_python(seed, priced, through_cu, errors, ab
     p = replace(p, migration=Migration(BITS, True, through_cu))
     costs = round_costs(p, with_previous(s, before, 6), a)
     for e in range(2):
-        duration, energy = scalar_phase(p, s[e], a[e], before[e])
+        duration, energy = migration_phase(p, s[e], a[e], before[e])
         np.testing.assert_allclose(costs.terms.once["migration"][e], duration, rtol=1e-12, atol=0)
         np.testing.assert_allclose(costs.cluster_delay[e], free.cluster_delay[e] + duration, rtol=1e-12)
         np.testing.assert_allclose(costs.energy[e], free.energy[e] + energy, rtol=1e-12)
     np.testing.assert_allclose(costs.delay, costs.cluster_delay.max(axis=-1) + free.broadcast, rtol=1e-12)
     np.testing.assert_array_equal(costs.energy_ratio, costs.energy / s.budget)
-    gone = ~np.take_along_axis(s.present, owners(before), axis=-1)
-    np.testing.assert_array_equal(costs.terms.notes["moments"] == LOST, gone & (owners(before) != owners(a)))
-
-
-def owners(plan):
-    """Device of each block (E, N, L)."""
-    E, N, K = plan.blocks.shape
-    return np.array([[np.repeat(range(K), plan.blocks[e, n]) for n in range(N)] for e in range(E)])
+    old, new = (np.array([[owners(row) for row in plan.blocks[e]] for e in range(2)]) for plan in (before, a))
+    gone = ~np.take_along_axis(s.present, old, axis=-1)
+    np.testing.assert_array_equal(costs.terms.notes["moments"] == LOST, gone & (old != new))
 
 
 @settings(max_examples=20, deadline=None)
