@@ -29,9 +29,9 @@ from pydantic import Field
 from side_by_side import Contestant, SliceOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_step import Losses, learn_and_play
 from collapipe_env.agents.learned.graph.net import GraphNet
-from collapipe_env.agents.learned.graph.training_groups import Group
+from collapipe_env.agents.learned.graph.step import Losses, learn_and_play
+from collapipe_env.agents.learned.graph.systems import Group
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.ground.errors import ScenarioError

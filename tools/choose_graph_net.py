@@ -20,12 +20,13 @@ from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.graph.graph_files import require_graph_net
-from collapipe_env.agents.learned.graph.graph_validation import (
+from collapipe_env.agents.learned.graph.graph_parameters import RandomSystems
+from collapipe_env.agents.learned.graph.graph_training import (
     GraphValidator,
     validation_scenarios,
     wild_scenarios,
 )
-from collapipe_env.agents.learned.graph.random_systems import RandomSystems
+from collapipe_env.agents.learned.graph.systems import scaled
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -39,17 +40,7 @@ def sized(clusters: int, devices: int) -> Scenario:
 
     Band, server and power are 5 MHz, 0.5 TFLOP/s and 5 W per cluster; 8 % of the band is shared out evenly.
     """
-    return load_scenario("large").with_overrides(
-        {
-            "cluster.clusters": clusters,
-            "cluster.devices": devices,
-            "cluster.server_flops": 0.5e12 * clusters,
-            "radio.uplink_bandwidth_hz": 5e6 * clusters,
-            "radio.downlink_bandwidth_hz": 5e6 * clusters,
-            "radio.bs_power_w": 5.0 * clusters,
-            "budgets.bandwidth_floor": 0.08 / clusters,
-        }
-    )
+    return load_scenario("large").with_overrides(scaled(clusters) | {"cluster.devices": devices})
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
-from .agent_file import AgentFile, AgentRecord, read_agent_file, write_agent_file
+from .agent_file import AgentFile
 from .callbacks import ProgressBar, SystemCurves, Validation
 from .curves import curves_logger
 from .hyperparameters import Algorithm, HyperParameters
 from .sb3_models import build_model, restore_model, saved_model
 from .tracking import Tracker
 from .training_files import TrainingFiles
+from .training_state import TrainingState, read_training
 from .validation import Score, Validator
 
 
@@ -69,41 +68,6 @@ class TrainingPlan:
         return {**about, **self.recorded, **asdict(self.parameters)}
 
 
-@dataclass
-class TrainingState:
-    """Progress of a training.
-
-    Attributes:
-        steps: Transitions so far.
-        history: Validations, oldest first.
-        seconds: Wall-clock time so far.
-        planned: Transitions in all by the latest plan; 0 before it begins.
-        shorter_plans: Transitions in all by earlier, shorter plans, oldest first.
-    """
-
-    steps: int = 0
-    history: list[Score] = field(default_factory=list)
-    seconds: float = 0.0
-    planned: int = 0
-    shorter_plans: list[int] = field(default_factory=list)
-
-    @property
-    def best(self) -> Score | None:
-        """The best validation; of equal ones the first."""
-        return min(self.history, key=lambda score: score.objective, default=None)
-
-
-def training_state(files: TrainingFiles) -> TrainingState:
-    """Return the progress of the training in a folder; a new one if there is no checkpoint.
-
-    Raises:
-        CheckpointError: If its checkpoint is damaged.
-    """
-    if not files.latest.exists():
-        return TrainingState()
-    return _state_of(read_agent_file(files.latest).record, files.latest)
-
-
 def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] = tqdm.write) -> TrainingState:
     """Train until the plan's steps are done, continuing from the last checkpoint if there is one.
 
@@ -123,8 +87,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         KeyboardInterrupt: After saving, if the user interrupts.
         CheckpointError: If the checkpoint is damaged or does not fit.
     """
-    saved = read_agent_file(files.latest) if files.latest.exists() else None
-    state = TrainingState() if saved is None else _state_of(saved.record, files.latest)
+    state, saved = read_training(files)
     if state.steps >= plan.steps and files.best.exists():
         return state
     if 0 < state.planned < plan.steps:
@@ -146,15 +109,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         return saved_model(model, plan.algorithm, plan.parameters, plan.scenario, record, history)
 
     def keep(score: Score) -> None:
-        state.history.append(score)
-        agent, better = kept(), score is state.best or not files.best.exists()
-        if better:
-            write_agent_file(files.best, *agent.playing)
-        write_agent_file(files.latest, *agent)
-        say(
-            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.2f} s   "
-            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
-        )
+        say(state.keep(score, kept, files))
 
     validator = Validator(plan.scenario, plan.validation_episodes)
     validation = Validation(validator, plan.validate_every, state.seconds, keep, state.steps)
@@ -168,26 +123,10 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         validation.validate()
         model.logger.dump(model.num_timesteps)
     except KeyboardInterrupt:
-        write_agent_file(files.latest, *kept())
-        say(f"the training is kept at step {state.steps:,}: {files.latest}")
+        say(state.keep_interrupted(kept(), files))
         raise
     finally:
         bar.close()
         model.logger.close()
         env.close()
     return state
-
-
-def _state_of(saved: AgentRecord, path: Path) -> TrainingState:
-    try:
-        return TrainingState(
-            steps=saved.steps,
-            history=[Score.from_dict(entry) for entry in saved.history],
-            seconds=float(saved.training["seconds"]),
-            planned=int(saved.training["steps"]),
-            shorter_plans=[int(steps) for steps in saved.training["lengthened_from"]],
-        )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(
-            f"{path}: the record of its training is damaged ({error!r}): train again with --fresh"
-        ) from None

@@ -116,11 +116,6 @@ class Validation(BaseCallback):
         """Validate now."""
         self._last = self.model.num_timesteps
         score = self._validator(self.model, self._last, self.seconds)
-        for name, value in (
-            ("priced_delay_s", score.priced_delay),
-            ("mean_delay_s", score.mean_delay),
-            ("worst_energy_ratio", score.energy_ratio),
-            ("final_backlog", score.backlog),
-        ):
-            self.logger.record(f"validation/{name}", value)
+        for name, value in score.curves.items():
+            self.logger.record(name, value)
         self._on_score(score)

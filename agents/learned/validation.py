@@ -50,6 +50,17 @@ class Score:
         """
         return other is None or self.objective < other.objective
 
+    @property
+    def curves(self) -> dict[str, float]:
+        """Its figures by the names of their curves."""
+        return {
+            "validation/priced_delay_s": self.priced_delay,
+            "validation/mean_delay_s": self.mean_delay,
+            "validation/worst_energy_ratio": self.energy_ratio,
+            "validation/final_backlog": self.backlog,
+            "validation/objective": self.objective,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
         return asdict(self)
@@ -106,19 +117,29 @@ class Validator:
             record = self.env.last_round
             if self._law is not None and record is not None:
                 made += float(self._law.of_costs(record.costs).mean())
-        summaries = [self.env.summary(row) for row in range(self.env.num_envs)]
+        units = rounds if self._law is None else max(made, LEAST_PROGRESS)
+        return score_of(self.env, units, steps, seconds)
 
-        def mean(name: str) -> float:
-            return float(np.mean([summary[name] for summary in summaries]))
 
-        priced = -mean("return") * self.env.reference_delay
-        priced /= rounds if self._law is None else max(made, LEAST_PROGRESS)
-        return Score(
-            steps,
-            seconds,
-            priced,
-            mean("mean_delay"),
-            mean("energy_ratio_max"),
-            mean("final_backlog"),
-            objective=priced,
-        )
+def score_of(env: CollaPipeVectorEnv, units: float, steps: int, seconds: float) -> Score:
+    """Score of the episodes that were played in an environment.
+
+    Args:
+        units: What the priced time is counted in: rounds, or expected progress.
+        steps: Recorded in the score, like ``seconds``.
+    """
+    summaries = [env.summary(row) for row in range(env.num_envs)]
+
+    def mean(name: str) -> float:
+        return float(np.mean([summary[name] for summary in summaries]))
+
+    priced = -mean("return") * env.reference_delay / units
+    return Score(
+        steps,
+        seconds,
+        priced,
+        mean("mean_delay"),
+        mean("energy_ratio_max"),
+        mean("final_backlog"),
+        objective=priced,
+    )

@@ -53,9 +53,10 @@ def train(
 
 def _train_agent(options: Options, plan: dict[str, Any], files: TrainingFiles) -> None:
     from collapipe_env.agents.learned import agent_training
+    from collapipe_env.agents.learned.training_state import read_training
 
     algorithm, steps, envs = options.training.algo, options.steps, options.envs
-    before = agent_training.training_state(files)
+    before, _ = read_training(files)
     if before.steps >= steps:
         print(f"training is done: {before.steps:,} steps")
         return
@@ -78,20 +79,21 @@ def _train_agent(options: Options, plan: dict[str, Any], files: TrainingFiles) -
 
 
 def _train_graph(options: Options, plan: dict[str, Any], files: TrainingFiles) -> None:
-    from collapipe_env.agents.learned.graph.graph_files import systems_of
     from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
+    from collapipe_env.agents.learned.graph.training_range import systems_of
 
     steps, graph = options.steps, options.graph
     every = max(steps // VALIDATIONS, min(steps, LEAST_BETWEEN_VALIDATIONS))
     training = GraphTraining(GraphPlan(validate_every=every, **plan), files)
+    state = training.state
     if training.done:
-        print(f"training is done: {training.steps:,} steps")
+        print(f"training is done: {state.steps:,} steps")
         return
     left_out = f" without {', '.join(graph.without)}" if graph.without else ""
     what = f"{steps:,} gradient steps, validations on {plan['scenario'].name!r}"
-    _say_start(f"graph net{left_out} on {systems_of(graph)}; {what}", training.steps, files)
+    _say_start(f"graph net{left_out} on {systems_of(graph)}; {what}", state.steps, files)
     training.run()
-    _sum_up(training.best, training.seconds, files)
+    _sum_up(state.best, state.seconds, files)
 
 
 def _say_start(what: str, step: int, files: TrainingFiles, notes: Sequence[str] = ()) -> None:

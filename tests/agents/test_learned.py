@@ -9,7 +9,7 @@ import pytest
 
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
-from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
+from collapipe_env.agents.learned.agent_training import TrainingPlan, train
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.hyperparameters import (
     PARAMETERS,
@@ -23,6 +23,7 @@ from collapipe_env.agents.learned.hyperparameters import (
     usual,
 )
 from collapipe_env.agents.learned.training_files import TrainingFiles
+from collapipe_env.agents.learned.training_state import read_training
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
@@ -89,7 +90,7 @@ def test_training_saves_an_agent_that_plays(tmp_path: Path, agent: str) -> None:
 
 
 def test_validation_of_the_saved_agent_is_the_recorded_one(trained: TrainingFiles) -> None:
-    state = training_state(trained)
+    state, _ = read_training(trained)
     saved = read_agent_file(trained.best).record
     again = Validator(SCENARIO, 2)(
         load_agent(trained.best, SCENARIO)._policy, state.best.steps, state.best.seconds
@@ -119,7 +120,7 @@ def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, agent: str) -
 
     with pytest.raises(KeyboardInterrupt):
         train(plan(agent, steps=96), files, say=interrupt)
-    stopped = training_state(files)
+    stopped, _ = read_training(files)
     assert 16 <= stopped.steps < 96
     resumed = train(plan(agent, steps=96), files, say=lines.append)
     assert resumed.steps >= 96
@@ -150,7 +151,7 @@ def test_a_damaged_record_of_the_training_is_named(trained: TrainingFiles, tmp_p
     odd_record = dataclasses.replace(record, training={**record.training, **odd})
     write_agent_file(files.latest, odd_record, tensors)
     with pytest.raises(CheckpointError, match=r"latest\.safetensors: the record of its training is damaged"):
-        training_state(files)
+        read_training(files)
 
 
 @pytest.mark.parametrize("agent", AGENTS)

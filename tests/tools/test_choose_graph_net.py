@@ -9,8 +9,7 @@ from choose_graph_net import sized
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
-from collapipe_env.agents.learned.graph.graph_validation import validation_scenarios
+from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining, validation_scenarios
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.agents.learned.training_files import TrainingFiles
 from collapipe_env.agents.learned.validation import VALIDATION_SEED

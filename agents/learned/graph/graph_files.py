@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from collapipe_env.agents.learned.agent_file import (
-    TRAINING,
     AgentFile,
     AgentRecord,
     Shapes,
@@ -19,13 +18,14 @@ from collapipe_env.agents.learned.agent_file import (
 )
 from collapipe_env.envs.graph_features import CONTEXT, CU, DEVICE, HOP
 from collapipe_env.ground.errors import CheckpointError, shortened
+from collapipe_env.ground.version import __version__
 from collapipe_env.scenario import Scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler
 from .net import GraphNet
-from .training_range import outside, warn_outside
+from .training_range import outside, training_range, warn_outside
 
 DECISIONS: Shapes = {
     "blocks": [1],
@@ -35,8 +35,6 @@ DECISIONS: Shapes = {
     "bandwidth": [1],
 }
 """Decisions of the net, each of one device or control unit."""
-ADAM, LEARNING = f"{TRAINING}adam.", f"{TRAINING}learning."
-"""Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
 LATER = (HEAT, "risk.", "share_")
@@ -50,12 +48,7 @@ def features() -> Shapes:
 
 
 def graph_record(
-    parameters: GraphParameters,
-    steps: int,
-    training: Mapping[str, Any],
-    history: list[dict[str, Any]],
-    package_version: str,
-    trained: Mapping[str, Any] | None = None,
+    parameters: GraphParameters, steps: int, training: Mapping[str, Any], history: list[dict[str, Any]]
 ) -> AgentRecord:
     """Record of a graph net's file.
 
@@ -64,30 +57,19 @@ def graph_record(
         steps: Gradient steps so far.
         training: Record of the training.
         history: Validations, oldest first.
-        trained: Range of the systems that it was trained on, see :func:`~.training_range.training_range`.
     """
     return AgentRecord(
         algorithm="graph",
         hyperparameters={n: list(v) if isinstance(v, tuple) else v for n, v in asdict(parameters).items()},
         scenario={},
-        systems={"name": systems_of(parameters), **(trained or {})},
+        systems=training_range(parameters),
         features=features(),
         decisions=DECISIONS,
         steps=steps,
         training=dict(training),
         history=history,
-        package_version=package_version,
+        package_version=__version__,
     )
-
-
-def systems_of(parameters: GraphParameters) -> str:
-    """Systems that a net is trained on, in words."""
-    names = ", ".join(parameters.scenarios)
-    if not parameters.random_groups:
-        return names
-    like = " like the tier Wild" if parameters.random_systems == "wild" else ""
-    drawn = f"random systems{like} of up to {parameters.most_clusters} clusters"
-    return f"{names}; {drawn}" if names else drawn
 
 
 def require_graph_net(agent: AgentFile, place: str) -> GraphNet:

@@ -14,14 +14,16 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.refusal import require_budgets_per_round
 
-from .random_systems import RandomSystems, with_new_layouts
-
+RandomSystems: TypeAlias = Literal["ladder", "wild"]
+"""Model of random systems: the shipped ladder, or the tier Wild."""
 Part: TypeAlias = Literal["edges", "pooling", "plan"]
 """A part of the net: what attention knows of hops, what clusters tell each other, or the second inputs."""
 Several: TypeAlias = Annotated[int, Field(ge=2, le=4096)]
 Few: TypeAlias = Annotated[int, Field(ge=1, le=16)]
 Width: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 Moderate: TypeAlias = Annotated[float, Field(ge=0.0, le=1e3)]
+NEW_LAYOUTS = {"cluster.layout": "per_episode"}
+"""Changes a scenario so that every episode has another layout."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class GraphParameters:
     without: tuple[Part, ...]
     """Parts of the net to leave out, to measure what they contribute."""
 
+    @property
+    def groups(self) -> int:
+        """Groups of environments to train on: two for each scenario, and those of random systems."""
+        return 2 * len(self.scenarios) + self.random_groups
+
 
 def recipe(name: str) -> tuple[int, GraphParameters]:
     """Return gradient steps and hyper-parameters of a named training."""
@@ -122,7 +129,7 @@ def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
     """
     for name in parameters.scenarios:
         try:
-            scenario = with_new_layouts(load_scenario(name))
+            scenario = load_scenario(name).with_overrides(NEW_LAYOUTS)
             require_budgets_per_round("the graph net", system_parameters(scenario))
         except ScenarioError as error:
             raise ScenarioError(f"{prefix}scenarios: {error}") from None

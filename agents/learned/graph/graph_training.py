@@ -1,51 +1,138 @@
 """Training of the graph net: resumable, interruptible, with the best version kept.
 
 Agents play with the average of the weights of the last steps, which is steadier than the latest weights.
+Versions are compared on systems that the net does not train on.
 """
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from collapipe_env.agents.learned.agent_file import (
-    TRAINING,
-    AgentRecord,
-    Tensors,
-    read_agent_file,
-    require_tensors,
-    write_agent_file,
-)
+from collapipe_env.agents.learned.agent_file import TRAINING, AgentFile, Tensors, require_tensors
 from collapipe_env.agents.learned.curves import curves_logger
 from collapipe_env.agents.learned.tracking import Tracker
 from collapipe_env.agents.learned.training_files import TrainingFiles
-from collapipe_env.agents.learned.validation import Score
+from collapipe_env.agents.learned.training_state import read_training
+from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, score_of
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.progress import progress_bar
-from collapipe_env.ground.version import __version__
-from collapipe_env.scenario import Scenario
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import Scenario, load_scenario
 
-from .graph_files import ADAM, LEARNING, first_weights, graph_record, require_graph_net
-from .graph_parameters import GraphParameters
-from .graph_step import Losses, learn_and_play
-from .graph_validation import GraphValidator, graph_validator
+from .graph_files import first_weights, graph_record, require_graph_net
+from .graph_parameters import NEW_LAYOUTS, GraphParameters
+from .graph_scheduler import GraphScheduler
 from .net import GraphNet
-from .training_groups import Curriculum, Group
-from .training_range import training_range
+from .step import Losses, learn_and_play
+from .systems import Group, new_group, scaled, wild_system
 
+ADAM, LEARNING = f"{TRAINING}adam.", f"{TRAINING}learning."
+"""Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
 CURVE_EVERY = 50
 """Gradient steps between two entries of the curves."""
 MOST_SKIPPED = 100
 """Steps in a row without a finite gradient after which training stops with an error."""
 WARM_UP = 100
 """Steps in which the learning rate rises."""
+_BETWEEN = scaled(8) | {
+    **NEW_LAYOUTS,
+    "cluster.devices": 6,
+    "cluster.cluster_separation_min_m": 60.0,
+}
+"""A size between medium and large, with new layouts in every episode."""
+
+
+def validation_scenarios() -> tuple[Scenario, ...]:
+    """Scenarios on which versions of the net are compared: two sizes of the ladder, and one between them.
+
+    Where a change of plan has a price (`boards`), objectives swing by a tenth from one version to the next,
+    which would drown the differences on all other scenarios.
+    """
+    medium = load_scenario("medium")
+    return (load_scenario("small"), medium, medium.with_overrides(_BETWEEN))
+
+
+def wild_scenarios() -> tuple[Scenario, ...]:
+    """Scenarios of the tier Wild on which versions are compared: `large-wild`, and one of 48 clusters.
+
+    `large-wild` alone hardly tells nets apart that differ by a tenth on systems three times as large.
+    """
+    return (load_scenario("large-wild"), wild_system(np.random.default_rng(0), 48, least_clusters=48))
+
+
+class GraphValidator:
+    """Plays the same held-out episodes of several scenarios, all of one scenario at once.
+
+    Args:
+        shown: Scenario whose delay, energy and backlog the scores give.
+        scenarios: Scenarios on whose objectives versions are compared.
+        rounds: Rounds of an episode.
+    """
+
+    def __init__(
+        self, shown: Scenario, scenarios: tuple[Scenario, ...], episodes: int = 8, rounds: int = 100
+    ) -> None:
+        length = {"dynamics.rounds": rounds, "dynamics.target_loss": None}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EnergyBudgetWarning)  # of layouts that are redrawn
+            self._envs = [
+                CollaPipeVectorEnv(
+                    episodes,
+                    scenario=scenario.with_overrides(length),
+                    learner=IdleLearner(episodes),
+                    reward="lyapunov",
+                    autoreset_mode="Disabled",
+                )
+                for scenario in (*(scenario for scenario in scenarios if scenario != shown), shown)
+            ]
+        self._compares_shown = shown in scenarios
+
+    def __call__(self, net: GraphNet, steps: int, seconds: float) -> Score:
+        """Validate a version of the net.
+
+        Args:
+            steps: Recorded in the score.
+            seconds: Recorded in the score.
+
+        Returns:
+            Score of the scenario shown, with the geometric mean of the priced delays of the others, so that
+            longer rounds give none of them more weight.
+        """
+        scores = []
+        for env in self._envs:
+            env.reset(seed=VALIDATION_SEED)
+            scheduler, rounds = GraphScheduler(env.scenario, net), env.scenario.dynamics.rounds
+            for _ in range(rounds):
+                env.step_allocation(scheduler.act(None, env.state))
+            scores.append(score_of(env, rounds, steps, seconds))
+        compared = [score.priced_delay for score in (scores if self._compares_shown else scores[:-1])]
+        return replace(scores[-1], objective=math.exp(float(np.mean(np.log(compared)))))
+
+
+def graph_validator(shown: Scenario, parameters: GraphParameters) -> GraphValidator:
+    """The validator of a training.
+
+    Args:
+        shown: Scenario whose delay, energy and backlog the scores give.
+        parameters: Hyper-parameters of the training.
+    """
+    if not parameters.random_groups:
+        # Without random systems, a net is for its own.
+        return GraphValidator(shown, (shown,))
+    if parameters.random_systems == "wild":
+        return GraphValidator(shown, wild_scenarios(), episodes=4, rounds=60)
+    return GraphValidator(shown, validation_scenarios())
 
 
 @dataclass(frozen=True)
@@ -92,22 +179,15 @@ class GraphTraining:
             from does not suit them.
 
     Attributes:
-        steps: Gradient steps so far.
-        seconds: Wall-clock time so far, validations included.
-        history: Validations, oldest first.
-        best: The best of them.
+        state: Its progress.
     """
 
     def __init__(self, plan: GraphPlan, files: TrainingFiles) -> None:
-        self.plan, self.files = plan, files
-        self.steps, self.seconds = 0, 0.0
-        self.history: list[Score] = []
-        self.best: Score | None = None
-        p = plan.parameters
-        self._range = training_range(p)
+        self.plan, self.files, p = plan, files, plan.parameters
+        self.state, saved = read_training(files)
         torch.manual_seed(plan.seed)
         self._net = GraphNet(p)
-        if p.start_from and not files.latest.exists():
+        if p.start_from and saved is None:
             self._net.load_state_dict(first_weights(p), strict=False)
         self._net.leave_out(p.without)
         self._adam = torch.optim.Adam(
@@ -119,8 +199,8 @@ class GraphTraining:
             self._adam.state[parameter] = {"step": torch.zeros(()), **nothing}
         self._average = GraphNet(p).requires_grad_(requires_grad=False)
         self._average.load_state_dict(self._net.state_dict())
-        if files.latest.exists():
-            self._read()
+        if saved is not None:
+            self._restore(saved, str(files.latest))
 
     def run(self, say: Callable[[str], None] = tqdm.write) -> None:
         """Train until the plan's steps are done.
@@ -132,31 +212,40 @@ class GraphTraining:
             KeyboardInterrupt: After saving, if the user interrupts.
             CheckpointError: If the loss stays without a finite gradient.
         """
-        plan = self.plan
+        plan, state, files = self.plan, self.state, self.files
         if self.done:
             return
         validator = graph_validator(plan.scenario, plan.parameters)
-        logger = curves_logger(self.files.tensorboard, plan.track, plan.told)
-        bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
-        started = time.perf_counter() - self.seconds
+        logger = curves_logger(files.tensorboard, plan.track, plan.told)
+        bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=state.steps)
+        started = time.perf_counter() - state.seconds
+
+        def validate() -> None:
+            score = validator(self._average, state.steps, state.seconds)
+            line = state.keep(score, self._version, files)
+            for name, value in score.curves.items():
+                logger.record(name, value)
+            logger.dump(state.steps)
+            say(line)
+
         try:
-            if self.steps and self._due and not self._judged:
-                say(self._validate(validator, logger))  # interrupted between this step and its validation
+            if state.steps and self._due and not state.judged:
+                validate()  # interrupted between this step and its validation
             for losses, norm in self._steps():
                 bar.update()
-                if self.steps % CURVE_EVERY == 0:
+                if state.steps % CURVE_EVERY == 0:
                     self._record(logger, losses, norm)
                     bar.set_postfix_str(f"objective {losses.objective:.3f}", refresh=False)
                 if self._due:
-                    self.seconds = time.perf_counter() - started
-                    say(self._validate(validator, logger))
-            if not self.files.best.exists():  # interrupted before the first validation, or removed since
-                say(self._validate(validator, logger))
+                    state.seconds = time.perf_counter() - started
+                    validate()
+            if not files.best.exists():  # interrupted before the first validation, or removed since
+                validate()
         except (KeyboardInterrupt, CheckpointError) as error:
-            self.seconds = time.perf_counter() - started
-            self._write(self.files.latest, for_training=True)
+            state.seconds = time.perf_counter() - started
+            kept = state.keep_interrupted(self._version(), files)
             if isinstance(error, KeyboardInterrupt):
-                say(f"the training is kept at step {self.steps:,}: {self.files.latest}")
+                say(kept)
             raise
         finally:
             bar.close()
@@ -165,35 +254,31 @@ class GraphTraining:
     @property
     def done(self) -> bool:
         """Whether all steps are taken and the last version has been validated."""
-        return self.steps >= self.plan.steps and self._judged and self.files.best.exists()
+        return self.state.steps >= self.plan.steps and self.state.judged and self.files.best.exists()
 
     @property
     def _due(self) -> bool:
         """Whether the present version is to be validated."""
-        return self.steps % self.plan.validate_every == 0 or self.steps >= self.plan.steps
-
-    @property
-    def _judged(self) -> bool:
-        """Whether the present version has been validated."""
-        return bool(self.history) and self.history[-1].steps == self.steps
+        steps, plan = self.state.steps, self.plan
+        return steps % plan.validate_every == 0 or steps >= plan.steps
 
     def _steps(self) -> Iterator[tuple[Losses, float]]:
         """Take the steps that are left, and give the losses and the norm of the gradient of each."""
-        plan, p = self.plan, self.plan.parameters
+        plan, p, state = self.plan, self.plan.parameters, self.state
         # A resumed run must not replay the systems it began with.
-        rng = np.random.default_rng([plan.seed, self.steps])
-        curriculum, skipped = Curriculum(p), 0
-        groups: list[Group | None] = [None] * len(curriculum)
-        while self.steps < plan.steps:
-            left = 1.0 - self.steps / plan.steps
+        rng = np.random.default_rng([plan.seed, state.steps])
+        groups: list[Group | None] = [None] * p.groups
+        skipped = 0
+        while state.steps < plan.steps:
+            left = 1.0 - state.steps / plan.steps
             rate = p.final_learning_rate + (p.learning_rate - p.final_learning_rate) * left
             for weights in self._adam.param_groups:
-                weights["lr"] = min(1.0, (self.steps + 1) / WARM_UP) * rate
+                weights["lr"] = min(1.0, (state.steps + 1) / WARM_UP) * rate
             entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
-            place = self.steps % len(groups)
+            place = state.steps % len(groups)
             group = groups[place]
             if group is None or group.ended:
-                group = groups[place] = curriculum.group(place, rng)
+                group = groups[place] = new_group(p, place, rng)
             losses = learn_and_play(self._net, group, p, entropy, rng)
             norm = self._learn(losses)
             skipped = 0 if np.isfinite(norm) else skipped + 1
@@ -201,11 +286,11 @@ class GraphTraining:
                 groups[place] = None
             if skipped > MOST_SKIPPED:
                 raise CheckpointError(
-                    f"training has diverged at step {self.steps:,}: no finite gradient in {skipped} "
+                    f"training has diverged at step {state.steps:,}: no finite gradient in {skipped} "
                     f"steps; {self.files.latest} holds the weights; train again with --fresh and a "
                     "smaller --graph.learning-rate"
                 )
-            self.steps += 1
+            state.steps += 1
             yield losses, norm
 
     def _learn(self, losses: Losses) -> float:
@@ -215,7 +300,7 @@ class GraphTraining:
         norm = float(torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0))
         if np.isfinite(norm):
             self._adam.step()
-            part = 1.0 / min(self.steps + 1, self.plan.parameters.averaged_steps)
+            part = 1.0 / min(self.state.steps + 1, self.plan.parameters.averaged_steps)
             for average, weight in zip(self._average.parameters(), self._net.parameters(), strict=True):
                 average.lerp_(weight.detach(), part)
         return norm
@@ -225,79 +310,42 @@ class GraphTraining:
             logger.record(f"train/{name}", getattr(losses, name))
         logger.record("train/gradient_norm", norm)
         logger.record("train/learning_rate", self._adam.param_groups[0]["lr"])
-        logger.dump(self.steps)
+        logger.dump(self.state.steps)
 
-    def _validate(self, validator: GraphValidator, logger: Any) -> str:
-        """Validate, save, and return a line about it."""
-        score = validator(self._average, self.steps, self.seconds)
-        self.history.append(score)
-        better = score.better_than(self.best)
-        if better:
-            self.best = score
-            self._write(self.files.best, for_training=False)
-        self._write(self.files.latest, for_training=True)
-        logger.record("validation/priced_delay_s", score.priced_delay)
-        logger.record("validation/mean_delay_s", score.mean_delay)
-        logger.record("validation/worst_energy_ratio", score.energy_ratio)
-        logger.record("validation/objective", score.objective)
-        logger.dump(self.steps)
-        return (
-            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.3f} s   "
-            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
-        )
-
-    def _write(self, path: Path, *, for_training: bool) -> None:
-        plan = self.plan
-        training = {"command": plan.command, "seed": plan.seed, "steps": plan.steps, "seconds": self.seconds}
-        history = [score.to_dict() for score in self.history]
-        record = graph_record(plan.parameters, self.steps, training, history, __version__, self._range)
+    def _version(self) -> AgentFile:
+        """The present version, with what only training needs."""
+        plan, state = self.plan, self.state
+        training = {"command": plan.command, "seed": plan.seed, "steps": plan.steps, "seconds": state.seconds}
+        history = [score.to_dict() for score in state.history]
+        record = graph_record(plan.parameters, state.steps, training, history)
         tensors = {name: value.numpy() for name, value in self._average.state_dict().items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_agent_file(path, record, tensors | (self._learning() if for_training else {}))
+        return AgentFile(record, tensors | self._learning())
 
     def _learning(self) -> Tensors:
-        """Weights before averaging and Adam's moments, which only training needs."""
+        """Weights before averaging and Adam's moments; changes to them are changes to the training."""
         tensors = {f"{LEARNING}{name}": value.numpy() for name, value in self._net.state_dict().items()}
         for name, parameter in self._net.named_parameters():
             for part, value in self._adam.state[parameter].items():
                 tensors[f"{ADAM}{part}.{name}"] = value.numpy()
         return tensors
 
-    def _read(self) -> None:
-        path = self.files.latest
-        agent = read_agent_file(path)
-        net = require_graph_net(agent, str(path))
+    def _restore(self, saved: AgentFile, place: str) -> None:
+        net = require_graph_net(saved, place)
         if net.sizes != self.plan.parameters:
             wanted, found = asdict(self.plan.parameters), asdict(net.sizes)
             odd = next(name for name in wanted if wanted[name] != found[name])
             raise CheckpointError(
-                f"{path} was trained with {odd} = {found[odd]}, not {wanted[odd]}: choose another --out, or "
+                f"{place} was trained with {odd} = {found[odd]}, not {wanted[odd]}: choose another --out, or "
                 "train again with --fresh"
             )
-        own = {name: value for name, value in agent.tensors.items() if name.startswith(TRAINING)}
+        own = {name: value for name, value in saved.tensors.items() if name.startswith(TRAINING)}
         if not own:
             raise CheckpointError(
-                f"{path} lacks the training data of the net: it can only play; continue from "
+                f"{place} lacks the training data of the net: it can only play; continue from "
                 "latest.safetensors, or train again with --fresh"
             )
-        require_tensors(own, {name: value.shape for name, value in self._learning().items()}, str(path))
+        learning = self._learning()
+        require_tensors(own, {name: value.shape for name, value in learning.items()}, place)
+        for name, value in learning.items():
+            value[...] = own[name]
         self._average = net.requires_grad_(requires_grad=False)
-        for name, parameter in self._net.named_parameters():
-            parameter.data.copy_(torch.from_numpy(own[f"{LEARNING}{name}"]))
-            for part in self._adam.state[parameter]:
-                self._adam.state[parameter][part] = torch.from_numpy(own[f"{ADAM}{part}.{name}"].copy())
-        self._read_history(agent.record)
-
-    def _read_history(self, record: AgentRecord) -> None:
-        try:
-            self.history = [Score.from_dict(entry) for entry in record.history]
-            self.seconds = float(record.training["seconds"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{self.files.latest}: the record of its training is damaged ({error!r}): train again with "
-                "--fresh"
-            ) from None
-        self.steps = record.steps
-        for score in self.history if self.files.best.exists() else ():
-            if score.better_than(self.best):
-                self.best = score

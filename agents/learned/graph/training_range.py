@@ -11,7 +11,7 @@ from collapipe_env.ground.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario, load_scenario
 
 from .graph_parameters import GraphParameters
-from .random_systems import BASES, RANGES
+from .systems import BASES, RANGES
 
 _NAMES = ("cluster.clusters", *RANGES["ladder"], "workload.width", "workload.sequence_length")
 """Numbers of a scenario on which a net's plans depend, and which it does not know by their ratios alone."""
@@ -23,11 +23,25 @@ class OutsideTrainingWarning(UserWarning):
     """A scenario lies outside the systems that a net was trained on."""
 
 
+def systems_of(parameters: GraphParameters) -> str:
+    """Systems that a net is trained on, in words."""
+    names = ", ".join(parameters.scenarios)
+    if not parameters.random_groups:
+        return names
+    like = " like the tier Wild" if parameters.random_systems == "wild" else ""
+    drawn = f"random systems{like} of up to {parameters.most_clusters} clusters"
+    return f"{names}; {drawn}" if names else drawn
+
+
+@cache
 def training_range(parameters: GraphParameters) -> dict[str, Any]:
-    """Least and largest numbers of the training systems, by field, and whether processes were always on.
+    """Systems of a training in words, their least and largest numbers, and whether processes were always on.
 
     Args:
         parameters: Hyper-parameters of the training.
+
+    Returns:
+        Plain data: ``name``, ``numbers`` by field, ``processes`` by name.
 
     Raises:
         ScenarioError: A scenario of the training does not exist.
@@ -43,6 +57,7 @@ def training_range(parameters: GraphParameters) -> dict[str, Any]:
         scenarios += bases
     on = [set(dict(scenario.dynamics.processes)) for scenario in scenarios]
     return {
+        "name": systems_of(parameters),
         "numbers": {name: [min(of), max(of)] for name, of in values.items()},
         "processes": {name: all(name in each for each in on) for name in sorted(set().union(*on))},
     }

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from collapipe_env.agents.learned.graph.counts import sample_counts
-from collapipe_env.agents.learned.graph.graph_decision import Decider
 from collapipe_env.agents.learned.graph.graph_files import LATER
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
+from collapipe_env.agents.learned.graph.graph_scheduler import Decider, GraphScheduler
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import NetInputs, net_inputs
 from collapipe_env.agents.learned.graph.plan_inputs import PlanInputs, plan_inputs

@@ -33,7 +33,7 @@ PARAMETERS = usual(GraphParameters, width=16, hidden=8)
 
 def content(parameters=PARAMETERS):
     """Record and weights of a fresh net."""
-    record = graph_record(parameters, 5, {"seconds": 1.0}, [], "0.1.0")
+    record = graph_record(parameters, 5, {"seconds": 1.0}, [])
     net = GraphNet(parameters)
     return AgentFile(record, {name: value.numpy() for name, value in net.state_dict().items()})
 

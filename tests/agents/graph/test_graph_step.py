@@ -13,8 +13,8 @@ from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.graph_costs import compare_counts
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.agents.learned.graph.graph_step import learn_and_play
-from collapipe_env.agents.learned.graph.training_groups import Group
+from collapipe_env.agents.learned.graph.step import learn_and_play
+from collapipe_env.agents.learned.graph.systems import Group
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters

@@ -13,11 +13,10 @@ import torch
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent
-from collapipe_env.agents.learned.graph import graph_training, graph_validation
-from collapipe_env.agents.learned.graph.graph_files import ADAM, LATER
+from collapipe_env.agents.learned.graph import graph_training
+from collapipe_env.agents.learned.graph.graph_files import LATER
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
-from collapipe_env.agents.learned.graph.graph_training import GraphPlan, GraphTraining
-from collapipe_env.agents.learned.graph.graph_validation import GraphValidator
+from collapipe_env.agents.learned.graph.graph_training import ADAM, GraphPlan, GraphTraining, GraphValidator
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.agents.learned.training_files import TrainingFiles
@@ -90,11 +89,11 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
 def test_training_says_what_it_reaches_and_keeps_the_best_version(tmp_path):
     said = []
     training = trained(tmp_path, 10, every=4, say=said.append)
-    assert [score.steps for score in training.history] == [4, 8, 10]
+    assert [score.steps for score in training.state.history] == [4, 8, 10]
     assert len(said) == 3
     assert all("priced delay" in line for line in said)
-    best = min(training.history, key=lambda score: score.objective)
-    assert training.best == best
+    best = min(training.state.history, key=lambda score: score.objective)
+    assert training.state.best == best
     files = training.files
     record, tensors = read_agent_file(files.best)
     assert (record.steps, record.algorithm, record.training["command"]) == (best.steps, "graph", "a command")
@@ -114,9 +113,9 @@ def test_a_run_in_two_parts_goes_on_with_steps_history_weights_and_moments(tmp_p
     before = read_agent_file(files.latest)
     plan = GraphPlan(support.SMALL, FEW, 12, 1, 3, "a command")
     resumed = GraphTraining(plan, files)
-    assert resumed.steps == 6
-    assert [score.to_dict() for score in resumed.history] == before.record.history
-    assert resumed.seconds == before.record.training["seconds"]
+    assert resumed.state.steps == 6
+    assert [score.to_dict() for score in resumed.state.history] == before.record.history
+    assert resumed.state.seconds == before.record.training["seconds"]
     with monkeypatch.context() as patch:
         # Interrupted before its first step, it writes what it had read: weights and moments alike.
         interrupt_at(patch, 1)
@@ -125,7 +124,7 @@ def test_a_run_in_two_parts_goes_on_with_steps_history_weights_and_moments(tmp_p
     assert_same_tensors(read_agent_file(files.latest).tensors, before.tensors)
     again = GraphTraining(plan, files)
     again.run(lambda _: None)
-    assert [score.steps for score in again.history] == [3, 6, 9, 12]
+    assert [score.steps for score in again.state.history] == [3, 6, 9, 12]
     assert read_agent_file(files.latest).record.steps == 12
     moments = read_agent_file(files.latest).tensors[f"{ADAM}step.chain_head.bias"]
     assert float(moments) == 12.0
@@ -151,7 +150,7 @@ def test_a_version_whose_validation_was_interrupted_is_judged_when_the_run_goes_
     assert read_agent_file(files.latest).record.steps == judged[1]
     again = GraphTraining(plan, files)
     again.run(lambda _: None)
-    assert [score.steps for score in again.history] == judged
+    assert [score.steps for score in again.state.history] == judged
 
 
 def test_a_finished_training_is_left_as_it_is(tmp_path):
@@ -173,14 +172,14 @@ def test_an_interrupt_keeps_the_latest_version_alone_and_a_missing_best_one_is_m
     assert read_agent_file(files.latest).record.steps == 3
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     resumed = trained(tmp_path / "two", 5, every=10)
-    assert resumed.steps == 5
-    assert [score.steps for score in resumed.history] == [5]
+    assert resumed.state.steps == 5
+    assert [score.steps for score in resumed.state.history] == [5]
     resumed = trained(tmp_path / "one", 3, every=10)  # its steps are done, but it has not been validated
-    assert [score.steps for score in resumed.history] == [3]
+    assert [score.steps for score in resumed.state.history] == [3]
     assert read_agent_file(files.best).record.steps == 3
     files.best.unlink()
     for _ in range(2):
-        assert trained(tmp_path / "one", 3, every=10).best.steps == 3
+        assert trained(tmp_path / "one", 3, every=10).state.best.steps == 3
         assert files.best.exists()
 
 
@@ -236,7 +235,7 @@ def test_a_training_that_has_diverged_is_given_up_and_can_be_gone_on_with(
     assert all(np.isfinite(array).all() for array in kept.values())
     assert not files.best.exists()
     resumed = trained(tmp_path, learned + 8, every=50)
-    assert [score.steps for score in resumed.history] == [learned + 8]
+    assert [score.steps for score in resumed.state.history] == [learned + 8]
     after = read_agent_file(files.latest).tensors
     assert float(after[f"{ADAM}step.chain_head.bias"]) == learned + 3
     assert (after["chain_head.weight"] != kept["chain_head.weight"]).any()
@@ -288,7 +287,7 @@ def test_a_training_starts_from_the_weights_of_another(tmp_path, monkeypatch, ve
     assert found.record.hyperparameters["start_from"] == str(given)
     given.unlink()  # what goes on needs it no more
     done = trained(tmp_path / "second", 4, parameters, every=4, seed=3)
-    assert done.steps == 4
+    assert done.state.steps == 4
     learned = read_agent_file(training.files.latest).playing.tensors
     # All weights but those for heat and for hidden gains, of which these systems have none.
     apart = {name for name, value in wanted.tensors.items() if (learned[name] != value).any()}
@@ -338,8 +337,8 @@ def test_sixty_steps_are_better_than_fresh_weights(tmp_path):
     fresh = GraphNet(parameters)
     first = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(fresh, 0, 0.0)
     training = trained(tmp_path, 60, parameters, every=20)
-    assert training.best.objective < 0.92 * first.objective
-    assert training.best.steps == 60
+    assert training.state.best.objective < 0.92 * first.objective
+    assert training.state.best.steps == 60
 
 
 @pytest.mark.parametrize(
@@ -357,6 +356,6 @@ def test_versions_are_compared_on_systems_like_those_of_the_training(changes, na
         compared.extend(scenario.name for scenario in scenarios)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_validation, "GraphValidator", validator)
-        graph_validation.graph_validator(shown, replace(FEW, **changes))
+        patch.setattr(graph_training, "GraphValidator", validator)
+        graph_training.graph_validator(shown, replace(FEW, **changes))
     assert all(found.startswith(name) for found, name in zip(compared, names, strict=True))

@@ -20,7 +20,7 @@ from collapipe_env.agents.learned.graph.process_inputs import (
     process_inputs,
     risk_columns,
 )
-from collapipe_env.agents.learned.graph.training_groups import Group
+from collapipe_env.agents.learned.graph.systems import Group
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split

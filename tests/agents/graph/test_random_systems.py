@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from collapipe_env.agents.learned.graph import random_systems
+from collapipe_env.agents.learned.graph import systems
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, require_scenarios
-from collapipe_env.agents.learned.graph.graph_validation import wild_scenarios
-from collapipe_env.agents.learned.graph.random_systems import random_system
-from collapipe_env.agents.learned.graph.training_groups import Curriculum, Group
+from collapipe_env.agents.learned.graph.graph_training import wild_scenarios
+from collapipe_env.agents.learned.graph.systems import Group, new_group, random_system
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -78,29 +77,27 @@ def test_no_valid_draw_is_an_error(monkeypatch):
     def refuse(_, __):
         raise ScenarioError("too little memory")
 
-    for family in ("_wide", "_like_the_ladder"):
-        monkeypatch.setattr(random_systems, family, refuse)
+    monkeypatch.setattr(systems, "_ladder_system", refuse)
     with pytest.raises(ScenarioError, match="no valid system in 50 draws with at most 3 clusters"):
         random_system(np.random.default_rng(0), 3)
 
 
-def of(scenarios, random, longest_life=400, **changes):
+def of(scenarios, random, **changes):
     """Systems to train on."""
     sizes = {"most_clusters": 2, "clusters": 8} | changes
-    p = usual(GraphParameters, scenarios=scenarios, random_groups=random, **sizes)
-    return Curriculum(p, longest_life)
+    return usual(GraphParameters, scenarios=scenarios, random_groups=random, **sizes)
 
 
 def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
-    curriculum = of(("small", "boards"), 2, longest_life=90, most_clusters=4, longest_backlog=40.0)
-    assert len(curriculum) == 6
+    curriculum = of(("small", "boards"), 2, most_clusters=4, longest_backlog=40.0)
+    assert curriculum.groups == 6
     for place in range(6):
-        group = curriculum.group(place, np.random.default_rng([1, place]))
-        again = curriculum.group(place, np.random.default_rng([1, place]))
+        group = new_group(curriculum, place, np.random.default_rng([1, place]))
+        again = new_group(curriculum, place, np.random.default_rng([1, place]))
         np.testing.assert_array_equal(group.env.state.d2d_gain, again.env.state.d2d_gain)
         assert group.life == again.life
         assert group.longest_backlog == 40.0
-        assert 60 <= group.life < (90 if place < 2 else 160)
+        assert 60 <= group.life < (400 if place < 2 else 160)
         assert group.env.num_envs == max(1, 8 // group.scenario.clusters)
         assert group.scenario.cluster.layout == ("fixed" if place < 2 else "per_episode")
         if place < 4:
@@ -114,7 +111,7 @@ def test_a_fixed_layout_is_the_scenarios_and_others_are_new():
     curriculum = of(("small", "medium"), 0)
 
     def memories(place, seed):
-        return curriculum.group(place, np.random.default_rng(seed)).env.state.memory_cap
+        return new_group(curriculum, place, np.random.default_rng(seed)).env.state.memory_cap
 
     for place in range(2):
         np.testing.assert_array_equal(memories(place, 1), memories(place, 2))
@@ -130,15 +127,17 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
     with pytest.raises(ScenarioError, match=r"--graph\.scenarios: .*worst draw of the layout"):
         require_scenarios(parameters, "--graph.")
     curriculum = of(parameters.scenarios, 0, clusters=4)
-    assert curriculum.group(0, np.random.default_rng(0)).scenario.name == "small"
+    assert new_group(curriculum, 0, np.random.default_rng(0)).scenario.name == "small"
     with pytest.raises(ScenarioError, match="worst draw of the layout"):
-        curriculum.group(1, np.random.default_rng(0))
+        new_group(curriculum, 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("named", "random"), [(("small", "medium", "medium"), 1), ((), 3)])
 def test_a_scenario_named_twice_has_twice_as_many_groups_and_random_systems_do_alone(named, random):
     curriculum = of(named, random, clusters=4)
-    groups = [curriculum.group(place, np.random.default_rng(place)) for place in range(len(curriculum))]
+    groups = [
+        new_group(curriculum, place, np.random.default_rng(place)) for place in range(curriculum.groups)
+    ]
     names = [group.scenario.name for group in groups]
     layouts = [group.scenario.cluster.layout for group in groups]
     assert names[: 2 * len(named)] == [*named, *named]

@@ -10,7 +10,7 @@ from collapipe_env.agents.learned.agent_file import AgentFile
 from collapipe_env.agents.learned.graph.graph_files import graph_agent, graph_record
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.net import GraphNet
-from collapipe_env.agents.learned.graph.random_systems import random_system
+from collapipe_env.agents.learned.graph.systems import random_system
 from collapipe_env.agents.learned.graph.training_range import (
     OutsideTrainingWarning,
     outside,
@@ -63,7 +63,7 @@ def test_a_process_that_was_always_on_is_missed():
 
 
 def agent(**systems):
-    record = graph_record(LADDER, 1, {"seed": 0}, [], "1", training_range(LADDER))
+    record = graph_record(LADDER, 1, {"seed": 0}, [])
     record.systems.update(systems)
     weights = GraphNet(LADDER).state_dict()
     return AgentFile(record, {name: value.numpy() for name, value in weights.items()})

@@ -35,10 +35,10 @@ from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 from .graph_costs import compare_counts, expected_costs
-from .graph_decision import Plan
 from .graph_parameters import GraphParameters
+from .graph_scheduler import Plan
 from .net import GraphNet
-from .training_groups import Group
+from .systems import Group
 
 
 class Losses(NamedTuple):
