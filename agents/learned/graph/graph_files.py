@@ -25,7 +25,7 @@ from collapipe_env.zoo.shipped_agents import agent_path
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler
 from .net import GraphNet
-from .training_range import outside, training_range, warn_outside
+from .training_range import outside, warn_outside
 
 DECISIONS: Shapes = {
     "blocks": [1],
@@ -48,12 +48,17 @@ def features() -> Shapes:
 
 
 def graph_record(
-    parameters: GraphParameters, steps: int, training: Mapping[str, Any], history: list[dict[str, Any]]
+    parameters: GraphParameters,
+    systems: Mapping[str, Any],
+    steps: int,
+    training: Mapping[str, Any],
+    history: list[dict[str, Any]],
 ) -> AgentRecord:
     """Record of a graph net's file.
 
     Args:
         parameters: Its hyper-parameters.
+        systems: Systems that it is trained on, see :func:`~.training_range.training_range`.
         steps: Gradient steps so far.
         training: Record of the training.
         history: Validations, oldest first.
@@ -62,7 +67,7 @@ def graph_record(
         algorithm="graph",
         hyperparameters={n: list(v) if isinstance(v, tuple) else v for n, v in asdict(parameters).items()},
         scenario={},
-        systems=training_range(parameters),
+        systems=dict(systems),
         features=features(),
         decisions=DECISIONS,
         steps=steps,

@@ -36,6 +36,7 @@ from .graph_scheduler import GraphScheduler
 from .net import GraphNet
 from .step import Losses, learn_and_play
 from .systems import Group, new_group, scaled, wild_system
+from .training_range import training_range
 
 ADAM, LEARNING = f"{TRAINING}adam.", f"{TRAINING}learning."
 """Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
@@ -185,6 +186,7 @@ class GraphTraining:
     def __init__(self, plan: GraphPlan, files: TrainingFiles) -> None:
         self.plan, self.files, p = plan, files, plan.parameters
         self.state, saved = read_training(files)
+        self._systems = training_range(p)
         torch.manual_seed(plan.seed)
         self._net = GraphNet(p)
         if p.start_from and saved is None:
@@ -317,7 +319,7 @@ class GraphTraining:
         plan, state = self.plan, self.state
         training = {"command": plan.command, "seed": plan.seed, "steps": plan.steps, "seconds": state.seconds}
         history = [score.to_dict() for score in state.history]
-        record = graph_record(plan.parameters, state.steps, training, history)
+        record = graph_record(plan.parameters, self._systems, state.steps, training, history)
         tensors = {name: value.numpy() for name, value in self._average.state_dict().items()}
         return AgentFile(record, tensors | self._learning())
 

@@ -33,7 +33,6 @@ def systems_of(parameters: GraphParameters) -> str:
     return f"{names}; {drawn}" if names else drawn
 
 
-@cache
 def training_range(parameters: GraphParameters) -> dict[str, Any]:
     """Systems of a training in words, their least and largest numbers, and whether processes were always on.
 
