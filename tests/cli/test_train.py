@@ -86,7 +86,7 @@ def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
 def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Path, capsys) -> None:
     """Named by their file; a reward of another file is another one, and an agent keeps its own."""
     file = tmp_path / "mine.py"
-    learner = Path(__file__).parent / "learners" / "halving_learner.py"
+    learner = Path(__file__).parents[1] / "learners" / "halving_learner.py"
     file.write_text(
         "def per_second(before, costs, after):\n    return (before.loss - after.loss) / costs.delay\n"
     )

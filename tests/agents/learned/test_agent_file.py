@@ -19,6 +19,7 @@ from collapipe_env.agents.learned.agent_file import (
     AgentFile,
     AgentRecord,
     read_agent_file,
+    require_tensors,
     write_agent_file,
 )
 from collapipe_env.ground.errors import CheckpointError
@@ -182,6 +183,23 @@ def test_weights_that_are_not_finite_are_refused(file: Path, monkeypatch: pytest
     write_agent_file(file, RECORD, {"w": np.array([1.0, np.inf])})
     monkeypatch.undo()
     assert "weights w are not finite" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("w", None, r"w is float32 of shape \(2, 3\) there, none in the file"),
+        ("w", np.zeros((3, 2), np.float32), r"w is .* \(2, 3\) there, float32 of shape \(3, 2\)"),
+        ("w", np.zeros((2, 3)), r"w is float32 of shape \(2, 3\) there, float64 of shape"),
+        ("more", np.zeros(1, np.float32), r"more is none there, float32 of shape \(1,\)"),
+    ],
+)
+def test_the_first_tensor_of_another_net_is_named(name: str, value, said: str) -> None:
+    held = {"w": np.zeros((2, 3), np.float32)}
+    require_tensors(held, {"w": (2, 3)}, "place")
+    found = {key: array for key, array in {**held, name: value}.items() if array is not None}
+    with pytest.raises(CheckpointError, match=f"^place: its hyper-parameters need other weights: {said}"):
+        require_tensors(found, {"w": (2, 3)}, "place")
 
 
 def test_files_of_other_programs(tmp_path: Path) -> None:

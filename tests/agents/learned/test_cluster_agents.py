@@ -269,7 +269,7 @@ def test_another_algorithm_of_stable_baselines_trains_the_policy() -> None:
 
 
 def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "learned_agents.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "learned_agents.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert "learn(100_000)" in code  # tests/docs looks at what the whole training gains
     exec(code.replace("100_000", "256"), {})

@@ -1,29 +1,28 @@
-"""Policies from elsewhere as schedulers: Stable-Baselines3, PyTorch and plain functions."""
+"""Policies from elsewhere as schedulers: of Stable-Baselines3, of PyTorch, and plain functions."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import NormalizeObservation, TransformObservation
-from gymnasium.wrappers import vector as vector_wrappers
-from stable_baselines3 import PPO, SAC
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
+from stable_baselines3 import PPO
 
 from collapipe_env import PolicyScheduler, evaluate
 from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 from collapipe_env.cli.main import main
-from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.graph_layout import GraphLayout
+from collapipe_env.envs.graph_observation import GraphObservations
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.envs.wrappers import MagnifiedBacklog
 from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 
 SMALL = {"base": "small", "dynamics": {"rounds": 3}}
 SCENARIO = load_scenario(SMALL)
-SIZE = action_codec(SCENARIO).action_size
+CODEC = action_codec(SCENARIO)
+SIZE = CODEC.action_size
+PARTS = {"cu", "device", "hop", "between", "present", "context"}
 FILE = """
 from stable_baselines3 import PPO
 from collapipe_env import PolicyScheduler
@@ -33,11 +32,31 @@ def trained(scenario):
 """
 
 
+def ppo(policy: str, observation: str) -> PPO:
+    env = make_sb3_vec_env(SCENARIO, num_envs=2, seed=0, learner="surrogate", observation=observation)
+    options = {"n_steps": 4, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
+    return PPO(policy, env, policy_kwargs={"net_arch": [8]}, **options).learn(8)
+
+
 @pytest.fixture(scope="module")
 def model() -> PPO:
-    env = make_sb3_vec_env(SCENARIO, num_envs=2, seed=0, learner="surrogate")
-    model = PPO("MlpPolicy", env, n_steps=4, batch_size=8, n_epochs=1, seed=0, device="cpu")
-    return model.learn(8)
+    return ppo("MlpPolicy", "flat")
+
+
+@pytest.fixture(scope="module")
+def graph_model() -> PPO:
+    return ppo("MultiInputPolicy", "graph")
+
+
+def seen(observation: str, rows: int = 2):
+    """Observations of environments at their begin, and their states."""
+    env = CollaPipeVectorEnv(rows, SCENARIO, "surrogate", observation=observation)
+    return env.reset(seed=0)[0], env.state
+
+
+def delays(scheduler):
+    (episodes,) = evaluate(scheduler, SMALL, seeds=1).episodes.values()
+    return episodes[0].delay
 
 
 def test_a_model_saved_by_stable_baselines_is_played_from_the_users_file(
@@ -81,20 +100,22 @@ class Recurrent:
     def __init__(self) -> None:
         self.calls: list[tuple[object, list[bool], bool]] = []
 
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+    def predict(self, rows, state=None, episode_start=None, deterministic=False):
         self.calls.append((state, episode_start.tolist(), deterministic))
-        return np.full((len(observation), SIZE), 2.0), 1 if state is None else state + 1
+        number = len(rows["cu"] if isinstance(rows, dict) else rows)
+        return np.full((number, SIZE), 2.0), 1 if state is None else state + 1
 
 
-def test_recurrent_policies_keep_their_state_until_reset() -> None:
+@pytest.mark.parametrize("observation", ["flat", "graph"])
+def test_recurrent_policies_keep_their_state_until_reset(observation: str) -> None:
     policy = Recurrent()
-    scheduler = PolicyScheduler(policy, deterministic=False)
+    scheduler = PolicyScheduler(policy, deterministic=False, observation=observation)
     assert scheduler.name == "Recurrent"
-    observation = np.zeros((3, 5), dtype=np.float32)
+    rows, state = seen(observation, 3)
     for _ in range(2):
         scheduler.reset(1)
         for _ in range(2):
-            actions = scheduler.act(observation, None)
+            actions = scheduler.act(rows, state)
     assert [state for state, *_ in policy.calls] == [None, 1, None, 1]
     assert [starts for _, starts, _ in policy.calls] == [[True] * 3, [False] * 3] * 2
     assert not any(deterministic for *_, deterministic in policy.calls)
@@ -150,9 +171,32 @@ def test_torch_modules_answer_in_evaluation_mode_in_their_own_type_without_gradi
     assert actions.dtype == np.float32
     np.testing.assert_allclose(actions, np.tanh(observation @ weight.T + bias), rtol=1e-5, atol=apart - 1e-5)
     assert len(scheduler.fingerprint()) == 64
-    assert PolicyScheduler(lambda rows: module(torch.from_numpy(rows).to(kind))).act(
-        observation, None
-    ).shape == (2, 6)
+    own = PolicyScheduler(lambda rows: module(torch.from_numpy(rows).to(kind)))
+    assert own.act(observation, None).shape == (2, 6)
+
+
+class Net(torch.nn.Module):
+    """Reads a dictionary of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, SIZE)
+
+    def forward(self, observation):
+        assert set(observation) == PARTS
+        assert all(part.dtype == self.layer.weight.dtype for part in observation.values())
+        return torch.tanh(self.layer(observation["cu"].mean(dim=-2)))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_a_module_is_given_a_dictionary_of_tensors(kind) -> None:
+    torch.manual_seed(0)
+    net = Net().to(kind)
+    observation, state = seen("graph")
+    actions = PolicyScheduler(net, observation="graph").act(observation, state)
+    weight, bias = (p.detach().numpy() for p in net.parameters())
+    expected = np.tanh(observation["cu"].mean(axis=-2) @ weight.T + bias)
+    np.testing.assert_allclose(actions, expected, atol=1e-5)
 
 
 def test_observations_that_may_not_be_written_to_are_read() -> None:
@@ -167,136 +211,113 @@ def test_a_policy_that_draws_is_repeatable() -> None:
         return torch.rand(len(rows), SIZE) * 2.0 - 1.0
 
     once, again, other = (
-        evaluate(PolicyScheduler(draws, "draws", deterministic=deterministic), SMALL, seeds=1)
-        .episodes["draws"][0]
-        .delay
-        for deterministic in (False, False, True)
+        delays(PolicyScheduler(draws, "draws", deterministic=certain)) for certain in (False, False, True)
     )
     assert once == again != other
 
 
-def test_wrong_policies_and_answers_are_described() -> None:
+def fastest(observation):
+    """Blocks in proportion to speed: a plan from the graph alone."""
+    block = GraphLayout(2, 3, 4)["device"].place("log_block_s")
+    speed = np.exp(-observation["device"][..., block]) * observation["present"]
+    ones = np.zeros((*speed.shape[:-2], 2))
+    segments = 2.0 * speed / speed.max(axis=-1, keepdims=True) - 1.0
+    return CODEC.join(
+        {
+            "segments": segments,
+            "device_power": np.zeros_like(speed),
+            "cu_power": ones,
+            "micro_batches": ones,
+            "bandwidth": ones,
+        }
+    )
+
+
+class FromState:
+    """The same plan from the state, as a check of what the policy was given."""
+
+    name = "from the state"
+
+    def __init__(self, scenario):
+        self.observations = GraphObservations(scenario)
+
+    def reset(self, seed=None):
+        pass
+
+    def act(self, observation, state):
+        assert observation.ndim == 2  # it has not asked for graphs
+        return fastest(self.observations.build(state))
+
+
+class Asking(FromState):
+    """A scheduler that asks for graphs by its attribute."""
+
+    observation = "graph"
+
+    def act(self, observation, state):
+        for name, array in self.observations.build(state).items():
+            np.testing.assert_array_equal(observation[name], array)
+        return fastest(observation)
+
+
+class Remembering(FromState):
+    """Keeps its last observation under the very name: that asks for nothing."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.observation = np.zeros(3)
+
+    def act(self, observation, state):
+        self.observation = observation
+        return super().act(observation, state)
+
+
+class Wrong(FromState):
+    observation = "grahp"
+
+
+def test_graphs_are_given_to_those_who_ask_for_them() -> None:
+    expected = delays(FromState)
+    for scheduler in (PolicyScheduler(fastest, "fastest", observation="graph"), Asking, Remembering):
+        assert delays(scheduler) == expected
+    with pytest.raises(SchedulerError, match=r"observation = 'grahp' is not known: did you mean 'graph'"):
+        delays(Wrong)
+    for odd, message in (("dict", r"'dict' is not known: .*flat, graph"), (3, "3 ")):
+        with pytest.raises(SchedulerError, match=f"observation = {message}"):
+            PolicyScheduler(fastest, observation=odd)
+
+
+def test_a_model_says_itself_that_it_reads_graphs(graph_model: PPO, tmp_path: Path) -> None:
+    graph_model.save(tmp_path / "ppo.zip")
+    scheduler = PolicyScheduler(PPO.load(tmp_path / "ppo.zip", device="cpu"), "PPO")
+    assert scheduler.observation == "graph"
+    assert len(scheduler.fingerprint()) == 64
+    observation, state = seen("graph", 3)
+    scheduler.reset(0)
+    actions = scheduler.act(observation, state)
+    for row in range(3):
+        one, _ = graph_model.predict({k: v[row] for k, v in observation.items()}, deterministic=True)
+        np.testing.assert_allclose(actions[row], one, atol=1e-6)
+
+
+def test_wrong_policies_observations_and_answers_are_described(model: PPO, graph_model: PPO) -> None:
     with pytest.raises(SchedulerError, match="policy 3 is not callable and has no method predict"):
         PolicyScheduler(3)
-    with pytest.raises(SchedulerError, match=r"policy 'x' returned shape \(42,\) for 1 observations"):
-        evaluate(PolicyScheduler(lambda rows: rows[0], "x"), SMALL, seeds=1)
-    with pytest.raises(SchedulerError, match=r"ndarray of shape \(1, 42\), which cannot be played"):
-        evaluate(PolicyScheduler(lambda rows: rows, "x"), SMALL, seeds=1)
-    with pytest.raises(SchedulerError, match="failed in act: RuntimeError: mat1 and mat2"):
-        evaluate(PolicyScheduler(torch.nn.Linear(3, 2), "narrow"), SMALL, seeds=1)
-
-
-def test_a_policy_of_another_scenario_is_told_by_its_size(model: PPO) -> None:
-    trained = model.observation_space.shape[0]
-    message = rf"trained on flat observations of shape \({trained},\), those of this scenario have \(\d+,\)"
-    with pytest.raises(SchedulerError, match=message):
-        evaluate(lambda _: PolicyScheduler(model, "my PPO"), "medium", seeds=1, rounds=1)
-
-
-def trained(env) -> PPO:
-    options = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
-    return PPO("MlpPolicy", env, **options).learn(48)
-
-
-def trained_off_policy(env) -> SAC:
-    options = {"buffer_size": 100, "learning_starts": 30, "seed": 0, "device": "cpu"}
-    return SAC("MlpPolicy", env, **options).learn(48)
-
-
-@pytest.fixture(scope="module", params=[trained, trained_off_policy])
-def in_vec_normalize(request) -> PPO | SAC:
-    env = make_sb3_vec_env(SCENARIO, num_envs=2, seed=0, learner="surrogate")
-    return request.param(VecMonitor(VecNormalize(env, clip_obs=1.5)))
-
-
-def test_a_model_brings_the_statistics_of_its_vec_normalize(in_vec_normalize: PPO) -> None:
-    env = in_vec_normalize.get_vec_normalize_env()
-    scheduler = PolicyScheduler(in_vec_normalize, "normalised")
-    env.training, seen = False, env.reset()
-    for _ in range(4):
-        actions = in_vec_normalize.predict(seen, deterministic=True)[0]
-        found = scheduler.act(env.get_original_obs(), None)
-        np.testing.assert_array_equal(found, np.clip(actions, -1.0, 1.0))
-        assert not np.allclose(seen, env.get_original_obs(), atol=0.1)
-        seen = env.step(actions)[0]
-    before = scheduler.fingerprint()
-    env.obs_rms.mean[0] += 0.5
-    assert scheduler.fingerprint() != before
-
-
-def test_a_file_of_a_model_without_its_statistics_is_refused(in_vec_normalize: PPO, tmp_path: Path) -> None:
-    env = in_vec_normalize.get_vec_normalize_env()
-    env.save(tmp_path / "statistics.pkl")
-    in_vec_normalize.save(tmp_path / "ppo.zip")
-    model = type(in_vec_normalize).load(tmp_path / "ppo.zip", device="cpu")
-    with pytest.raises(SchedulerError, match=r"as under VecNormalize.*give normalise="):
-        PolicyScheduler(model)
-    plain = make_sb3_vec_env(SCENARIO, num_envs=1, seed=5, learner="surrogate")
-    loaded = VecNormalize.load(tmp_path / "statistics.pkl", plain)
-    raw = plain.reset()
-    expected = model.predict(env.normalize_obs(raw), deterministic=True)[0]
-    for policy in (model, model.policy):
-        found = PolicyScheduler(policy, normalise=loaded).act(raw, None)
-        np.testing.assert_array_equal(found, np.clip(expected, -1.0, 1.0))
-    raws = PolicyScheduler(model, normalise=False).act(raw, None)
-    np.testing.assert_array_equal(raws, np.clip(model.predict(raw, deterministic=True)[0], -1.0, 1.0))
-    assert not np.array_equal(raws, found)
-
-
-@pytest.mark.parametrize("train", [trained, trained_off_policy])
-@pytest.mark.parametrize("rewards", [False, True])
-def test_plain_observations_stay_plain(train, rewards, tmp_path: Path) -> None:
-    env = make_sb3_vec_env(SCENARIO, num_envs=2, seed=0, learner="surrogate")
-    model = train(VecNormalize(env, norm_obs=False) if rewards else env)
-    model.save(tmp_path / "model.zip")
-    raw = env.reset()
-    expected = np.clip(model.predict(raw, deterministic=True)[0], -1.0, 1.0)
-    for one in (model, type(model).load(tmp_path / "model.zip", device="cpu")):
-        np.testing.assert_array_equal(PolicyScheduler(one).act(raw, None), expected)
-
-
-def wrapped_env():
-    env = MagnifiedBacklog(CollaPipeEnv(SCENARIO, "surrogate"))
-    return TransformObservation(NormalizeObservation(env), lambda seen: np.clip(seen, -1.5, 1.5), None)
-
-
-def test_wrappers_of_gymnasium_do_what_they_did_in_training(tmp_path: Path) -> None:
-    env, plain = wrapped_env(), CollaPipeEnv(SCENARIO, "surrogate")
-    model = trained(env)
-    model.save(tmp_path / "ppo.zip")
-    env.env.update_running_mean = False
-    loaded = PPO.load(tmp_path / "ppo.zip", device="cpu")
-    with pytest.raises(SchedulerError, match=r"no bounds, as under .*NormalizeObservation.*normalise="):
-        PolicyScheduler(loaded)
-    schedulers = [PolicyScheduler(model), PolicyScheduler(loaded, normalise=env)]
-    seen, raw = env.reset(seed=3)[0], plain.reset(seed=3)[0]
-    for _ in range(3):
-        actions = np.clip(model.predict(seen, deterministic=True)[0], -1.0, 1.0)
-        for scheduler in schedulers:
-            np.testing.assert_allclose(scheduler.act(raw[None], None), [actions], atol=1e-6)
-        seen, raw = env.step(actions)[0], plain.step(actions)[0]
-
-
-def test_a_vector_environment_normalises_for_a_module() -> None:
-    envs = CollaPipeVectorEnv(3, SCENARIO, "surrogate")
-    normalising = vector_wrappers.NormalizeObservation(envs)
-    normalising.reset(seed=0)
-    for _ in range(3):
-        normalising.step(envs.action_space.sample())
-    normalising.update_running_mean = False
-    seen, plain = normalising.reset(seed=7)[0], CollaPipeVectorEnv(3, SCENARIO, "surrogate")
-    module = torch.nn.Sequential(torch.nn.Linear(seen.shape[1], SIZE), torch.nn.Tanh())
-    found = PolicyScheduler(module, normalise=normalising).act(plain.reset(seed=7)[0], None)
-    np.testing.assert_allclose(found, module(torch.from_numpy(seen)).detach(), atol=1e-6)
-    halved = PolicyScheduler(module, normalise=lambda rows: 0.5 * rows).act(seen, None)
-    np.testing.assert_allclose(halved, module(torch.from_numpy(0.5 * seen)).detach(), atol=1e-6)
-
-
-def test_statistics_that_are_none_or_many_are_refused() -> None:
-    plain = CollaPipeEnv(SCENARIO, "surrogate")
-    for wrong in ("statistics.pkl", plain, True):
-        with pytest.raises(SchedulerError, match=r"normalise = .* has no statistics.*VecNormalize\.load"):
-            PolicyScheduler(np.tanh, normalise=wrong)
-    several = DummyVecEnv([wrapped_env, wrapped_env])
-    with pytest.raises(SchedulerError, match=r"each of the 2 environments has a NormalizeObservation"):
-        PolicyScheduler(np.tanh, normalise=several)
+    flat, graphs = seen("flat"), seen("graph")
+    for scheduler, given, message in (
+        (PolicyScheduler(graph_model), flat, r"'PPO' reads graph observations .* flat ones: .*'graph'"),
+        (PolicyScheduler(fastest), graphs, "reads flat observations and was given graph ones"),
+        (PolicyScheduler(lambda _: np.zeros(3), observation="graph"), graphs, r"\(3,\) for 2 observations"),
+        (PolicyScheduler(lambda rows: rows[0], "x"), flat, r"policy 'x' returned shape \(42,\) for 2"),
+    ):
+        with pytest.raises(SchedulerError, match=message):
+            scheduler.act(*given)
+    size = model.observation_space.shape[0]
+    for policy, scenario, message in (
+        (lambda rows: rows, SMALL, r"ndarray of shape \(1, 42\), which cannot be played"),
+        (torch.nn.Linear(3, 2), SMALL, "failed in act: RuntimeError: mat1 and mat2"),
+        (model, "medium", rf"trained on flat observations of shape \({size},\), those of .* have \(\d+,\)"),
+        (graph_model, "medium", r"between observations of shape \(2, 2, 1\), those of .* have \(4, 4, 1\)"),
+    ):
+        with pytest.raises(SchedulerError, match=message):
+            evaluate(PolicyScheduler(policy, "x"), scenario, seeds=1, rounds=1)

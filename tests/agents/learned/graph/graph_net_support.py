@@ -37,6 +37,9 @@ UNEQUAL = load_scenario(
 ALONE = load_scenario(
     {"base": "small", "cluster": {"clusters": 1}, "radio": {"uplink_bandwidth_hz": 5e6, "bs_power_w": 5}}
 )
+LATE_GAINS = {"dynamics.processes.channel_knowledge": {"modes": ["delayed", "noisy"]}}
+LATE, MOVING_LATE = SMALL.with_overrides(LATE_GAINS), BOARDS.with_overrides(LATE_GAINS)
+"""Gains are known late and with errors."""
 SCENARIOS = {"small": SMALL, "medium": MEDIUM, "boards": BOARDS, "unequal": UNEQUAL, "alone": ALONE}
 
 
@@ -56,6 +59,18 @@ def played_state(scenario, rows, seed=0, mean=2.0, rounds=2):
 def random_plan(codec, state, rng):
     """A random plan that fits into the memories."""
     return codec.decode(rng.uniform(-1.0, 1.0, (len(state.present), codec.action_size)), state.memory_cap)
+
+
+def sampled(state, draws, seed):
+    """True states (E D, ...) with other gains for every draw."""
+    rows, rng = np.repeat(np.arange(len(state.present)), draws), np.random.default_rng([seed, 5])
+    state = state[rows]
+    pairs = rng.gamma(2.0, 0.5, state.d2d_gain.shape)
+    return replace(
+        state,
+        uplink_gain=state.uplink_gain * rng.gamma(2.0, 0.5, state.uplink_gain.shape),
+        d2d_gain=state.d2d_gain * (pairs + pairs.swapaxes(-1, -2)) / 2.0,
+    )
 
 
 def random_net(seed, spread=0.3, shares=1.0):

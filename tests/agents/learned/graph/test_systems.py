@@ -1,8 +1,9 @@
-"""Random systems and groups to train on: valid, within their bounds, the same for a seed, and mortal."""
+"""Systems and groups to train on: valid, within their bounds, the same for a seed, and mortal."""
 
 from collections import Counter
 from types import SimpleNamespace
 
+import graph_net_support as support
 import numpy as np
 import pytest
 
@@ -12,13 +13,14 @@ from collapipe_env.agents.learned.graph.graph_training import wild_scenarios
 from collapipe_env.agents.learned.graph.systems import Group, new_group, random_system
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.kernels.channels import split_links
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 
 
-@pytest.mark.parametrize("most", [2, 5, 16])
+@pytest.mark.parametrize("most", [2, 16])
 def test_systems_are_valid_and_of_the_sizes_asked_for(most):
-    drawn = [random_system(np.random.default_rng([most, seed]), most) for seed in range(25)]
+    drawn = [random_system(np.random.default_rng([most, seed]), most) for seed in range(12)]
     for scenario in drawn:
         assert 2 <= scenario.clusters <= most
         assert all(3 <= devices <= 16 for devices in scenario.cluster.devices_per_cluster)
@@ -44,8 +46,7 @@ def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
     seen.update(s.workload.distribution for s in drawn)
     assert all(spec.moments == "move" for spec in moving)
     assert 1 < len(moving) < 150
-    for kind in ("direct", "cu", 16, 32, "drop", "arq", "relay"):
-        assert seen[kind] > 1
+    assert all(seen[kind] > 1 for kind in ("direct", "cu", 16, 32, "drop", "arq", "relay"))
     odd = [s for s in drawn if s.dynamics.processes and s.radio.link_errors == "arq"]
     odd = [s for s in odd if s.workload.distribution != "cu"]
     for scenario in odd[:2]:
@@ -57,7 +58,7 @@ def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
 
 
 def test_systems_like_the_tier_wild_differ_from_it_in_size_density_and_budgets():
-    drawn = [random_system(np.random.default_rng([3, seed]), 20, "wild") for seed in range(15)]
+    drawn = [random_system(np.random.default_rng([3, seed]), 20, "wild") for seed in range(8)]
     wild = load_scenario("large-wild")
     for scenario in drawn:
         assert 3 <= scenario.clusters <= 20
@@ -69,7 +70,7 @@ def test_systems_like_the_tier_wild_differ_from_it_in_size_density_and_budgets()
             each = getattr(scenario.radio, name) / scenario.clusters
             assert each == pytest.approx(getattr(wild.radio, name) / wild.clusters)
         load_scenario(scenario.to_dict())
-    assert len({scenario.clusters for scenario in drawn}) > 5
+    assert len({scenario.clusters for scenario in drawn}) > 4
     assert [s.clusters for s in wild_scenarios()] == [16, 48]
 
 
@@ -84,38 +85,37 @@ def test_no_valid_draw_is_an_error(monkeypatch):
 
 def of(scenarios, random, **changes):
     """Systems to train on."""
-    sizes = {"most_clusters": 2, "clusters": 8} | changes
+    sizes = {"most_clusters": 2, "clusters": 4} | changes
     return usual(GraphParameters, scenarios=scenarios, random_groups=random, **sizes)
 
 
-def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
-    curriculum = of(("small", "boards"), 2, most_clusters=4, longest_backlog=40.0)
-    assert curriculum.groups == 6
-    for place in range(6):
-        group = new_group(curriculum, place, np.random.default_rng([1, place]))
-        again = new_group(curriculum, place, np.random.default_rng([1, place]))
+def test_places_hold_scenarios_as_they_are_then_with_new_layouts_then_random_systems():
+    p = of(("small", "boards", "small"), 1, clusters=8, most_clusters=4, longest_backlog=40.0)
+    assert p.groups == 7
+    assert of((), 3).groups == 3
+    for place in range(7):
+        group, again = (new_group(p, place, np.random.default_rng([1, place])) for _ in range(2))
         np.testing.assert_array_equal(group.env.state.d2d_gain, again.env.state.d2d_gain)
         assert group.life == again.life
         assert group.longest_backlog == 40.0
-        assert 60 <= group.life < (400 if place < 2 else 160)
+        assert 60 <= group.life < (400 if place < 3 else 160)
         assert group.env.num_envs == max(1, 8 // group.scenario.clusters)
-        assert group.scenario.cluster.layout == ("fixed" if place < 2 else "per_episode")
-        if place < 4:
-            assert group.scenario.name == ("small", "boards")[place % 2]
-            assert group.decider.moves(group.known) == (place % 2 == 1)
+        assert group.scenario.cluster.layout == ("fixed" if place < 3 else "per_episode")
+        if place < 6:
+            assert group.scenario.name == ("small", "boards", "small")[place % 3]
+            assert group.decider.moves(group.known) == (place % 3 == 1)
         else:
             assert group.scenario.name.startswith("random-")
 
 
 def test_a_fixed_layout_is_the_scenarios_and_others_are_new():
-    curriculum = of(("small", "medium"), 0)
-
-    def memories(place, seed):
-        return new_group(curriculum, place, np.random.default_rng(seed)).env.state.memory_cap
-
-    for place in range(2):
-        np.testing.assert_array_equal(memories(place, 1), memories(place, 2))
-        assert (memories(place + 2, 1) != memories(place + 2, 2)).any()
+    p = of(("small",), 0)
+    memories = [
+        [new_group(p, place, np.random.default_rng(seed)).env.state.memory_cap for seed in (1, 2)]
+        for place in range(2)
+    ]
+    np.testing.assert_array_equal(*memories[0])
+    assert (memories[1][0] != memories[1][1]).any()
 
 
 def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
@@ -123,26 +123,12 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
     memories = {"devices.profiles.0.memory_bytes": [130e6, 2e9]}
     tight = tmp_path / "tight.yaml"
     tight.write_text(load_scenario("small").with_overrides(memories).to_yaml())
-    parameters = usual(GraphParameters, scenarios=(str(tight),))
+    p = of((str(tight),), 0)
     with pytest.raises(ScenarioError, match=r"--graph\.scenarios: .*worst draw of the layout"):
-        require_scenarios(parameters, "--graph.")
-    curriculum = of(parameters.scenarios, 0, clusters=4)
-    assert new_group(curriculum, 0, np.random.default_rng(0)).scenario.name == "small"
+        require_scenarios(p, "--graph.")
+    assert new_group(p, 0, np.random.default_rng(0)).scenario.name == "small"
     with pytest.raises(ScenarioError, match="worst draw of the layout"):
-        new_group(curriculum, 1, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(("named", "random"), [(("small", "medium", "medium"), 1), ((), 3)])
-def test_a_scenario_named_twice_has_twice_as_many_groups_and_random_systems_do_alone(named, random):
-    curriculum = of(named, random, clusters=4)
-    groups = [
-        new_group(curriculum, place, np.random.default_rng(place)) for place in range(curriculum.groups)
-    ]
-    names = [group.scenario.name for group in groups]
-    layouts = [group.scenario.cluster.layout for group in groups]
-    assert names[: 2 * len(named)] == [*named, *named]
-    assert layouts == ["fixed"] * len(named) + ["per_episode"] * (len(named) + random)
-    assert all(name.startswith("random-") for name in names[2 * len(named) :])
+        new_group(p, 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -155,9 +141,62 @@ def test_a_scenario_named_twice_has_twice_as_many_groups_and_random_systems_do_a
     ],
 )
 def test_a_group_ends_with_its_life_or_when_the_mean_of_its_longest_queues_runs_away(age, queues, ended):
-    group = Group(load_scenario("small"), 2, 3, seed=0, longest_backlog=40.0)
+    group = Group(support.SMALL, 2, 3, seed=0, longest_backlog=40.0)
     assert not group.ended
     backlog = np.zeros((len(queues), 2, 4))
     backlog[:, 1, 2] = queues  # of each environment
     group.age, group.env = age, SimpleNamespace(state=SimpleNamespace(backlog=backlog))
     assert group.ended == ended
+
+
+@pytest.mark.parametrize(
+    "name", ["small", "small-migration", "small-churn", "small-stale", "small-trace-like"]
+)
+def test_gains_are_exact_where_the_known_ones_are_those_of_the_round(name):
+    group = Group(load_scenario(name), 2, life=10, seed=3)
+    known, truth = group.known, group.truth
+    same = [np.array_equal(getattr(known, of), getattr(truth, of)) for of in ("uplink_gain", "d2d_gain")]
+    assert group.exact == all(same)
+
+
+def test_possible_truths_differ_from_the_truth_in_fading_of_the_right_spread_alone():
+    scenario = support.LATE.with_overrides({"radio.diversity": 4})
+    group, draws = Group(scenario, 2, life=10, seed=3), 4000
+    truths, truth = group.possible_truths(draws, np.random.default_rng(1)), group.env.truth
+    np.testing.assert_array_equal(truths.speed, truth.speed[np.repeat([0, 1], draws)])
+    path, _ = split_links(np.asarray(group.env.path_gains), None, (scenario.clusters, scenario.max_devices))
+    ratio = truths.uplink_gain.reshape(2, draws, -1) / path[:, None]
+    np.testing.assert_allclose(ratio.mean(axis=1), 1.0, atol=5.0 * 0.5 / np.sqrt(draws))
+    np.testing.assert_allclose(ratio.var(axis=1), 1.0 / 4.0, rtol=0.15)
+    np.testing.assert_array_equal(truths.d2d_gain, truths.d2d_gain.swapaxes(-1, -2))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"dynamics.processes.channel_knowledge": {"modes": ["noisy"]}}, {"radio.fading_correlation": 0.9}],
+)
+def test_fading_of_which_something_is_known_is_not_drawn_anew(changes):
+    group = Group(support.LATE.with_overrides(changes), 2, life=10, seed=3)
+    np.testing.assert_array_equal(
+        group.possible_truths(8, np.random.default_rng(1)).d2d_gain, group.truth.d2d_gain
+    )
+
+
+def test_failures_come_with_their_estimated_probabilities_and_costs_of_replayed_rounds():
+    scenario = load_scenario("medium-churn")
+    group, draws = Group(scenario, 3, life=20, seed=4), 3000
+    net = support.scheduler(scenario, 1)
+    for _ in range(3):
+        plan = net.allocate(group.known)
+        group.play(plan)
+    plan, state, rng = net.allocate(group.known), group.known, np.random.default_rng(2)
+    found = group.possible_failures(plan, draws, rng).reshape(3, draws, *state.present.shape[1:])
+    risk = np.where(state.present, state.processes["presence"]["risk"], 0.0)
+    assert risk.max() > 0.03
+    struck = found > 0.0
+    costly = struck.sum() / (risk.sum() * draws)  # some failures come too late to matter
+    assert 0.2 < costly <= 1.01
+    np.testing.assert_allclose(struck.mean(axis=1), risk * costly, atol=5.0 * 0.5 / np.sqrt(draws))
+    assert not struck.any(axis=1)[~state.present].any()
+    # A cluster that loses a device loses at most the round and a slower repetition of it.
+    assert 0.2 < np.median(found[struck]) < 1.5

@@ -63,8 +63,7 @@ def test_a_process_that_was_always_on_is_missed():
 
 
 def agent(**systems):
-    record = graph_record(LADDER, 1, {"seed": 0}, [])
-    record.systems.update(systems)
+    record = graph_record(LADDER, training_range(LADDER) | systems, 1, {"seed": 0}, [])
     weights = GraphNet(LADDER).state_dict()
     return AgentFile(record, {name: value.numpy() for name, value in weights.items()})
 
