@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from process_support import Idle
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.dynamics import register_process
@@ -22,7 +23,6 @@ from collapipe_env.simulator.decision import Decision, Part
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.feature import Feature
 from collapipe_env.simulator.round import Terms
-from tests.dynamics.hook_processes import Idle
 from tests.opened_support import STATE, opened, same
 
 LONGEST = 0.9

@@ -10,10 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from stable_baselines3 import PPO
+from process_support import actions_of, registered
 
-from collapipe_env.dynamics import PROCESSES
-from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 
@@ -27,9 +25,8 @@ def enclosure(tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "enclosure.py").write_text(blocks[0])
     monkeypatch.syspath_prepend(str(tmp_path))
-    module = importlib.import_module("enclosure")
-    yield module, blocks[1]
-    PROCESSES._added.pop("enclosure")
+    with registered():
+        yield importlib.import_module("enclosure"), blocks[1]
     del sys.modules["enclosure"]
 
 
@@ -41,20 +38,14 @@ def test_the_page_runs(enclosure, capsys):
 def test_it_works_in_every_environment(enclosure):
     vector, tensors = CollaPipeVectorEnv(2, SCENARIO, "surrogate"), CollaPipeTorchVectorEnv(2, SCENARIO)
     check_env(gym.make("CollaPipeSurrogate-v0", scenario=SCENARIO).unwrapped, skip_render_check=True)
-    actions = np.random.default_rng(0).uniform(-1, 1, (6, *vector.action_space.shape)).astype(np.float32)
     for env in (vector, tensors):
         env.reset(seed=3)
-    for action in actions:
+    for action in actions_of(vector, 6):
         a, b = vector.step(action), tensors.step(action)
         np.testing.assert_allclose(b[0].numpy(), a[0], rtol=1e-5, atol=1e-6)
     warm = vector.state.processes["enclosure"]["temperature"]
     assert (warm >= 25.5).all()
     assert (warm > 25.6).any()
-    model = PPO(
-        "MlpPolicy", make_sb3_vec_env(SCENARIO, 2, learner="surrogate"), n_steps=8, batch_size=8, n_epochs=1
-    )
-    model.learn(16)
-    assert model.num_timesteps == 16
 
 
 def test_temperatures_follow_the_closed_form(enclosure):

@@ -1,12 +1,18 @@
-"""The process `heat`: episodes replayed in scalar Python, and who cools."""
+"""The process `heat`: episodes replayed in scalar Python, who cools, and surroundings that drift."""
+
+import math
 
 import numpy as np
 import pytest
-from hook_processes import actions_of
+from hypothesis import given
+from hypothesis import strategies as st
+from process_support import actions_of, carried_of
 
 from collapipe_env.dynamics.heat_spec import HeatSpec, heat_numbers
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.thermal import ambient_after
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import reference_delay, system_parameters
 
 HOT = {"capacity_j_per_k": 5.0, "set_c": 27.0, "critical_c": 28.3, "ambient_max_c": 21.0}
 """Devices that are soon too hot."""
@@ -35,7 +41,7 @@ def scenario_of(kind, rounds=40, **dynamics):
 
 
 def heat_of(env):
-    return env._mdp.world.system.carried["heat"]
+    return carried_of(env)["heat"]
 
 
 def phase(theta, ambient, power, seconds, own):
@@ -126,8 +132,6 @@ def computed(env, scenario, n, k):
     passes = work.local_steps * int(plan.micro_batches[0, n])
     each = elements.compute_forward[0, n, k] + elements.compute_backward[0, n, k]
     launches = scenario.overheads.update_s
-    from collapipe_env.simulator.build import system_parameters
-
     update = blocks * system_parameters(scenario).overheads.update_cycles / float(state.clock[0, n, k])
     seconds = passes * float(each) + work.local_steps * update * (launches > 0.0)
     radio = float(costs.energy[0, n, k + 1]) - seconds * float(state.compute_power[0, n, k])
@@ -176,3 +180,100 @@ def test_profiles_and_what_follows_from_them():
     assert heat_numbers(HeatSpec(governor="pause", levels=(1.0, 0.4))).levels == (1.0, 0.4)
     scenario = load_scenario({"base": "small", "dynamics": {"processes": {"heat": {"idle_w": 0.1}}}})
     assert load_scenario(scenario.to_dict()) == scenario
+
+
+TAU, SD = 120.0, 2.0
+
+
+def drifting(num_envs, base="mixed", seed=0, clusters=2, **heat):
+    """An environment whose surroundings are an Ornstein-Uhlenbeck process about each episode's mean."""
+    fields = {"ambient_sd_k": SD, "ambient_tau_s": TAU, **heat}
+    dynamics = {"rounds": 60, "time_base": base, "processes": {"heat": fields}}
+    cluster = {"clusters": clusters}
+    scenario = load_scenario({"base": "small", "name": "drifting", "cluster": cluster, "dynamics": dynamics})
+    env = CollaPipeVectorEnv(num_envs, scenario, "surrogate")
+    env.reset(seed=seed)
+    return env
+
+
+def moments(start, seconds):
+    """Mean and deviation of the law after some time."""
+    one = np.ones(1)
+    mean = ambient_after(start * one, 20.0 * one, seconds * one, TAU, SD, 0.0 * one)[0]
+    return mean, ambient_after(start * one, 20.0 * one, seconds * one, TAU, SD, one)[0] - mean
+
+
+@given(start=st.floats(-20.0, 60.0), a=st.floats(0.0, 1e4), b=st.floats(0.0, 1e4))
+def test_two_times_one_after_the_other_have_the_law_of_their_sum(start, a, b):
+    first, spread = moments(start, a)
+    mean, more = moments(first, b)
+    expected, deviation = moments(start, a + b)
+    assert mean == pytest.approx(expected, abs=1e-9)
+    # What was drawn first has faded when the second draw is added.
+    assert math.hypot(spread * math.exp(-b / TAU), more) == pytest.approx(deviation, abs=1e-9)
+
+
+def test_the_ends_of_the_law():
+    assert moments(31.0, 0.0) == (31.0, 0.0)
+    mean, deviation = moments(31.0, 1e6)
+    assert (mean, deviation) == (pytest.approx(20.0), pytest.approx(SD))
+    # After one time constant 1 / e is left of a distance, and 1 - 1 / e^2 of the variance is new.
+    mean, deviation = moments(31.0, TAU)
+    assert mean == pytest.approx(20.0 + 11.0 / math.e)
+    assert deviation == pytest.approx(SD * math.sqrt(1.0 - math.exp(-2.0)))
+
+
+@pytest.mark.parametrize("clusters", [2, 3])
+def test_surroundings_are_stationary_and_forget_exponentially(clusters):
+    env = drifting(1200, seed=5, clusters=clusters)
+    mean, ambient = heat_of(env)["ambient_mean"], [heat_of(env)["ambient"]]
+    assert (mean.min(), mean.max()) == (pytest.approx(18.0, abs=0.1), pytest.approx(35.0, abs=0.1))
+    assert mean.mean() == pytest.approx(26.5, abs=4.0 * 17.0 / math.sqrt(12.0 * mean.size))
+    for action in actions_of(env, 12):
+        env.step(action)
+        ambient.append(heat_of(env)["ambient"])
+    away = np.stack(ambient) - mean
+    np.testing.assert_array_equal(heat_of(env)["ambient_mean"], mean)
+    rows = away[0].size
+    for t in (0, 6, 12):
+        assert away[t].std() == pytest.approx(SD, rel=4.0 / math.sqrt(2.0 * rows))
+        assert away[t].mean() == pytest.approx(0.0, abs=4.0 * SD / math.sqrt(rows))
+    usual = reference_delay(env.scenario)
+    for lag in (1, 5, 12):
+        correlation = (away[0] * away[lag]).mean() / SD**2
+        assert correlation == pytest.approx(math.exp(-lag * usual / TAU), abs=4.0 / math.sqrt(rows))
+    # Clusters drift by themselves, and so do environments.
+    assert abs(np.corrcoef(away[0, :, 0], away[0, :, 1])[0, 1]) < 4.0 / math.sqrt(1200)
+
+
+def test_under_real_surroundings_move_by_the_delay():
+    env, reference = (drifting(2, base, seed=1) for base in ("real", "reference"))
+    action = actions_of(env, 1)[0]
+    start, mean = heat_of(env)["ambient"], heat_of(env)["ambient_mean"]
+    for one in (env, reference):
+        one.step(action)
+
+    def drawn(one, seconds):
+        """The normal number that a move was made by."""
+        kept = np.exp(-seconds / TAU)
+        return (heat_of(one)["ambient"] - mean - (start - mean) * kept) / (SD * np.sqrt(1.0 - kept**2))
+
+    delay = env.last_round.costs.delay[:, None]
+    np.testing.assert_allclose(drawn(env, delay), drawn(reference, reference_delay(env.scenario)), rtol=1e-9)
+
+
+def test_devices_feel_the_surroundings_that_the_round_began_with():
+    env = drifting(2, seed=3, resistance_k_per_w=0.0)
+    for action in actions_of(env, 3):
+        before = heat_of(env)["ambient"][..., None]
+        env.step(action)
+        np.testing.assert_array_equal(heat_of(env)["temperature"], before + 0.0 * heat_of(env)["temperature"])
+
+
+def test_means_are_those_of_surroundings_that_stand_still():
+    one, two = drifting(3, seed=2), drifting(3, seed=2, ambient_sd_k=0.0, ambient_tau_s=1800.0)
+    np.testing.assert_array_equal(heat_of(one)["ambient_mean"], heat_of(two)["ambient"])
+    assert "ambient_mean" not in heat_of(two)
+    fixed = drifting(3, seed=2, ambient_min_c=21.0, ambient_max_c=21.0)
+    assert (heat_of(fixed)["ambient_mean"] == 21.0).all()
+    assert (heat_of(fixed)["ambient"] != 21.0).all()

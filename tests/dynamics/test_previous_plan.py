@@ -1,7 +1,7 @@
-"""The process of the round before: in saved states and pictures."""
+"""The process of the round before: what a change of plan does to pictures, and holders that cannot be."""
 
-import numpy as np
 import pytest
+from process_support import actions_of
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import StateError
@@ -10,38 +10,27 @@ from collapipe_env.rendering.round_view import cluster_round_timeline
 SCENARIO = {"base": "small", "dynamics": {"rounds": 8, "processes": {"migration": {}}}}
 
 
-def actions(env, rounds, seed=0):
-    return np.random.default_rng(seed).uniform(-1, 1, (rounds, *env.action_space.shape)).astype(np.float32)
-
-
-def test_a_change_of_plan_lengthens_the_picture_and_a_saved_state_knows_of_it():
+def test_a_change_of_plan_lengthens_the_picture():
     env = CollaPipeVectorEnv(1, SCENARIO, "surrogate")
     env.reset(seed=0)
-    for action in actions(env, 3):
+    for action in actions_of(env, 3):
         env.step(action)
-    record, saved = env.last_round, env.get_state()
-    np.testing.assert_array_equal(env.state.processes["migration"]["blocks"], record.allocation.blocks)
-    costs = record.costs
-    assert (costs.terms.once["migration"] > 0.0).any()
+    record = env.last_round
+    moved = record.costs.terms.once["migration"]
+    assert (env.state.processes["migration"]["blocks"] == record.allocation.blocks).all()
+    assert (moved > 0.0).any()
     for n in range(2):
         timeline = cluster_round_timeline(record, 0, n)
         first = timeline.phases[0]
-        assert (first.label == "migration") == (costs.terms.once["migration"][0, n] > 0.0)
+        assert (first.label == "migration") == (moved[0, n] > 0.0)
         if first.label == "migration":
-            assert first.end_s == costs.terms.once["migration"][0, n]
+            assert first.end_s == moved[0, n]
             assert timeline.events[0].start_s == first.end_s
-        assert timeline.end_s == pytest.approx(costs.delay[0], rel=1e-9)
-    other = CollaPipeVectorEnv(1, SCENARIO, "surrogate")
-    other.set_state(saved)
-    np.testing.assert_array_equal(
-        other.last_round.costs.terms.once["migration"], costs.terms.once["migration"]
-    )
-    action = actions(env, 1, seed=9)[0]
-    np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
+        assert timeline.end_s == pytest.approx(record.costs.delay[0], rel=1e-9)
     env.reset(seed=1)
     assert not env.state.processes["migration"]["blocks"].any()
-    carried = (saved := env.get_state())["mdp"]["simulator"]["processes"]["migration"]
+    carried = (state := env.get_state())["mdp"]["simulator"]["processes"]["migration"]
     carried["holders"] = carried["holders"].copy()
     carried["holders"][0, 0, 0, 0] = True
     with pytest.raises(StateError, match="without a holder"):
-        env.set_state(saved)
+        env.set_state(state)

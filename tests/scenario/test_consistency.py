@@ -84,6 +84,7 @@ SECTIONS = [
     ("heat", {"period_s": 0.0}, r"got 0\.0, .*unit s, range at least 0\.001"),
     ("heat", {"ambient_sd_k": -1.0}, r"got -1\.0, .*at most 100"),
     ("heat", {"ambient_tau_s": 0.0}, r"got 0\.0, .*at least 1 "),
+    ("budgets", {"device_energy_j": 0}, "got 0, .*unit J, range above 0"),
     ("presence", {"on_mean_s": 0.5}, r"got 0\.5, .*at least 1 "),
     ("presence", {"graceful": 1.5}, r"got 1\.5, .*unit 1, range at least 0 and at most 1"),
     ("mobility", {"roaming": 0.5}, r"got 0\.5, .*at least 1 and at most 10"),

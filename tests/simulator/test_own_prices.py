@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hook_processes import Idle
+from process_support import Idle, registered
 from state_ways_support import assert_same
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.dynamics import register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.own_parts import own_parts
 from collapipe_env.execution.script_building import round_script
@@ -39,14 +38,14 @@ def toll(costs, parameters, state, plan):
 def system(monkeypatch):
     monkeypatch.setattr(PRICES, "_added", {})
     PRICES.register("toll", toll)
-    register_process(Toll)
     changes = {
         "base": "small",
         "workload": {"local_steps": 3, "head": "common"},
         "budgets": {"device_energy_j": 1e3, "cu_energy_j": 1e3},
     }
     plain = load_scenario({**changes, "name": "free"})
-    return plain, plain.with_overrides({"name": "tolled", "dynamics.processes": {"toll": {"size": 2.0}}})
+    with registered(Toll):
+        yield plain, plain.with_overrides({"name": "tolled", "dynamics.processes": {"toll": {"size": 2.0}}})
 
 
 def test_a_price_is_one_function_and_one_line(system) -> None:

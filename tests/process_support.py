@@ -1,4 +1,6 @@
-"""Throw-away processes that define one part each, for tests."""
+"""Throw-away processes that define one part each, and what processes carry, for tests."""
+
+# ruff: noqa: ARG002 - parts of an interface
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from collapipe_env.dynamics import (
     register_process,
 )
 from collapipe_env.ground.arrays import at_most, namespace
+from collapipe_env.simulator.process_registry import active_processes
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,26 @@ class Shown(Idle):
         self.carries = {**Idle.carries, "count": count}
 
 
+class Gauge(Idle):
+    """Carries numbers of every kind of sight."""
+
+    name = "gauge"
+    carries = MappingProxyType(
+        {
+            "told": CarriedArray("", shown=(0.0, 1.0), seen="always", about="a number"),
+            "secret": CarriedArray("", shown=(0.0, 1.0), about="another"),
+            "carried": CarriedArray(""),
+            "hidden": CarriedArray("", seen="never"),
+        }
+    )
+
+    def begin(self, system, u):
+        return dict.fromkeys(self.carries, 0.0 * u[:, 0] + 0.5)
+
+    def advance(self, carried, state, costs, u, delta_s):
+        return carried
+
+
 ALL = (Idle, Slowing, Absence, Capped, Bounded, Outage, Spill, Guess, Shown)
 
 
@@ -128,17 +151,27 @@ def scenario_with(process, size=0.0, base="small", **dynamics):
 
 
 def actions_of(env, count, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.uniform(-1.0, 1.0, (count, *env.action_space.shape)).astype(np.float32)
+    """Random actions of an environment, or of all rows of a vector, for some rounds."""
+    shape = (count, *env.action_space.shape)
+    return np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+def carried_of(env):
+    """What processes carry, by their names."""
+    return env.get_state()["mdp"]["simulator"]["processes"]
+
+
+def process_of(scenario, name):
+    return next(process for process in active_processes(scenario) if process.name == name)
 
 
 @contextmanager
 def registered(*processes):
     """Registers processes for as long as the block lasts."""
+    before = dict(PROCESSES._added)
     for process in processes:
         register_process(process)
     try:
         yield
     finally:
-        for process in processes:
-            PROCESSES._added.pop(process.name)
+        PROCESSES._added = before
