@@ -11,7 +11,6 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.codec import ActionCodec
 
 PLACED = ("recompute", "schedule", "server_blocks")
 SITTING_OUT = ("participation", "local_steps")
@@ -48,14 +47,6 @@ def with_memory(scenario, state, factor):
         factor *= 1.1
 
 
-def with_cluster_memory(scenario, state, factors):
-    """State whose clusters have so many times their memory (E, N), too little for the encoder or not."""
-    memory = state.memory_bytes * np.asarray(factors)[..., None]
-    return replace(
-        state, memory_bytes=memory, memory_cap=memory_caps(system_parameters(scenario).costs, memory)
-    )
-
-
 def same(one, two, places=1e-6):
     """Whether two plans are equal: whole numbers exactly, powers and shares to rounding."""
     assert one.others.keys() == two.others.keys()
@@ -67,11 +58,3 @@ def same(one, two, places=1e-6):
             np.testing.assert_array_equal(left, right, err_msg=name)
         else:
             np.testing.assert_allclose(left, right, rtol=places, atol=places, err_msg=name)
-
-
-def with_server_room(codec, room):
-    """Action box of the same scenario whose server's memory holds so many blocks."""
-    p = codec.parameters
-    each = p.server.block_state_bytes + p.server.block_activation_bytes
-    server = p.server._replace(memory_bytes=(room + 0.5) * each)
-    return ActionCodec(replace(p, server=server), codec.devices)

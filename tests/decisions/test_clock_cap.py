@@ -1,4 +1,4 @@
-"""Opened clocks by hand: heat, pictures, and free clocks bit for bit."""
+"""Caps on clocks by hand: heat, pictures, what agents see, and free clocks bit for bit."""
 
 from dataclasses import replace
 
@@ -83,3 +83,15 @@ def test_an_episode_of_free_clocks_is_that_of_the_closed_decision_bit_for_bit():
         np.testing.assert_array_equal(a[1], b[1])
         heat = (env.state.processes["heat"]["temperature"] for env in (one, two))
         np.testing.assert_array_equal(*heat)
+
+
+def test_what_agents_see():
+    env = CollaPipeVectorEnv(2, opened("clock_cap", **WARM), learner="surrogate")
+    graph = CollaPipeVectorEnv(2, opened("clock_cap", **WARM), learner="surrogate", observation="graph")
+    seen, _ = env.reset(seed=0)
+    other, _ = graph.reset(seed=0)
+    share = env.state.speed / env.state.full_speed
+    assert np.unique(share).tolist() == [0.5, 1.0]
+    found = env.observation_layout.unpack(seen)["device_clock_share"]
+    np.testing.assert_allclose(found, np.where(env.state.present, share, 0.0), rtol=1e-6)
+    np.testing.assert_array_equal(other["opened"][..., -1], found)
