@@ -46,6 +46,9 @@ class Job:
 
     Raises:
         CollaPipeError: If an option, the scenario or the agent cannot be used.
+
+    Attributes:
+        schedulers: Names of those that play in the comparison.
     """
 
     def __init__(self, options: Options, call: Call) -> None:
@@ -69,7 +72,7 @@ class Job:
         self._train_learner = chosen_learner([self._scenario], training.train_learner)
         self._learner = evaluation.learner_for([self._scenario])
         asked = evaluation.schedulers
-        self._schedulers = self._usual() if asked is None else required_schedulers(asked, agent=True)
+        self.schedulers = self._usual() if asked is None else required_schedulers(asked, agent=True)
         self._require_schedulers()
         if training.algo == "graph" and options.graph.start_from:
             from collapipe_env.agents.learned.graph.graph_files import first_weights
@@ -120,7 +123,7 @@ class Job:
 
         learners = (self._train_learner, self._learner)
         quick = "surrogate" if "surrogate" in learners else self._learner  # not every task has a surrogate
-        for name in self._schedulers:
+        for name in self.schedulers:
             scheduler = None if name == LEARNED else make_scheduler(name, self._scenario)
             if isinstance(scheduler, OwnScheduler):
                 play_episode(name, scheduler, self._scenario, 0, 1, quick)
@@ -146,12 +149,12 @@ class Job:
         from collapipe_env.agents.learned.agent_file import read_agent_file
 
         options, agents, history = self._options, tuple[Path, ...](), []
-        if LEARNED in self._schedulers:
+        if LEARNED in self.schedulers:
             agents = tuple(TrainingFiles(folder).best for folder in self._folders)
             if self._one:  # the history of one training would pass for that of several
                 history = read_agent_file(self._files.latest).record.history
         play_and_report(
-            [options.evaluation.plan(self._scenario, self._schedulers, agents, self._learner, self._run)],
+            [options.evaluation.plan(self._scenario, self.schedulers, agents, self._learner, self._run)],
             self._run,
             lambda: self._call.record(
                 scenario=self._scenario.to_dict(),

@@ -1,7 +1,10 @@
 """The main job from end to end, on the smallest system."""
 
+import contextlib
+import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,23 +29,12 @@ from collapipe_env.ground.errors import CheckpointError
 TINY = [
     *("--steps", "32", "--envs", "2"),
     *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),
+    *("--ppo.learning-rate", "0.001", "--learner", "surrogate"),
+]
+PLAY = [
     *("--episodes", "2", "--rounds", "3", "--processes", "1", "--no-figures"),
     *("--schedulers", "agent", "pipeline", "random"),
 ]
-SURROGATE = ["--learner", "surrogate"]
-
-COMPARED = (
-    "delay.png", "energy_delay.png", "delay_cdf.png", "delay_per_round.png", "backlog.png", "memory.png",
-    "loss_time.png", "loss_energy.png", "delay_profile.png",
-)  # fmt: skip
-"""Pictures of every comparison."""
-
-
-@pytest.fixture
-def scenario(tmp_path: Path) -> list[str]:
-    path = tmp_path / "tiny.yaml"
-    path.write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
-    return ["--scenario", str(path), "--out", str(tmp_path / "run")]
 
 
 def run(*arguments: object) -> int:
@@ -60,10 +52,31 @@ def refused(capsys, *arguments: object) -> str:
     return error[0]
 
 
-def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
-    assert run(scenario, [a for a in TINY if a != "--no-figures"], SURROGATE) == 0
-    folder = tmp_path / "run"
-    output = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    """A scenario file."""
+    path = tmp_path_factory.mktemp("scenario") / "tiny.yaml"
+    path.write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(tiny: Path, tmp_path_factory) -> tuple[Path, str]:
+    """Folder of a whole run, and what it printed."""
+    folder, printed = tmp_path_factory.mktemp("done") / "run", io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert run("--scenario", tiny, "--out", folder, TINY, PLAY) == 0
+    return folder, printed.getvalue()
+
+
+@pytest.fixture
+def command(tiny: Path, tmp_path: Path) -> list[object]:
+    """The command of that run, in a folder of its own."""
+    return ["--scenario", tiny, "--out", tmp_path / "run", *TINY, *PLAY]
+
+
+def test_from_training_to_the_report(done) -> None:
+    folder, output = done
     assert output.strip().splitlines()[-1] == f"everything is in {folder}/"
     for name in ("PPO", "PipeLine", "Random", "over budget"):
         assert name in output
@@ -76,14 +89,27 @@ def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
     assert [s["scheduler"] for s in results["summary"]] == ["agent", "pipeline", "random"]
     assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [3, 3]
     assert len(results["training"]) >= 2
-    pictures = {path.name for path in (folder / "figures").iterdir()}
-    assert pictures == {*COMPARED, "learning_curve.png", "gantt-tiny.png"}
-    for path in (folder / "figures").iterdir():
-        assert path.read_bytes().startswith(b"\x89PNG")
     assert not list(folder.rglob("*.partial"))
 
 
-def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Path, capsys) -> None:
+def test_what_is_done_is_not_done_again_and_pictures_are_drawn_with_the_trainings_history(
+    done, command, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    shutil.copytree(done[0], tmp_path / "run")
+    latest, drawn = tmp_path / "run" / "checkpoints" / "latest.safetensors", []
+    history = read_agent_file(latest).record.history
+
+    def pictures(_comparisons, _gantt, seen):
+        assert seen == history
+        return {"one": drawn.append}
+
+    monkeypatch.setattr("collapipe_env.evaluation.figures.comparison_pictures", pictures)
+    assert run([word for word in command if word != "--no-figures"]) == 0
+    assert "training is done: 32 steps" in capsys.readouterr().out
+    assert drawn == [tmp_path / "run" / "figures" / "one.png"]
+
+
+def test_training_with_a_reward_and_a_learner_of_ones_own(command, tmp_path: Path, capsys) -> None:
     """Named by their file; a reward of another file is another one, and an agent keeps its own."""
     file = tmp_path / "mine.py"
     learner = Path(__file__).parents[1] / "learners" / "halving_learner.py"
@@ -91,25 +117,22 @@ def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Pa
         "def per_second(before, costs, after):\n    return (before.loss - after.loss) / costs.delay\n"
     )
     own = ["--reward", f"{file}:per_second", "--train-learner", f"{learner}:Halving", "--steps", 8]
-    own += ["--envs", 1]
-    assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 0
+    own += ["--envs", 1, "--episodes", 1]
+    assert run(command, own) == 0
     asked = json.loads((tmp_path / "run" / "run.json").read_text())
     assert re.fullmatch("per_second_[0-9a-f]{8}", asked["reward"])
     assert re.fullmatch("halving_[0-9a-f]{8}", asked["learner"])
-    assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 0  # nothing is left to do
     other = file.with_name("other.py")
     other.write_text(file.read_text().replace("costs.delay", "1.0"))
     own[1] = f"{other}:per_second"
-    assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 2
+    assert run(command, own) == 2
     assert "reward was 'per_second_" in capsys.readouterr().err
 
 
 def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
-    scenario, tmp_path: Path, capsys, monkeypatch
+    command, tmp_path: Path, capsys, monkeypatch
 ) -> None:
-    command = [*scenario, *TINY, *SURROGATE]
-    step = SystemCurves._on_step
-    steps = []
+    step, steps = SystemCurves._on_step, []
 
     def interrupted(self) -> bool:
         steps.append(1)
@@ -126,19 +149,17 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
     assert f"the training is kept at step 18: {latest}" in printed
     monkeypatch.setattr(SystemCurves, "_on_step", step)
 
-    assert run(command) == 0
+    assert run(command, "--episodes", 1) == 0
     output = capsys.readouterr().out
     assert "continuing in" in output
     assert "from step 18" in output
-    assert run(command) == 0
-    assert "training is done" in capsys.readouterr().out
 
 
-def test_a_saved_agent_plays_the_same_in_evaluate(scenario, tmp_path: Path, capsys) -> None:
-    assert run(scenario, TINY, SURROGATE) == 0
-    first = json.loads((tmp_path / "run" / "results.json").read_text())
-    agent = tmp_path / "run" / "checkpoints" / "best.safetensors"
-    words = ["evaluate", *scenario[:2], "--agent", str(agent), *TINY[TINY.index("--episodes") :]]
+def test_a_saved_agent_plays_the_same_in_evaluate(done, tiny: Path, tmp_path: Path, capsys) -> None:
+    first = json.loads((done[0] / "results.json").read_text())
+    agent = tmp_path / "best.safetensors"
+    shutil.copy(done[0] / "checkpoints" / "best.safetensors", agent)
+    words = ["evaluate", "--scenario", str(tiny), "--agent", str(agent), *PLAY, "--learner", "surrogate"]
     words += ["--out", str(tmp_path / "other")]
     assert collapipe(words) == 0
     second = json.loads((tmp_path / "other" / "results.json").read_text())
@@ -148,50 +169,45 @@ def test_a_saved_agent_plays_the_same_in_evaluate(scenario, tmp_path: Path, caps
     assert "is damaged" in capsys.readouterr().err
 
 
-def test_agents_of_the_zoo_that_were_trained_on_the_scenario_play_beside_it(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text("name: small\nbase: medium\n")  # agents of the shipped scenario do not fit it
-    for scenario, algorithm, beside in (
-        ("small", "ppo", ["zoo:small-sac"]),
-        ("small", "graph", ["zoo:small-ppo", "zoo:small-sac"]),
-        ("large", "ppo", []),
-        (str(own), "sac", []),
-    ):
-        call = Call("train", ("--scenario", scenario, "--algo", algorithm))
-        played = Job(parse(Options, call), call)._schedulers
-        assert played == ("agent", "dssra", "zoo:graph", *beside, "pipeline", "random")
+OWN = "name: small\nbase: medium\n"
+"""Agents of the shipped scenario of that name do not fit it."""
 
 
-def test_a_net_that_knows_budgets_per_round_only_does_not_play_under_others_unasked(tmp_path: Path) -> None:
-    scenario = tmp_path / "seconds.yaml"
-    scenario.write_text("base: small\nbudgets: {per: second}\n")
-    assert run(["--scenario", scenario, "--out", tmp_path / "out"], TINY[:-4], SURROGATE) == 0
-    played = [s["scheduler"] for s in json.loads((tmp_path / "out" / "results.json").read_text())["summary"]]
-    assert sorted(played) == ["agent", "dssra", "pipeline", "random"]
+@pytest.mark.parametrize(
+    ("scenario", "algorithm", "beside"),
+    [
+        ("small", "ppo", ["zoo:graph", "zoo:small-sac"]),
+        ("small", "graph", ["zoo:graph", "zoo:small-ppo", "zoo:small-sac"]),
+        (OWN, "sac", ["zoo:graph"]),
+        ("base: small\nbudgets: {per: second}\n", "ppo", []),  # the graph net knows budgets per round only
+    ],
+)
+def test_agents_of_the_zoo_that_suit_the_scenario_play_beside_it(
+    tmp_path: Path, scenario: str, algorithm: str, beside: list[str]
+) -> None:
+    if ":" in scenario:
+        own = tmp_path / "own.yaml"
+        own.write_text(scenario)
+        scenario = str(own)
+    call = Call("train", ("--scenario", scenario, "--algo", algorithm))
+    played = Job(parse(Options, call), call).schedulers
+    assert played == ("agent", "dssra", *beside, "pipeline", "random")
 
 
-def learning_rates(monkeypatch) -> list[tuple[int, float]]:
-    """Step count and Adam's step size at every step of the training that follows."""
+def test_a_finished_training_is_lengthened(done, command, tmp_path: Path, capsys, monkeypatch) -> None:
+    shutil.copytree(done[0], tmp_path / "run")
+    latest = tmp_path / "run" / "checkpoints" / "latest.safetensors"
+    first, step = read_agent_file(latest).record, SystemCurves._on_step
     seen: list[tuple[int, float]] = []
-    step = SystemCurves._on_step
 
     def watched(self) -> bool:
+        """Keeps step count and Adam's step size at every step of the training."""
         (group,) = self.model.policy.optimizer.param_groups
         seen.append((self.num_timesteps, group["lr"]))
         return step(self)
 
     monkeypatch.setattr(SystemCurves, "_on_step", watched)
-    return seen
-
-
-def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, monkeypatch) -> None:
-    command = [*scenario, *TINY, *SURROGATE, "--ppo.learning-rate", "0.001"]
-    assert run(command) == 0
-    latest = tmp_path / "run" / "checkpoints" / "latest.safetensors"
-    first = read_agent_file(latest).record
-    seen = learning_rates(monkeypatch)
-    capsys.readouterr()
-    assert run(command, "--steps", 64) == 0
+    assert run(command, "--steps", 64, "--episodes", 1) == 0
     output = capsys.readouterr().out
     assert "64 steps on 2 environments, surrogate learner, from step 32" in output
     assert "lengthened from 32 to 64 steps: the learning rate follows the longer schedule from here" in output
@@ -207,14 +223,12 @@ def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, mon
     }
     assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == 64
     assert "steps was 64, now 32" in refused(capsys, command)
-    assert run(command, "--steps", 64) == 0
-    assert "training is done: 64 steps" in capsys.readouterr().out
 
 
 def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
-    scenario, tmp_path: Path, capsys
+    command, tmp_path: Path, capsys
 ) -> None:
-    assert run(scenario, TINY, SURROGATE, "--steps", 33, "--episodes", 1, "--rounds", 1) == 0
+    assert run(command, "--steps", 33, "--episodes", 1, "--rounds", 1) == 0
     printed = capsys.readouterr().out
     # Rollouts of 4 steps in each of 2 environments.
     assert "33 steps on 2 environments" in printed

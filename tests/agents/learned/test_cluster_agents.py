@@ -278,13 +278,13 @@ def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_short_training_beats_the_even_split() -> None:
     scenario = load_scenario({"base": "small", "dynamics": {"rounds": 20}})
-    model = make_model(scenario=scenario, envs=32, epochs=4, minibatch=128, learning_rate=3e-3)
-    validator = Validator(scenario, 8)
+    model = make_model(scenario=scenario, envs=32, epochs=4, minibatch=64, learning_rate=1e-2)
+    validator = Validator(scenario, 4)
     before = validator(model.policy, 0, 0.0)
-    model.learn(10_000)
+    model.learn(1024)
     after = validator(model.policy, 0, 0.0)
     assert isinstance(model, ClusterPPO)
-    assert after.objective < 0.9 * before.objective
+    assert after.objective < 0.8 * before.objective
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
@@ -295,7 +295,7 @@ def test_opened_decisions_are_learned_as_entries_of_their_clusters(algorithm: st
     )
     model = make_model(algorithm, scenario)
     before = [parameter.detach().clone() for parameter in model.policy.parameters()]
-    model.learn(48)
+    model.learn(48 if algorithm == "ppo" else 24)
     assert any(not torch.equal(a, b) for a, b in zip(before, model.policy.parameters(), strict=True))
     actions = model.policy._predict(observations(model), deterministic=True)
     assert actions.shape[-1] == N * (2 * K + 3 + 1 + (1 + K) + 1)

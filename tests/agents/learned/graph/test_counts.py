@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.counts import every_count, log_chances
 
@@ -27,6 +27,7 @@ def clusters(draw):
     return logits, cap, blocks, rng
 
 
+@settings(max_examples=40)
 @given(clusters())
 def test_everything_agrees_with_enumeration(cluster):
     logits, cap, blocks, rng = cluster
