@@ -110,7 +110,33 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "base": "small",
         "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_steps": 1},
     },
+    "absent": {  # clusters may sit out, and take as many local steps as they like
+        "base": "small",
+        "decisions": [*COLLAPIPE, "participation", "local_steps"],
+        "radio": {"waterfall_threshold": 5.0},
+        "learning": {"partition": "dirichlet", "schedule": "linear", "warmup_steps": 3},
+    },
+    "absent_common": {
+        "base": "small",
+        "decisions": [*COLLAPIPE, "participation", "local_steps"],
+        "workload": {"head": "common"},
+        "budgets": {"per": "second"},
+        "dynamics": {"processes": {"migration": {}}},
+    },
 }
+
+TINY: dict[str, Any] = {
+    "base": "small",
+    "workload": {"blocks": 2, "batch_size": 4},
+    "learning": {
+        "proxy": {"width": 8, "feedforward": 8, "heads": 2, "sequence_length": 6, "vocabulary": 100},
+        "evaluation_samples": 8,
+        "evaluate_every": 2,
+        "metric_every": 2,
+    },
+    "dynamics": {"rounds": 3},
+}
+"""A model that trains in milliseconds."""
 
 
 def shortened(name: str, rounds: int = 4, **dynamics: Any) -> dict[str, Any]:
@@ -184,17 +210,26 @@ KINDS = {
 BATCHED = ("vector", "on_tensors", "vector_objectives", "vector_cost_apart", "adapted")
 
 
-def sync(*args: Any, autoreset_mode: str = "NextStep", learners: Any = None, **given: Any) -> Any:
+def sync(
+    *args: Any, autoreset_mode: str = "NextStep", num_envs: int = ROWS, learners: Any = None, **given: Any
+) -> Any:
     """Gymnasium's vector environment over our single ones."""
-    singles = [
-        lambda one=one: single(*args, learner=one, **given) for one in learners or ["surrogate"] * ROWS
-    ]
+    each = learners or [given.pop("learner", "surrogate")] * num_envs
+    singles = [lambda one=one: single(*args, learner=one, **given) for one in each]
     return SyncVectorEnv(singles, autoreset_mode=autoreset_mode)
 
 
 def dummy(*args: Any, num_envs: int = ROWS, **given: Any) -> Any:
     """Stable-Baselines3's vector environment over our single ones."""
     return DummyVecEnv([lambda: single(*args, **given)] * num_envs)
+
+
+def adapter_and_dummy(rounds: int = 3, seed: int = 0, info: str = "full", **given: Any) -> tuple[Any, Any]:
+    """Ours and theirs for Stable-Baselines3 on the small scenario, seeded alike."""
+    both = adapted("small", rounds, info=info, **given), dummy("small", rounds, **given)
+    for env in both:
+        env.seed(seed)
+    return both
 
 
 def make_actions(env: Any, count: int, seed: int = 0) -> np.ndarray:
@@ -222,7 +257,9 @@ class Player:
     @property
     def inner(self) -> Any:
         """The environment that holds the state."""
-        return self.env.env if isinstance(self.env, CollaPipeVecEnv) else self.env.unwrapped
+        if isinstance(self.env, CollaPipeVecEnv):
+            return self.env.env
+        return (self.env.env if hasattr(self.env, "possible_agents") else self.env).unwrapped
 
     @property
     def space(self) -> Any:
@@ -242,14 +279,15 @@ class Player:
             return [{"observation": self.env.state(), "agents": observation, "info": info}]
         return self._rows(observation, infos=info)
 
-    def step(self, action: Any) -> list[dict[str, Any]]:
+    def step(self, action: Any, play: Any = None) -> list[dict[str, Any]]:
+        """Play an action, or what another method than ``step`` takes."""
         if hasattr(self.env, "possible_agents"):
             names = self.env.possible_agents
             parts = zip(names, np.split(action, len(names)), strict=True)
             seen, reward, terminated, truncated, info = self.env.step(dict(parts))
             ends = {"terminated": terminated[names[0]], "truncated": truncated[names[0]]}
             return [{"observation": self.env.state(), "agents": seen, "reward": reward, **ends, "info": info}]
-        observation, *numbers, info = self.env.step(action)
+        observation, *numbers, info = (play or self.env.step)(action)
         names = ("reward", "done")
         if not isinstance(self.env, VecEnv):
             names = ("reward", *(["cost"] if len(numbers) == 4 else []), "terminated", "truncated")
@@ -288,6 +326,8 @@ class Player:
         if isinstance(infos, dict):
             check_masks(infos, self.env.num_envs)
             infos = DictInfoToList(self.env)._convert_info_to_list(infos)
+        for info in infos:
+            info.get("episode", {}).pop("t", None)  # seconds that have passed
         return [
             {
                 "observation": row_of(observation, row),

@@ -41,7 +41,7 @@ class Broken:
 TYPES = {
     "text": ("<U1", lambda a: a.astype("<U1")),
     "objects": ("object", lambda a: a.astype(object)),
-    "complex": ("complex128", lambda a: a + 1j),
+    "complex": ("complex(64|128)", lambda a: a + 1j),
     "dates": (r"datetime64\[D\]", lambda a: a.astype(np.int64).astype("datetime64[D]")),
     "durations": (r"timedelta64\[s\]", lambda a: a.astype(np.int64).astype("timedelta64[s]")),
     "a mask": ("bool", lambda a: a > 0),

@@ -198,7 +198,7 @@ class Refusing:
         assert_close(self.player.go_on(self.actions), self.twin.go_on(self.actions))
 
 
-often = pytest.mark.parametrize("count", [80, pytest.param(800, marks=pytest.mark.slow)])
+often = pytest.mark.parametrize("count", [40, pytest.param(800, marks=pytest.mark.slow)])
 
 
 @pytest.mark.parametrize(

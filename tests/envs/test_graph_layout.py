@@ -7,17 +7,21 @@ import array_api_strict
 import numpy as np
 import pytest
 import torch
-from env_support import make_actions
-from graph_support import make_env, played_state
+from environments_support import make_actions, single
 
-from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.graph_layout import GraphLayout
+from collapipe_env.simulator.build import system_parameters
+
+
+def graph(scenario):
+    return single(scenario, observation="graph")
+
 
 DOCS = Path(__file__).parents[2] / "docs" / "environment.md"
 
 
 def test_physical_undoes_the_form_of_every_feature():
-    env = make_env("priced")
+    env = graph("priced")
     env.reset(seed=1)
     layout = env.observation_layout
     observation = [env.step(action)[0] for action in make_actions(env, 3, seed=1)][-1]
@@ -31,16 +35,15 @@ def test_physical_undoes_the_form_of_every_feature():
             close = {"rtol": 1e-6, "atol": 1e-6, "err_msg": feature.name}
             np.testing.assert_allclose(shown[there], observation[name][..., i][there], **close)
     np.testing.assert_allclose(physical["device"]["backlog"], s.backlog[0, :, 1:], rtol=1e-6, atol=1e-9)
-    flops = 3 * 3 * env.scenario.workload.batch_size * env._mdp.world.parameters.costs.block_forward_flops
+    flops = (
+        3 * 3 * env.scenario.workload.batch_size * system_parameters(env.scenario).costs.block_forward_flops
+    )
     np.testing.assert_allclose(physical["device"]["block_s"], flops / s.speed[0], rtol=1e-6)
     assert physical["context"]["latency_s"] == pytest.approx(3 * 0.003, rel=1e-6)
 
 
 def test_constants_that_were_added_are_taken_away_again():
-    env = CollaPipeEnv(
-        {"base": "small", "overheads": {"message_s": 0.0, "latency_s": 0.0, "block_s": 0.0}},
-        "surrogate", observation="graph",
-    )  # fmt: skip
+    env = graph({"base": "small", "overheads": {"message_s": 0.0, "latency_s": 0.0, "block_s": 0.0}})
     physical = env.observation_layout.physical(env.reset(seed=0)[0])
     for name in ("message_s", "latency_s", "moments_ratio", "relay_ratio"):
         assert 0.0 <= physical["context"][name] < 1e-9, name
@@ -51,7 +54,7 @@ def test_constants_that_were_added_are_taken_away_again():
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.asarray, array_api_strict.asarray])
 def test_physical_knows_no_absent_devices_and_keeps_libraries_and_axes(convert):
-    env = make_env("uneven")
+    env = graph("uneven")
     observation, _ = env.reset(seed=0)
     layout, present = env.observation_layout, env.state.present[0]
     single = layout.physical(observation)
@@ -72,7 +75,8 @@ def test_physical_knows_no_absent_devices_and_keeps_libraries_and_axes(convert):
 
 
 def test_features_are_found_by_name():
-    env, _ = played_state("moving")
+    env = graph("moving")
+    env.reset(seed=3)
     layout = env.observation_layout
     observation = env.step(env.action_space.sample())[0]
     parts = layout.unpack(observation)
@@ -88,7 +92,7 @@ def test_features_are_found_by_name():
 
 
 def test_the_description_names_every_array_and_feature():
-    env = make_env("uneven")
+    env = graph("uneven")
     layout, text = env.observation_layout, env.observation_layout.describe()
     features = [(name, feature) for name, part in layout.items() for feature in part.features]
     assert len(text.splitlines()) == len(layout) + len(features) == 6 + 8 + 8 + 2 + 1 + 24

@@ -5,49 +5,73 @@ import math
 from types import MappingProxyType
 
 import array_api_strict
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from env_support import make_actions
-from graph_support import VARIANTS, expected_graph, make_env, played_state
+from environments_support import assert_close, make_actions, on_tensors, row_of, single, vector
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import FlattenObservation
+from gymnasium.wrappers.vector import FlattenObservation as FlattenObservations
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from oracles.graph_features import expected_graph
+from state_ways_support import assert_same
 
 from collapipe_env import register_process
 from collapipe_env.dynamics import PROCESSES, CarriedArray, Process
-from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_observation import GraphArrays, GraphObservations, GraphObserver
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import fixed_layout, load_scenario
-from collapipe_env.simulator.build import mean_state
+from collapipe_env.simulator.build import mean_state, system_parameters
 
 SINGLE = {"rtol": 1e-6, "atol": 1e-6}
+ID = "CollaPipeSurrogate-Small-v0"
+SCENARIOS = ("small", "migrating", "uneven", "priced")
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+def graph(scenario, rounds=5, **given):
+    return single(scenario, rounds, observation="graph", **given)
+
+
+def expected(env):
+    return expected_graph(env, system_parameters(env.scenario).costs)
+
+
+def played_state(name):
+    """A state with queues and blocks held before, and its environment."""
+    env = graph(name, 4)
+    env.reset(seed=3)
+    for action in make_actions(env, 3, seed=1):
+        env.step(action)
+    return env, env.state
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_features_are_the_formulas_of_the_state(name):
-    env = make_env(name)
+    env = graph(name)
     observation, _ = env.reset(seed=3)
     queues = held = 0.0
     for action in make_actions(env, 5, seed=1):
-        expected = expected_graph(env)
-        assert list(expected) == list(env.observation_layout)
-        for part, values in expected.items():
+        numbers = expected(env)
+        assert list(numbers) == list(env.observation_layout)
+        for part, values in numbers.items():
             assert observation[part].dtype == np.float32
             np.testing.assert_allclose(observation[part], values, **SINGLE, err_msg=part)
         assert env.observation_space.contains(observation)
-        queues += expected["device"][..., 5].sum() + expected["cu"][:, 5].sum()
-        held += expected["device"][..., 7].sum()
+        queues += numbers["device"][..., 5].sum() + numbers["cu"][:, 5].sum()
+        held += numbers["device"][..., 7].sum()
         observation = env.step(action)[0]
     assert queues > 0.0
-    assert (held > 0.0) == (name in ("moving", "priced"))
+    assert (held > 0.0) == (name in ("migrating", "priced"))
 
 
 def test_shares_and_noise_of_one_link_by_hand():
     """An uplink in half of the band: numbers that a pocket calculator gives."""
     radio = {"uplink_bandwidth_hz": 20e6, "noise_dbm_per_hz": -174.0}
-    env = CollaPipeEnv({"base": "small", "radio": radio}, "surrogate", observation="graph")
+    env = graph({"base": "small", "radio": radio})
     env.reset(seed=0)
     state = dataclasses.replace(env.state, uplink_gain=np.full((1, 2), 1e-12))
     cu = GraphObservations(env.scenario).build(state)["cu"][0]
@@ -56,12 +80,12 @@ def test_shares_and_noise_of_one_link_by_hand():
     np.testing.assert_array_equal(cu[0, [0, 1, 2, 3]], cu[1, [0, 1, 2, 3]])
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("library", ["numpy", "torch", "strict"])
 def test_the_compiled_loop_equals_the_general_form(name, library):
     convert = {"numpy": np.asarray, "torch": torch.asarray, "strict": array_api_strict.asarray}[library]
     env, state = played_state(name)
-    observer = GraphObserver(env._mdp.world.parameters)
+    observer = GraphObserver(system_parameters(env.scenario))
     compiled, general = observer.build(state), observer.build_generic(state.map(convert))
     assert isinstance(general, GraphArrays)
     for part, values in compiled._asdict().items():
@@ -73,7 +97,7 @@ def test_the_compiled_loop_equals_the_general_form(name, library):
 
 def test_other_leading_axes_than_one():
     env, state = played_state("uneven")
-    observer = GraphObserver(env._mdp.world.parameters)
+    observer = GraphObserver(system_parameters(env.scenario))
     many = observer.build_generic(state.map(lambda a: np.stack([a, a])))
     for part, values in observer.build_generic(state)._asdict().items():
         found = getattr(many, part)
@@ -120,19 +144,19 @@ def test_a_cluster_is_described_alike_among_any_number_of_others(others):
 
 
 def test_absent_devices_are_zero_wherever_they_stand():
-    env, state = played_state("moving")
+    env, state = played_state("migrating")
     rng = np.random.default_rng(2)
     away = rng.random(state.present.shape) < 0.5
     state = dataclasses.replace(state, present=~away)
-    observer = GraphObserver(env._mdp.world.parameters)
-    for graph in (observer.build(state), observer.build_generic(state)):
-        np.testing.assert_array_equal(graph.present, ~away)
-        assert not graph.device[away].any()
-        assert (graph.device[~away][:, 0] != 0.0).all()
+    observer = GraphObserver(system_parameters(env.scenario))
+    for found in (observer.build(state), observer.build_generic(state)):
+        np.testing.assert_array_equal(found.present, ~away)
+        assert not found.device[away].any()
+        assert (found.device[~away][:, 0] != 0.0).all()
         gone = np.concatenate([np.zeros((1, env.scenario.clusters, 1), bool), away], axis=-1)
-        assert not graph.hop[gone].any()
-        assert not np.swapaxes(graph.hop, 2, 3)[gone].any()
-        assert not np.diagonal(graph.hop, axis1=2, axis2=3).any()
+        assert not found.hop[gone].any()
+        assert not np.swapaxes(found.hop, 2, 3)[gone].any()
+        assert not np.diagonal(found.hop, axis1=2, axis2=3).any()
     assert away.any()
     assert not away.all()
 
@@ -145,7 +169,7 @@ def test_dead_links_and_queues_beyond_all_bounds_stay_finite():
         d2d_gain=state.d2d_gain * 0.0,
         backlog=np.full_like(state.backlog, 1e300),
     )
-    observer = GraphObserver(env._mdp.world.parameters)
+    observer = GraphObserver(system_parameters(env.scenario))
     with np.errstate(divide="ignore"):
         general = observer.build_generic(state)._asdict()
     space = env.observation_space
@@ -156,10 +180,7 @@ def test_dead_links_and_queues_beyond_all_bounds_stay_finite():
 
 
 def test_a_weight_of_zero_of_the_delay_has_a_context():
-    env = CollaPipeEnv(
-        {"base": "small", "budgets": {"tradeoff_v": 0.0}}, "surrogate", reward=lambda *_: np.zeros(1),
-        observation="graph",
-    )  # fmt: skip
+    env = graph({"base": "small", "budgets": {"tradeoff_v": 0.0}}, reward=lambda *_: np.zeros(1))
     observation, _ = env.reset(seed=0)
     assert observation["context"][2] == -80.0
     assert env.observation_space.contains(observation)
@@ -290,10 +311,80 @@ def deaf():
 @pytest.mark.usefixtures("deaf")
 def test_what_is_observed_is_the_estimate():
     scenario = {"base": "small", "dynamics": {"rounds": 3, "processes": {"deaf": {"share": 0.25}}}}
-    env = CollaPipeEnv(scenario, "surrogate", observation="graph")
+    env = graph(scenario)
     observation, _ = env.reset(seed=0)
     for _ in range(2):
-        truth = env._mdp.world.state.uplink_gain[0]
+        truth = env.truth.uplink_gain[0]
         np.testing.assert_array_equal(env.state.uplink_gain[0], 0.25 * truth)
-        np.testing.assert_allclose(observation["cu"], expected_graph(env)["cu"], **SINGLE)
+        np.testing.assert_allclose(observation["cu"], expected(env)["cu"], **SINGLE)
         observation = env.step(env.action_space.sample())[0]
+
+
+# Environments that observe graphs
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_they_play_what_flat_ones_play(name):
+    ours, flat = graph(name, 3), single(name, 3)
+    assert ours.action_space == flat.action_space
+    found, expected = ours.reset(seed=5), flat.reset(seed=5)
+    assert found[1] == expected[1]
+    for action in make_actions(ours, 3, seed=2):
+        assert_close(found[0], row_of(GraphObservations(ours.scenario).build(ours.state), 0))
+        found, expected = ours.step(action), flat.step(action)
+        assert found[1:] == expected[1:]
+    assert ours.summary() == flat.summary()
+
+
+@pytest.mark.parametrize("build", [single, vector, on_tensors])
+def test_states_fit_either_observation(build):
+    one, two = (build(observation=kind) for kind in ("graph", "flat"))
+    one.reset(seed=1)
+    actions = make_actions(one, 3)
+    one.step(actions[0])
+    two.set_state(one.get_state())
+    for action in actions[1:]:
+        assert_same(two.step(action)[1:], one.step(action)[1:])
+
+
+def test_wrappers_of_gymnasium_take_them():
+    env, flat = graph("small", 9), FlattenObservation(graph("small", 9))
+    env.reset(seed=0)
+    observation, _ = flat.reset(seed=0)
+    assert flat.observation_space.contains(observation)
+    action = make_actions(env, 1)[0]
+    seen = gym.spaces.flatten(env.observation_space, env.step(action)[0])
+    np.testing.assert_array_equal(flat.step(action)[0], seen)
+    batch = FlattenObservations(RecordEpisodeStatistics(vector("small", 2, observation="graph")))
+    observations, _ = batch.reset(seed=0)
+    np.testing.assert_array_equal(observations[0], observation)
+    for actions in make_actions(batch, 2):
+        info = batch.step(actions)[-1]
+    assert info["episode"]["l"].tolist() == [2] * 3
+
+
+def test_ids_and_their_specifications():
+    env = gym.make(ID, observation="graph")
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.observation_space == env.observation_space
+    assert_close(again.reset(seed=3)[0], env.reset(seed=3)[0])
+    batch = gym.make_vec(ID, num_envs=2, observation="graph")
+    assert batch.observation_layout["device"].shape == batch.single_observation_space["device"].shape
+    sync = gym.make_vec(ID, num_envs=2, vectorization_mode="sync", observation="graph")
+    assert_close(batch.reset(seed=0)[0], dict(sync.reset(seed=0)[0]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gym.make(ID, observation="grahp"), "observation = 'grahp' .*did you mean 'graph'"),
+        (lambda: gym.make_vec(ID, 2, observation="dict"), "observation = 'dict' .*valid names: flat, graph"),
+        (lambda: gym.make_vec(ID, 2, backend="torch", observation=None), "observation = None is not known"),
+        (lambda: gym.make(ID, observations="graph"), "'observations' = 'graph': did you mean 'observation'"),
+        (lambda: gym.make_vec(ID, 2, observations="graph"), "did you mean 'observation'"),
+        (lambda: gym.make_vec(ID, 2, backend="torch", observations="flat"), "did you mean 'observation'"),
+    ],
+)
+def test_other_kinds_and_misspelt_arguments_are_refused(make, message):
+    with pytest.raises(ScenarioError, match=message):
+        make()

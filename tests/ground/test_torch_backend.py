@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_support import ROUNDS, make_torch, random_actions
 
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
@@ -164,15 +163,3 @@ def test_everything_arrives_where_links_do_not_drop():
     arrived = TensorArrivals(2, 8, place).draw(place.array(WORDS), rounds, survival, M)
     assert arrived.dtype == torch.float32
     assert arrived.tolist() == [[[4.0, 4.0], [8.0, 8.0]]] * E
-
-
-def test_channels_and_loads_do_not_depend_on_actions():
-    one, two = make_torch("moving"), make_torch("moving")
-    for env in (one, two):
-        env.reset(seed=1)
-    for a, b in zip(random_actions(one, ROUNDS), random_actions(two, ROUNDS, seed=1), strict=True):
-        one.step(a)
-        two.step(b)
-        for name in ("uplink_gain", "d2d_gain", "speed"):
-            assert torch.equal(getattr(one.state, name), getattr(two.state, name))
-    assert not torch.equal(one.state.backlog, two.state.backlog)

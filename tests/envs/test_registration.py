@@ -5,6 +5,7 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments_support import TINY
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeAwareObservation
@@ -18,27 +19,21 @@ from collapipe_env.scenario import load_scenario
 
 IDS = dict(environment_ids())
 SURROGATE_IDS = [name for name in IDS if "Surrogate" in name]
-TORCH_IDS = [name for name in IDS if "Surrogate" not in name]
 
 
-def checked(*real):
-    """All ids; of those that train for real, these by default: their surrogates show all the rest."""
-    names = {f"CollaPipe-Small-{name}-v0" for name in real}
-    assert names < set(TORCH_IDS)
-    return [
-        pytest.param(name, marks=[] if name in SURROGATE_IDS or name in names else [pytest.mark.slow])
-        for name in IDS
-    ]
+@pytest.mark.parametrize(
+    "name", [name if name in SURROGATE_IDS else pytest.param(name, marks=pytest.mark.slow) for name in IDS]
+)
+def test_checkers_of_other_libraries(name):
+    env = gym.make(name)
+    check_env(env.unwrapped, skip_render_check="Small-Classification" not in name)
+    sb3_check_env(env.unwrapped)
 
 
-@pytest.mark.parametrize("name", checked("Classification"))
-def test_gymnasium_checker(name):
-    check_env(gym.make(name).unwrapped)
-
-
-@pytest.mark.parametrize("name", checked("Classification"))
-def test_stable_baselines_checker(name):
-    sb3_check_env(gym.make(name).unwrapped)
+def test_checkers_of_other_libraries_where_a_model_trains():
+    env = gym.make("CollaPipe-v0", scenario=TINY)
+    check_env(env.unwrapped, skip_render_check=True)
+    sb3_check_env(env.unwrapped)
 
 
 @pytest.mark.parametrize("name", IDS)

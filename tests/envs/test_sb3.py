@@ -1,67 +1,67 @@
-"""The adapter to Stable-Baselines3: the same as its own DummyVecEnv over single environments."""
+"""The adapter to Stable-Baselines3 by itself: styles of information, rows, attributes, pictures, ways in."""
 
 import copy
-import dataclasses
 
 import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_support import make_actions, shortened
-from sb3_support import TARGET, TINY, assert_same_info, assert_same_step, make_adapter, make_dummy, make_pair
+from environments_support import (
+    ROWS,
+    TINY,
+    VARIANTS,
+    adapted,
+    adapter_and_dummy,
+    assert_close,
+    dummy,
+    make_actions,
+    shortened,
+    vector,
+)
+from record_support import leaves
 from stable_baselines3.common.monitor import Monitor
 
-from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
 from collapipe_env.ground.errors import AllocationError, NotResetError, ScenarioError
+from collapipe_env.scenario import load_scenario
+
+NAME = "CollaPipeSurrogate-Small-Classification-v0"
 
 
-@pytest.mark.parametrize("info", ["sparse", "full"])
-@pytest.mark.parametrize(
-    ("scenario", "observation"),
-    [
-        *((shortened(name, 4), "flat") for name in ("small", "moving", "medium")),
-        (TARGET, "flat"),
-        (TINY, "flat"),
-        *((shortened(name, 4), "graph") for name in ("small", "moving")),
-    ],
-    ids=["small", "moving", "medium", "target", "real", "small graph", "moving graph"],
-)
-def test_equals_dummy_vec_env(scenario, observation, info):
-    learner = "real" if scenario is TINY else "surrogate"
-    ours = make_adapter(scenario, 3, info, learner, observation=observation)
-    theirs = make_dummy(scenario, 3, learner, observation=observation)
-    assert ours.observation_space == theirs.observation_space
-    assert ours.action_space == theirs.action_space
-    assert ours.metadata == theirs.metadata
-    for env in (ours, theirs):
+@pytest.mark.parametrize("learner", ["surrogate", "real"])
+def test_information_is_complete_at_the_end_of_episodes_and_sparse_or_complete_before(learner):
+    scenario, given = TINY if learner == "real" else shortened("small", 3), {"learner": learner}
+    sparse, full = (adapted(scenario, info=info, **given) for info in ("sparse", "full"))
+    theirs = dummy(scenario, **given)
+    for env in (sparse, full, theirs):
         env.seed(7)
-    np.testing.assert_equal(ours.reset(), theirs.reset())
-    assert ours.reset_infos == theirs.reset_infos
-    assert ("metric" in ours.reset_infos[0]) == (learner == "real")
-    truncations = []
-    for actions in make_actions(ours.env, 14, lead=(3,)):
-        a, b = ours.step(actions), theirs.step(actions)
-        assert_same_step(a, b)
-        summaries = ours.env_method("ended_summary")
-        assert summaries == theirs.env_method("ended_summary")
-        for mine, other, done, summary in zip(a[3], b[3], a[2], summaries, strict=True):
-            assert ("terminal_observation" in mine) == ("terminal_observation" in other) == done
-            if done:
-                assert mine["episode"]["r"] == mine["summary"]["return"]
-                assert mine["summary"] == summary
-                truncations.append(mine["TimeLimit.truncated"])
-            if done or info == "full":
-                assert_same_info(mine, other, without=["episode", "summary"])
+        env.reset()
+    assert full.metadata == theirs.metadata
+    assert ("metric" in full.reset_infos[0]) == (learner == "real")
+    ended = []
+    for actions in make_actions(full, 7):
+        few, all_of_it, expected = (env.step(actions) for env in (sparse, full, theirs))
+        for one, mine, its, done in zip(few[3], all_of_it[3], expected[3], all_of_it[2], strict=True):
+            if not done:
+                assert one == {}
             else:
-                assert mine == {}
-        assert ours.reset_infos == theirs.reset_infos
-    assert truncations
-    assert all(truncations) == (scenario is not TARGET)
+                assert mine["episode"]["r"] == mine["summary"]["return"]
+                assert mine["episode"]["l"] == mine["summary"]["rounds"] == 3
+                ended += [(mine["summary"], mine["TimeLimit.truncated"], "terminal_observation" in mine)]
+                extra = {name: mine.pop(name) for name in ("summary", "episode")}
+                assert one.pop("summary") == extra["summary"]
+                assert one.pop("episode").keys() == extra["episode"].keys() == {"r", "l", "t"}
+                assert_close(one, mine)
+            assert_close(mine, its)
+        assert full.reset_infos == sparse.reset_infos == theirs.reset_infos
+        assert len({id(info) for info in few[3]}) == ROWS
+        assert set(full.last_info) == set(all_of_it[3][0]) - {"TimeLimit.truncated", "terminal_observation"}
+    assert [one[1:] for one in ended] == [(True, True)] * 2 * ROWS
+    assert full.env_method("ended_summary") == [one[0] for one in ended[-ROWS:]]
 
 
 def test_seeds_are_used_once_and_unseeded_resets_go_on():
-    ours, theirs = make_pair(seed=3)
+    ours, theirs = adapter_and_dummy(seed=3)
     assert ours.seed(3) == theirs.seed(3) == [3, 4, 5]
     seen = []
     for seeds in ("three", "none", "of the global generator", "of one row"):
@@ -76,54 +76,14 @@ def test_seeds_are_used_once_and_unseeded_resets_go_on():
     assert len(np.unique(seen, axis=0)) == 4
 
 
-@pytest.mark.parametrize("info", ["sparse", "full"])
-def test_what_a_call_returns_is_never_written_to_again(info):
-    ours, _ = make_pair(rounds=2, info=info)
-    kept = [ours.reset()]
-    copies = copy.deepcopy(kept)
-    infos = []
-    for actions in make_actions(ours.env, 5, lead=(3,)):
-        observation, reward, done, found = ours.step(actions)
-        kept += [observation, reward, done, dict(ours.last_info)]
-        infos += [found, [dict(one) for one in ours.reset_infos]]
-        kept += [one["terminal_observation"] for one in found if "terminal_observation" in one]
-        copies += copy.deepcopy(kept[len(copies) :])
-    np.testing.assert_equal(kept, copies)
-    rows = [row for found in infos for row in found]
-    assert len({id(row) for row in rows}) == len(rows)
-
-
-def test_allocations_play_as_the_actions_that_they_decode():
-    one, two = make_pair(rounds=3)[0], make_pair(rounds=3)[0]
-    one.reset()
-    two.reset()
-    for actions in make_actions(one.env, 4, lead=(3,)):
-        allocation = two.env.codec.decode(actions, two.env.state.memory_cap)
-        a, b = one.step(actions), two.step_allocation(allocation)
-        assert_same_step(a, b)
-        for mine, other in zip(a[3], b[3], strict=True):
-            assert_same_info(mine, other, without=["episode"])
-
-
-def equal_structures(mine, other):
-    """Two records of one row are equal, array by array."""
-    if dataclasses.is_dataclass(mine):
-        fields = [field.name for field in dataclasses.fields(mine)]
-        return all(equal_structures(getattr(mine, name), getattr(other, name)) for name in fields)
-    if isinstance(mine, np.ndarray):
-        return mine.dtype == other.dtype and np.array_equal(mine, other, equal_nan=mine.dtype.kind == "f")
-    return mine == other
-
-
 @pytest.mark.parametrize("variant", ["small", "uneven"])
 def test_rows_show_themselves_as_single_environments(variant):
-    scenario = shortened(variant, 3)
-    ours, theirs = make_adapter(scenario), make_dummy(scenario)
+    ours, theirs = adapted(variant, 3), dummy(variant, 3)
     for env in (ours, theirs):
         env.seed(0)
         env.reset()
     assert ours.get_attr("last_round") == theirs.get_attr("last_round") == [None] * 3
-    for actions in make_actions(ours.env, 2, lead=(3,)):
+    for actions in make_actions(ours, 2):
         ours.step(actions)
         theirs.step(actions)
     for name in ("reference_delay", "render_mode", "metadata", "spec", "action_space", "observation_space"):
@@ -132,7 +92,7 @@ def test_rows_show_themselves_as_single_environments(variant):
     assert ours.get_attr("scenario", [1]) == theirs.get_attr("scenario", [1])
     for name in ("state", "last_round"):
         for mine, other in zip(ours.get_attr(name, [2, 0]), theirs.get_attr(name, [2, 0]), strict=True):
-            assert equal_structures(mine, other), name
+            np.testing.assert_equal(dict(leaves(mine)), dict(leaves(other)))
     ours_played, theirs_played = ours.get_attr("last_round", 1)[0], theirs.get_attr("last_round", 1)[0]
     np.testing.assert_array_equal(ours_played.arrivals.survived, theirs_played.arrivals.survived)
     np.testing.assert_array_equal(ours_played.costs.graph.active, theirs_played.costs.graph.active)
@@ -152,12 +112,12 @@ def test_rows_show_themselves_as_single_environments(variant):
 
 @pytest.mark.parametrize("observation", ["flat", "graph"])
 def test_single_rows_reset_as_single_environments_do(observation):
-    ours, theirs = make_pair(rounds=4, observation=observation)
+    ours, theirs = adapter_and_dummy(4, observation=observation)
     for env in (ours, theirs):
         env.reset()
     assert ours.get_attr("observation_space") == theirs.get_attr("observation_space")
-    actions = make_actions(ours.env, 4, lead=(3,))
-    assert_same_step(ours.step(actions[0]), theirs.step(actions[0]))
+    actions = make_actions(ours, 4)
+    assert_close(ours.step(actions[0])[:3], theirs.step(actions[0])[:3])
     for arguments in ({"seed": 11, "indices": [1]}, {"indices": 2}):
         (mine, mine_info), (other, other_info) = (
             env.env_method("reset", **arguments)[0] for env in (ours, theirs)
@@ -165,11 +125,11 @@ def test_single_rows_reset_as_single_environments_do(observation):
         np.testing.assert_equal(mine, other)
         assert mine_info == other_info
     for action in actions[1:]:
-        assert_same_step(ours.step(action), theirs.step(action))
+        assert_close(ours.step(action)[:3], theirs.step(action)[:3])
 
 
 def test_attributes_that_are_set_stay_with_their_row():
-    ours, theirs = make_pair()
+    ours, theirs = adapter_and_dummy()
     for env in (ours, theirs):
         env.set_attr("level", 3)
         env.set_attr("level", 5, indices=[1])
@@ -185,7 +145,7 @@ def test_attributes_that_are_set_stay_with_their_row():
 
 
 def test_pictures(monkeypatch):
-    ours = make_adapter("small", 2, render_mode="rgb_array")
+    ours = adapted("small", num_envs=2, render_mode="rgb_array")
     ours.seed(0)
     ours.reset()
     images = ours.env.render()
@@ -201,8 +161,8 @@ def test_pictures(monkeypatch):
     monkeypatch.setattr(ours.env, "render", lambda: images)
     height, width, _ = images[0].shape
     assert ours.render().shape == (2 * height, width, 3)
-    assert make_adapter("small").get_images() == [None] * 3
-    assert make_adapter("small").get_attr("unwrapped", 0)[0].render() is None
+    assert adapted("small").get_images() == [None] * 3
+    assert adapted("small").get_attr("unwrapped", 0)[0].render() is None
 
 
 @pytest.mark.parametrize(
@@ -211,21 +171,21 @@ def test_pictures(monkeypatch):
     ids=["copy", "pickle"],
 )
 def test_copies_go_their_own_way(duplicate):
-    ours, _ = make_pair(rounds=3)
+    ours = adapted("small", 3)
     ours.reset()
-    actions = make_actions(ours.env, 5, lead=(3,))
+    actions = make_actions(ours, 5)
     ours.step(actions[0])
     other = duplicate(ours)
     mine = [ours.step(action) for action in actions[1:]]
     for action, expected in zip(actions[1:], mine, strict=True):
-        assert_same_step(expected, other.step(action))
+        assert_close(other.step(action)[:3], expected[:3])
     assert other.get_attr("reference_delay") == ours.get_attr("reference_delay")
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
 def test_other_autoreset_modes_are_refused(mode):
     with pytest.raises(ScenarioError, match=f"{mode}.*SameStep"):
-        CollaPipeVecEnv(CollaPipeVectorEnv(2, "small", "surrogate", autoreset_mode=mode))
+        CollaPipeVecEnv(vector(autoreset_mode=mode))
 
 
 def test_other_environments_are_refused():
@@ -254,7 +214,7 @@ def test_other_environments_are_refused():
     ],
 )
 def test_bad_use_is_refused(use, error, message):
-    env = make_adapter("small")
+    env = adapted("small")
     env.reset()
     with pytest.raises(error, match=message):
         use(env)
@@ -262,4 +222,72 @@ def test_bad_use_is_refused(use, error, message):
 
 def test_a_step_before_the_first_reset_is_refused():
     with pytest.raises(NotResetError, match="before its first reset: call reset"):
-        make_adapter("small").step(np.zeros((3, 18)))
+        adapted("small").step(np.zeros((3, 18)))
+
+
+# Ways in
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (NAME, VARIANTS["small"]),
+        ("collapipe_env:CollaPipeSurrogate-v0", VARIANTS["medium"]),
+        ("small", VARIANTS["small"]),
+        (shortened("uneven"), shortened("uneven")),
+        (load_scenario("small"), VARIANTS["small"]),
+    ],
+)
+def test_the_short_way_in(given, expected):
+    learner = {} if str(given).endswith("-v0") else {"learner": "surrogate"}
+    ours = make_sb3_vec_env(given, num_envs=2, seed=5, reward="delay", **learner)
+    theirs = dummy(expected, num_envs=2, reward="delay")
+    theirs.seed(5)
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    actions = np.array([ours.action_space.sample() for _ in range(2)])
+    assert_close(ours.step(actions)[:3], theirs.step(actions)[:3])
+    theirs.action_space.seed(5)
+    np.testing.assert_array_equal(actions[0], theirs.action_space.sample())
+    name = None if learner else given.removeprefix("collapipe_env:")
+    assert (ours.spec and ours.spec.id) == name
+    assert [spec and spec.id for spec in ours.get_attr("spec")] == [name] * 2
+
+
+def test_the_short_way_in_takes_every_option():
+    env = make_sb3_vec_env(
+        NAME, num_envs=2, learner="surrogate", render_mode="rgb_array", max_episode_steps=1, info="full"
+    )
+    assert env.render_mode == "rgb_array"
+    env.reset()
+    _, _, done, infos = env.step(make_actions(env, 1)[0])
+    assert done.all()
+    assert env.get_attr("rounds") == [1, 1]
+    assert all("delay" in info for info in infos)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        ("CollaPipeSurogate-v0", {}, "not registered: did you mean 'CollaPipeSurrogate-v0'"),
+        ("CartPole-v1", {}, "not an environment of this package.*make_vec_env"),
+        ("smal", {}, "small"),
+        ("small", {"num_envs": 0}, "num_envs = 0: use a whole number of at least 1"),
+        (NAME, {"num_envs": 0}, "num_envs = 0: use a whole number of at least 1"),
+        ("small", {"leaner": "surrogate"}, "did you mean 'learner'"),
+        (NAME, {"rewards": "delay"}, "did you mean 'reward'"),
+        ("small", {"learner": "surrogate", "info": "all"}, "info = 'all' is not known"),
+        ("small", {"learner": "surrogate", "autoreset_mode": "NextStep"}, "SameStep"),
+    ],
+)
+def test_bad_ways_in_are_refused(given, options, message):
+    with pytest.raises(ScenarioError, match=message):
+        make_sb3_vec_env(given, **options)
+
+
+@pytest.mark.parametrize("first", [NAME, "medium", load_scenario("medium")])
+def test_two_scenarios_are_one_clear_error(first):
+    with pytest.raises(ScenarioError, match="and scenario = 'small' are two scenarios for one environment"):
+        make_sb3_vec_env(first, scenario="small")
+    with pytest.raises(ScenarioError, match="no scenario: give an id"):
+        make_sb3_vec_env(num_envs=2)
+    assert make_sb3_vec_env(scenario=NAME, num_envs=2).num_envs == 2

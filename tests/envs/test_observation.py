@@ -8,12 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from env_support import VARIANTS, make_actions, make_env
+from environments_support import VARIANTS, make_actions, single
 from unpriced_support import NO_OVERHEADS
 
 from collapipe_env.decisions.schedule import flight_capacity
 from collapipe_env.envs import features
-from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import FlatObserver
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -58,7 +57,7 @@ def physical_state(env):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_physical_units_are_those_of_the_state(name):
-    env = make_env(name, rounds=6)
+    env = single(name, 6)
     layout = env.observation_layout
     observation, _ = env.reset(seed=3)
     bounds = {n: (f.scale * f.low + f.offset, f.scale * f.high + f.offset) for n, f in layout.items()}
@@ -83,12 +82,12 @@ def test_physical_units_are_those_of_the_state(name):
 
 
 def test_physical_keeps_leading_axes_and_tensors():
-    env = make_env("uneven")
+    env = single("uneven")
     layout, (observation, _) = env.observation_layout, env.reset(seed=0)
-    single = layout.physical(observation)
+    alone = layout.physical(observation)
     batch = layout.physical(np.broadcast_to(observation, (2, 3, layout.size)))
     tensors = layout.physical(torch.from_numpy(observation))
-    for name, values in single.items():
+    for name, values in alone.items():
         assert batch[name].shape == (2, 3, *layout[name].shape)
         np.testing.assert_array_equal(batch[name][1, 2], values)
         assert isinstance(tensors[name], torch.Tensor)
@@ -114,7 +113,7 @@ PROFILES = [
 def test_clocks_are_shown_where_launches_depend_on_them_and_speeds_do_not_tell(changes, shown):
     loads = {"load_levels": [0.5, 1.0], "load_stay_probability": 0.5}
     scenario = {"base": "small", "budgets": {"device_energy_j": 60}, "dynamics": loads, **changes}
-    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario).unwrapped
+    env = single(scenario)
     observation, _ = env.reset(seed=5)
     assert ("device_clock" in env.observation_layout) == shown
     if shown:
@@ -131,7 +130,7 @@ def test_features_stay_within_bounds_in_deep_fades():
         "radio": {"diversity": 1, "d2e_shadowing_db": 30.0, "d2d_shadowing_db": 30.0},
         "budgets": {"device_energy_j": 0.01, "cu_energy_j": 1e-4},
     }
-    env = CollaPipeEnv(scenario, "surrogate")
+    env = single(scenario)
     for seed in range(20):
         assert env.observation_space.contains(env.reset(seed=seed)[0])
         observation = env.step(np.ones(env.action_space.shape, np.float32))[0]
@@ -160,7 +159,7 @@ def source(_):
 @pytest.fixture
 def core(monkeypatch):
     """Observations of `small` before a source of features is added to the table."""
-    env = make_env("small")
+    env = single("small")
     observation, _ = env.reset(seed=0)
     monkeypatch.setattr(features, "SOURCES", (*features.SOURCES, source))
     return env, observation
@@ -195,7 +194,7 @@ def test_a_new_feature_is_one_function_and_one_line(core, observation, backend):
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_values_beyond_the_bounds_become_these(monkeypatch, value):
-    env = make_env("small")
+    env = single("small")
     env.reset(seed=0)
     wild = Feature("wild", "", "1", -1.0, 1.0, "too much", lambda state: state.loss * 0.0 + value, least=-1.0)
     monkeypatch.setattr(features, "SOURCES", (*features.SOURCES, lambda _: [wild]))

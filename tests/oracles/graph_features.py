@@ -1,74 +1,17 @@
-"""What the tests of graph observations share: scenarios, and every feature from plain scalar formulas."""
+"""Every feature of graph observations by formulas for numbers."""
 
 import math
 
 import numpy as np
-from env_support import make_actions
-
-from collapipe_env.envs.env import CollaPipeEnv
-
-VARIANTS = {
-    "small": {"base": "small"},
-    "moving": {  # everything that is drawn anew or remembered, and a change of plan has its price
-        "base": "small",
-        "cluster": {"layout": "per_episode"},
-        "radio": {"fading_correlation": 0.7, "d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0},
-        "dynamics": {
-            "load_levels": [0.5, 0.75, 1.0],
-            "load_stay_probability": 0.6,
-            "processes": {"migration": {}},
-        },
-        "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
-    },
-    "uneven": {
-        "base": "medium",
-        "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"},
-        "budgets": {"device_energy_j": 20},
-    },
-    "priced": {  # overheads and radios of every kind, weights sent on by the CUs, a common head
-        "base": "small",
-        "devices": {
-            "profiles": [
-                {"name": "phone", "switched_capacitance": 1e-27},
-                {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0},
-            ]
-        },
-        "radio": {
-            "snr_cap_db": 20,
-            "link_errors": "arq",
-            "d2d_circuit_w": 1.0,
-            "edge_circuit_w": 1.8,
-            "amplifier_efficiency": 0.35,
-            "receive_w": 0.7,
-        },
-        "workload": {"local_steps": 3, "distribution": "relay", "head": "common"},
-        "overheads": {
-            "block_s": 0.004,
-            "update_s": 0.005,
-            "message_s": 0.002,
-            "latency_s": 0.003,
-            "edge_message_s": 0.006,
-            "edge_latency_s": 0.015,
-            "server_s": 0.0007,
-        },
-        "dynamics": {"processes": {"migration": {"route": "cu"}}},
-        "budgets": {"device_energy_j": 200, "cu_energy_j": 50},
-    },
-}
-
-
-def shortened(name, rounds=5):
-    variant = VARIANTS[name]
-    return {**variant, "dynamics": {**variant.get("dynamics", {}), "rounds": rounds}}
 
 
 def decibel(value):
     return 10.0 ** (value / 10.0)
 
 
-def expected_graph(env, row=0):
-    """Features of a row of an environment, from its scenario and state by formulas for numbers."""
-    s, sc, costs = env.state, env.scenario, env._mdp.world.parameters.costs
+def expected_graph(env, costs, row=0):
+    """Features of a row of an environment, from its scenario, costs of its workload, and its state."""
+    s, sc = env.state, env.scenario
     radio, over, c = sc.radio, sc.overheads, sc.cluster
     N, K, L = sc.clusters, sc.max_devices, sc.blocks
     H, B = sc.workload.local_steps, sc.workload.batch_size
@@ -164,24 +107,3 @@ def expected_graph(env, row=0):
     ]
     arrays = {"cu": cu, "device": device, "hop": hop, "between": between, "present": present}
     return {**arrays, "context": np.array(context, float)}
-
-
-def assert_graphs_equal(found, expected, message=""):
-    """Equal arrays by name, bit for bit."""
-    assert set(found) == set(expected), message
-    for name, array in expected.items():
-        assert found[name].dtype == array.dtype, (message, name)
-        np.testing.assert_array_equal(found[name], array, err_msg=f"{message} {name}")
-
-
-def make_env(name="small", rounds=5) -> CollaPipeEnv:
-    return CollaPipeEnv(shortened(name, rounds), "surrogate", observation="graph")
-
-
-def played_state(name, rounds=4, seed=3):
-    """A state with queues and blocks held before, and its environment."""
-    env = make_env(name, rounds)
-    env.reset(seed=seed)
-    for action in make_actions(env, rounds - 1, seed=1):
-        env.step(action)
-    return env, env.state

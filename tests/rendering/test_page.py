@@ -6,6 +6,8 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -17,12 +19,22 @@ from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.page import filled
 from collapipe_env.rendering.round_view import Chart, RoundView, slowest
 from collapipe_env.rendering.sheet import Sheet
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.even_split import even_split
 
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
 def make_view(
-    clusters: int = 2, devices: int = 3, *, steps: int = 1, micro_batches: int = 4, title: str = "test"
+    clusters: int = 2,
+    devices: int = 3,
+    *,
+    steps: int = 1,
+    micro_batches: int = 4,
+    title: str = "test",
+    per: str = "round",
+    opened: Mapping[str, list[int]] | None = None,
+    **sections: Any,
 ) -> RoundView:
     scenario = {
         "base": "small",
@@ -30,12 +42,20 @@ def make_view(
         "workload": {
             "blocks": 4, "local_steps": steps, "batch_size": 64, "micro_batches": [micro_batches],
         },
-        "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e4, "bandwidth_floor": 0.001},
+        "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e4, "bandwidth_floor": 0.001, "per": per},
+        **sections,
     }  # fmt: skip
     env = CollaPipeEnv(scenario, "surrogate")
     env.reset(seed=7)
     env.action_space.seed(7)
-    env.step(env.action_space.sample())
+    action = env.action_space.sample()
+    if opened is None:
+        env.step(action)
+    else:
+        plan = even_split(system_parameters(env.scenario), env.state)
+        env.step_allocation(
+            dataclasses.replace(plan, **{name: np.array([row]) for name, row in opened.items()})
+        )
     record = env.last_round
     present = record.state.present.copy()
     present[0, -1, -1] = clusters == 1
@@ -219,7 +239,7 @@ def test_silent_transmitters_draw():
 def test_importing_draws_in_no_matplotlib_and_drawing_no_pyplot():
     code = (
         "import sys; import collapipe_env.rendering as r; assert 'matplotlib' not in sys.modules;"
-        "sys.path.insert(0, sys.argv[1]); from test_rendering import make_view;"
+        "sys.path.insert(0, sys.argv[1]); from test_page import make_view;"
         "r.draw_round(make_view()); assert 'matplotlib.pyplot' not in sys.modules"
     )
     # Not even a backend that needs a display gets in the way.
@@ -302,3 +322,26 @@ def test_words_do_not_overlap():
                 across = min(box.x1, other.x1) - max(box.x0, other.x0)
                 along = min(box.y1, other.y1) - max(box.y0, other.y0)
                 assert across < 1.0 or along < 3.0, (clusters, devices, text, other_text)
+
+
+def test_budgets_per_second_are_shown_as_power():
+    """The same bars as energies of a round that grants one budget, under another title."""
+    costs = (view := make_view(per="second")).record.costs
+    ratio = costs.energy_ratio / costs.allowance[:, None, None]
+    other = with_record(view, costs=dataclasses.replace(costs, energy_ratio=ratio, budget_period_s=None))
+    power, energy = ([word.text for word in filled(one).words] for one in (view, other))
+    assert "energy e / budget" in energy
+    assert power == ["power / budget" if word == "energy e / budget" else word for word in energy]
+    where = np.argwhere(changed(draw_round(view), draw_round(other)))
+    assert np.ptp(where[:, 0]) < 20
+
+
+def test_clusters_that_sit_out_are_said_to():
+    decisions = ["segments", "micro_batches", "bandwidth", "powers", "participation", "local_steps"]
+    view = make_view(3, opened={"participates": [1, 0, 1], "local_steps": [4, 1, 1]}, decisions=decisions)
+    words = [word.text for word in filled(view).words]
+    assert words.count("sits out") == 1
+    assert [word.split(" x ")[0] for word in words if " x " in word and word[0].isdigit()] == ["4", "1"]
+    for n in (0, 2):
+        ends = [phase.end_s for phase in view.charts[n].timeline.phases]
+        assert np.abs(np.array(ends) - view.record.costs.cluster_delay[0, n]).min() < 1e-6

@@ -82,6 +82,11 @@ def test_decoding_inverts_encoding(codec, seed, lead):
     assert action.shape == (*lead, codec.action_size)
     assert (np.abs(action) <= 1.0).all()
     back = codec.decode(action, caps)
+    for convert in (torch.asarray, array_api_strict.asarray):
+        other = codec.decode(convert(action.astype(np.float64)), convert(caps))
+        for field in ("blocks", "micro_batches", "bandwidth", "device_power", "cu_power"):
+            expected = getattr(codec.decode(action.astype(np.float64), caps), field)
+            np.testing.assert_allclose(np.asarray(getattr(other, field)), expected, rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(back.blocks, allocation.blocks)
     np.testing.assert_array_equal(back.micro_batches, allocation.micro_batches)
     np.testing.assert_allclose(back.device_power, allocation.device_power, rtol=1e-6)
