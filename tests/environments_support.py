@@ -30,6 +30,10 @@ MOVING: dict[str, Any] = {  # everything that is drawn anew or remembered
     "dynamics": {"load_levels": [0.5, 0.75, 1.0], "load_stay_probability": 0.6},
     "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
 }
+FEWER = {"devices": [3, 2], "layout": "per_episode"}
+ABSENT = [*COLLAPIPE, "participation", "local_steps"]
+WAITS = {"local_steps": 3, "distribution": "relay", "head": "common"}
+"""New weights go through the CUs, and local steps wait for each other."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "small": {"base": "small"},
     "medium": {"base": "medium"},
@@ -40,20 +44,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"},
         "budgets": {"device_energy_j": 20},
     },
-    "decided": {  # plans say where activations are recomputed
+    "decided": {
         "base": "small",
         "decisions": [*COLLAPIPE, "recompute"],
         "cluster": {"layout": "per_episode"},
     },
-    "opened": {  # plans also say how micro-batches run and what the server runs
+    "opened": {
         "base": "small",
         "decisions": [*COLLAPIPE, "recompute", "schedule", "server_blocks"],
-        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "cluster": FEWER,
         "budgets": {"device_energy_j": 20},
     },
-    "walking": {  # devices move, and what depends on where they are
+    "walking": {
         "base": "small",
-        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "cluster": FEWER,
         "radio": {"d2d_shadowing_db": 4.0},
         "dynamics": {"processes": {"mobility": {}}},
         "budgets": {"device_energy_j": 20},
@@ -65,14 +69,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
     },
     "none": {"base": "small", "radio": {"link_errors": "none"}, "overheads": NO_OVERHEADS},
-    "relayed": {  # CUs send new weights on, local steps wait for each other
+    "relayed": {
         "base": "small",
-        "workload": {"local_steps": 3, "distribution": "relay", "head": "common"},
+        "workload": WAITS,
         "radio": {"d2d_circuit_w": 0.5, "receive_w": 0.5},
         "overheads": {"header_bits": 1000},
         "budgets": {"device_energy_j": 60, "cu_energy_j": 20},
     },
-    "priced": {  # overheads and radios of every kind, weights sent on by the CUs, a common head
+    "priced": {  # overheads and radios of every kind
         "base": "small",
         "devices": {
             "profiles": [
@@ -81,22 +85,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
             ]
         },
         "radio": {
-            "snr_cap_db": 20,
-            "link_errors": "arq",
-            "d2d_circuit_w": 1.0,
-            "edge_circuit_w": 1.8,
-            "amplifier_efficiency": 0.35,
-            "receive_w": 0.7,
+            **{"snr_cap_db": 20, "link_errors": "arq", "d2d_circuit_w": 1.0, "edge_circuit_w": 1.8},
+            **{"amplifier_efficiency": 0.35, "receive_w": 0.7},
         },
-        "workload": {"local_steps": 3, "distribution": "relay", "head": "common"},
+        "workload": WAITS,
         "overheads": {
-            "block_s": 0.004,
-            "update_s": 0.005,
-            "message_s": 0.002,
-            "latency_s": 0.003,
-            "edge_message_s": 0.006,
-            "edge_latency_s": 0.015,
-            "server_s": 0.0007,
+            **{"block_s": 0.004, "update_s": 0.005, "message_s": 0.002, "latency_s": 0.003},
+            **{"edge_message_s": 0.006, "edge_latency_s": 0.015, "server_s": 0.0007},
         },
         "dynamics": {"processes": {"migration": {"route": "cu"}}},
         "budgets": {"device_energy_j": 200, "cu_energy_j": 50},
@@ -112,31 +107,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "absent": {  # clusters may sit out, and take as many local steps as they like
         "base": "small",
-        "decisions": [*COLLAPIPE, "participation", "local_steps"],
+        "decisions": ABSENT,
         "radio": {"waterfall_threshold": 5.0},
         "learning": {"partition": "dirichlet", "schedule": "linear", "warmup_steps": 3},
     },
     "absent_common": {
         "base": "small",
-        "decisions": [*COLLAPIPE, "participation", "local_steps"],
+        "decisions": ABSENT,
         "workload": {"head": "common"},
         "budgets": {"per": "second"},
         "dynamics": {"processes": {"migration": {}}},
     },
 }
-
-TINY: dict[str, Any] = {
+TINY: dict[str, Any] = {  # trains a model in milliseconds
     "base": "small",
     "workload": {"blocks": 2, "batch_size": 4},
     "learning": {
         "proxy": {"width": 8, "feedforward": 8, "heads": 2, "sequence_length": 6, "vocabulary": 100},
-        "evaluation_samples": 8,
-        "evaluate_every": 2,
-        "metric_every": 2,
+        **{"evaluation_samples": 8, "evaluate_every": 2, "metric_every": 2},
     },
     "dynamics": {"rounds": 3},
 }
-"""A model that trains in milliseconds."""
 
 
 def shortened(name: str, rounds: int = 4, **dynamics: Any) -> dict[str, Any]:
@@ -145,14 +136,10 @@ def shortened(name: str, rounds: int = 4, **dynamics: Any) -> dict[str, Any]:
     return {**variant, "dynamics": {**variant.get("dynamics", {}), "rounds": rounds, **dynamics}}
 
 
-def made(kind: Any, *first: Any, scenario: Any = "moving", rounds: int = 4, **given: Any) -> Any:
+def single(scenario: Any = "moving", rounds: int = 4, *first: Any, **given: Any) -> Any:
     """An environment of a variant, or of another scenario."""
     scenario = shortened(scenario, rounds) if isinstance(scenario, str) else scenario
-    return kind(*first, scenario, **{"learner": "surrogate", **given})
-
-
-def single(scenario: Any = "moving", rounds: int = 4, kind: Any = CollaPipeEnv, **given: Any) -> Any:
-    return made(kind, scenario=scenario, rounds=rounds, **given)
+    return given.pop("kind", CollaPipeEnv)(*first, scenario, **{"learner": "surrogate", **given})
 
 
 def levels(*args: Any, **given: Any) -> Any:
@@ -173,14 +160,8 @@ def agents(*args: Any, credit: str = "round", **given: Any) -> Any:
     return ClusterAgents(single(*args, **given), credit)
 
 
-def vector(
-    scenario: Any = "moving",
-    rounds: int = 4,
-    num_envs: int = ROWS,
-    kind: Any = CollaPipeVectorEnv,
-    **given: Any,
-) -> Any:
-    return made(kind, num_envs, scenario=scenario, rounds=rounds, **given)
+def vector(scenario: Any = "moving", rounds: int = 4, num_envs: int = ROWS, **given: Any) -> Any:
+    return single(scenario, rounds, num_envs, **{"kind": CollaPipeVectorEnv, **given})
 
 
 def on_tensors(*args: Any, **given: Any) -> Any:
@@ -308,16 +289,16 @@ class Player:
 
     def summaries(self) -> list[dict[str, Any]]:
         """Of the running and of the last ended episode of each row."""
-        if isinstance(self.env, VecEnv):
-            each = [self.env.env_method(name) for name in ("summary", "ended_summary")]
-        elif isinstance(self.env, SyncVectorEnv):
-            each = [[getattr(e, name)() for e in self.env.envs] for name in ("summary", "ended_summary")]
-        elif self.batched:
-            rows = range(self.env.num_envs)
-            each = [[getattr(self.inner, name)(row) for row in rows] for name in ("summary", "ended_summary")]
-        else:
-            each = [[self.inner.summary()], [self.inner.ended_summary()]]
-        return [{"now": now, "ended": ended} for now, ended in zip(*each, strict=True)]
+        env, found = self.env, []
+        for name in ("summary", "ended_summary"):
+            if isinstance(env, VecEnv):
+                found.append(env.env_method(name))
+            elif isinstance(env, SyncVectorEnv):
+                found.append([getattr(one, name)() for one in env.envs])
+            else:
+                rows = [(row,) for row in range(env.num_envs)] if self.batched else [()]
+                found.append([getattr(self.inner, name)(*row) for row in rows])
+        return [{"now": now, "ended": ended} for now, ended in zip(*found, strict=True)]
 
     def _rows(self, observation: Any, *, infos: Any, **numbers: Any) -> list[dict[str, Any]]:
         if not self.batched:
@@ -326,16 +307,12 @@ class Player:
         if isinstance(infos, dict):
             check_masks(infos, self.env.num_envs)
             infos = DictInfoToList(self.env)._convert_info_to_list(infos)
-        for info in infos:
+        rows = []
+        for row, info in enumerate(infos):
             info.get("episode", {}).pop("t", None)  # seconds that have passed
-        return [
-            {
-                "observation": row_of(observation, row),
-                **{name: values[row] for name, values in numbers.items()},
-                "info": info,
-            }
-            for row, info in enumerate(infos)
-        ]
+            own = {name: values[row] for name, values in numbers.items()}
+            rows.append({"observation": row_of(observation, row), **own, "info": info})
+        return rows
 
 
 def row_of(observation: Any, row: int) -> Any:

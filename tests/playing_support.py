@@ -11,9 +11,12 @@ import gymnasium as gym
 import numpy as np
 from combination_support import scenario_of
 from covering_support import Case
+from environments_support import on_host
 from gymnasium.vector import AutoresetMode
 
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MagnifiedBacklog, MultiDiscreteActions
 from collapipe_env.learners.idle import IdleLearner
@@ -32,18 +35,13 @@ def own_reward(before: Any, costs: Any, after: Any) -> Any:
 
 
 class Played:
-    """One environment of a case, and every number that it has handed out.
-
-    Args:
-        case: Levels of all factors.
-        kind: Kind of environment, ``None`` for the case's own.
+    """One environment of a case, or of another kind, and every number that it has handed out.
 
     Attributes:
         out: Observations, rewards, ends and infos of every reset and step, in their order.
         done: Rows whose episodes have ended and wait for a reset.
         first: Action of the first round.
-        saved_at: Length of ``out`` when the state was written.
-        done_when_saved: Those that were done then.
+        saved_at: Length of ``out`` when the state was written; ``done_when_saved`` are those done then.
     """
 
     def __init__(self, case: Case, kind: str | None = None) -> None:
@@ -66,13 +64,9 @@ class Played:
         scenario = load_scenario(scenario_of(case))
         given = {"learner": learner, "reward": reward, "observation": case["observation"]}
         if self.kind in ("torch", "torch32"):
-            from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
-
             real = "float64" if self.kind == "torch" else "float32"
             return CollaPipeTorchVectorEnv(ROWS, scenario, dtype=real, **given)
         if self.kind == "sb3":
-            from collapipe_env.envs.sb3 import make_sb3_vec_env
-
             return make_sb3_vec_env(scenario, ROWS, **given)
         if self.vector:
             mode = AutoresetMode.DISABLED if self.kind == "waiting" else AutoresetMode.NEXT_STEP
@@ -129,22 +123,18 @@ class Played:
         self.ready()
         if isinstance(decision, Allocation):
             plan = decision if self.vector else decision[0]
-            # Wrappers know actions only.
-            taker = self.env if self.vector else self.env.unwrapped
             expected = self.inner.simulate(plan)
-            found = taker.step_allocation(plan)
-            reward = np.asarray(on_host(expected[1]))
-            np.testing.assert_array_equal(
-                on_host(found[1]), reward.astype(np.asarray(on_host(found[1])).dtype)
-            )
+            # Wrappers know actions only.
+            found = (self.env if self.vector else self.env.unwrapped).step_allocation(plan)
+            mine, its = (np.asarray(on_host(said[1])) for said in (found, expected))
+            np.testing.assert_array_equal(mine, its.astype(mine.dtype))
         else:
             if not self.vector and decision.ndim > 1:
                 decision = decision[0]
             found = self.env.step(decision)
-        if self.kind == "sb3":
-            observation, reward, self.done, _ = found
-            self._record(observation, self.env.last_info, reward=reward, done=self.done)
-            self.done = np.zeros_like(self.done)  # new episodes have begun
+        if self.kind == "sb3":  # where new episodes have begun
+            observation, reward, done, _ = found
+            self._record(observation, self.env.last_info, reward=reward, done=done)
             return
         observation, reward, terminated, truncated, info = found
         self._record(observation, info, reward=reward, terminated=terminated, truncated=truncated)
@@ -190,19 +180,8 @@ def check_observation(space: Any, observation: Any) -> None:
         assert box.contains(part), f"{name} is of type {part.dtype}, not {box.dtype}"
 
 
-def on_host(array: Any) -> Any:
-    """An array of NumPy's; what is none stays as it is."""
-    return array.detach().cpu().numpy() if hasattr(array, "detach") else array
-
-
 def scheduled(plan: Allocation, state: Any, schedule: str) -> Allocation:
-    """A plan with its blocks on the first two devices that can hold them, under a schedule.
-
-    Args:
-        plan: A feasible plan (E, N, ...), of which bandwidth and powers stay.
-        state: The system before the round, NumPy arrays.
-        schedule: Name of the schedule.
-    """
+    """A plan with its blocks on the first two devices that can hold them, under a schedule."""
     if schedule == "gpipe":
         return plan
     blocks = np.zeros_like(plan.blocks)
@@ -228,11 +207,6 @@ def scheduled(plan: Allocation, state: Any, schedule: str) -> Allocation:
 
 def play(case: Case, path: Path, kind: str | None = None) -> tuple[Played, list[Any]]:
     """Play a case over the end of an episode, and write the state after the first round.
-
-    Args:
-        case: Levels of all factors.
-        path: File of the state.
-        kind: Kind of environment, ``None`` for the case's own.
 
     Returns:
         The environment, and the decisions after the state was written.

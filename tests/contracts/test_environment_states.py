@@ -88,7 +88,7 @@ def spoil(tree):
 def test_a_simulation_is_the_step_and_leaves_no_trace(kind, given):
     player, actions = out_of_step(kind, given)
     env, twin = player.env, KINDS[kind](**given)
-    for action in actions:
+    for action in actions[:4]:
         before, record, arrays = env.get_state(), env.last_round, dict(leaves(env.state))
         plan = even_split(system_parameters(env.scenario), env.state.map(on_host)).map(np.copy)
         simulated, planned = env.simulate(action), env.simulate(plan)
@@ -198,7 +198,7 @@ class Refusing:
         assert_close(self.player.go_on(self.actions), self.twin.go_on(self.actions))
 
 
-often = pytest.mark.parametrize("count", [40, pytest.param(800, marks=pytest.mark.slow)])
+often = pytest.mark.parametrize("count", [30, pytest.param(800, marks=pytest.mark.slow)])
 
 
 @pytest.mark.parametrize(

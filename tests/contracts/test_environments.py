@@ -109,27 +109,21 @@ def arrays_of(env):
 
 
 FLAT, GRAPH = {"observation": "flat"}, {"observation": "graph"}
+LARGE = [{"base": size, "dynamics": {"rounds": 3}} for size in ("large", "xlarge")]
 PAIRS = [
-    *(
-        ("vector", name, "NextStep", FLAT)
-        for name in ("small", "medium", "uneven", "opened", "walking", "arq")
-    ),
-    *(
-        ("vector", name, mode, kind)
-        for mode in MODES
-        for name, kind in (("moving", FLAT), ("migrating", GRAPH))
-    ),
+    *(("vector", name, "NextStep", FLAT) for name in ("medium", "uneven", "opened", "walking", "arq")),
+    *(("vector", "moving", mode, FLAT) for mode in MODES),
+    *(("vector", "migrating", mode, GRAPH) for mode in MODES),
     *(("adapted", name, "SameStep", FLAT) for name in ("small", "moving", "medium")),
     ("adapted", "migrating", "SameStep", GRAPH),
-    *(("on_tensors", name, "SameStep", FLAT) for name in VARIANTS),
+    *(("on_tensors", scenario, "SameStep", FLAT) for scenario in (*VARIANTS, *LARGE)),
     *(("on_tensors", name, "NextStep", GRAPH) for name in VARIANTS),
 ]
 
 
 @pytest.mark.parametrize(("kind", "name", "mode", "given"), PAIRS)
-def test_rows_play_what_other_libraries_make_of_single_ones_and_tensors_what_arrays_play(
-    kind, name, mode, given
-):
+def test_rows_play_what_others_play(kind, name, mode, given):
+    """Arrays what other libraries make of single environments, tensors what arrays play."""
     ours, theirs = pair(kind, name, mode, rounds=3, **given)
     spaces = ("observation_space", "action_space", "single_observation_space")
     for space in spaces if kind != "adapted" else spaces[:2]:
@@ -203,8 +197,9 @@ def test_rows_that_end_apart(mode):
 def test_targets_that_rows_reach_one_after_the_other(kind, mode, rounds, target, reward, reached):
     scenario = shortened("small" if kind == "adapted" else "moving", rounds, target_loss=target)
     ours, theirs = pair(kind, scenario, mode, num_envs=6, reward=reward)
-    assert_same_episodes(ours, theirs, 25 if rounds > 4 else 5, 11, exact=kind == "adapted")
+    ends = assert_same_episodes(ours, theirs, min(rounds, 25) + 1, 11, exact=kind == "adapted")
     times = ["time_to_target" in row["ended"] for row in Player(ours).summaries()]
+    assert max(ends) < 6 or (kind, reached) != ("on_tensors", "all")
     assert {"all": all(times), "some": any(times) and not all(times), "none": not any(times)}[reached], times
 
 
@@ -215,6 +210,17 @@ def test_rows_that_train_models(kind, mode):
     ours, theirs = pair(kind, support.TINY, mode, num_envs=2, learner="real")
     assert sum(assert_same_episodes(ours, theirs, 5)) >= 2
     keep_everything(ours, 5)
+
+
+def test_what_is_trained_changes_nothing_of_the_system():
+    real, surrogate = (Player(support.single(support.TINY, learner=name)) for name in ("real", "surrogate"))
+    for action in (None, *make_actions(real.env, 3)):
+        (mine,), (its,) = (one.reset(5) if action is None else one.step(action) for one in (real, surrogate))
+        assert mine["info"]["loss"] != its["info"]["loss"]
+        for said in (mine, its):
+            del said["info"]["loss"], said["observation"]
+            said["info"].pop("metric", None)
+        assert_close(mine, its)
 
 
 @pytest.mark.parametrize("observation", ["flat", "graph"])
@@ -343,22 +349,22 @@ def scribble(value, written):
 # Pictures and the end
 
 
-@pytest.mark.parametrize("kind", ["single", "levels", "agents", "vector", "adapted"])
+@pytest.mark.parametrize("kind", ["single", "agents", "vector", "adapted"])
 def test_pictures_are_those_of_the_last_round_and_need_no_display(kind, monkeypatch):
     for variable in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND"):
         monkeypatch.delenv(variable, raising=False)
     rows = {"num_envs": 1} if kind in BATCHED else {}
     player = Player(KINDS[kind](render_mode="rgb_array", **rows))
     pictures = []
-    for action in (None, *make_actions(player.env, 1), None):
+    for action in (None, *make_actions(player.env, 1), *([None] if kind == "vector" else [])):
         player.reset(0) if action is None else player.step(action)
         drawn = player.env.render()
         pictures.append(drawn[0] if isinstance(drawn, tuple) else drawn)
         assert (pictures[-1].dtype, pictures[-1].ndim, pictures[-1].shape[-1]) == (np.uint8, 3, 3)
         assert pictures[-1].std() > 5.0
-    first, after, again = pictures
-    assert not np.array_equal(first, after)
-    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(*pictures[:2])
+    if kind == "vector":
+        np.testing.assert_array_equal(pictures[0], pictures[2])
 
 
 @every_kind

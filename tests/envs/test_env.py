@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from environments_support import make_actions, single
 from state_ways_support import assert_same
+from variants_support import mostly_slow
 
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import SCHEDULES, with_schedule
@@ -178,7 +179,7 @@ def test_a_round_without_end_is_refused_before_anything_changes():
 
 
 @pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
-@pytest.mark.parametrize(("base", "shadowing_db"), [("small", 8.0), ("medium", 12.0)])
+@pytest.mark.parametrize(("base", "shadowing_db"), mostly_slow([("small", 8.0), ("medium", 12.0)]))
 def test_repeats_cost_at_most_as_many_rounds_as_they_are(base, shadowing_db):
     """Rayleigh fading and strong shadowing under random actions, beside links that never fail."""
     radio = {"diversity": 1, "d2e_shadowing_db": shadowing_db, "d2d_shadowing_db": shadowing_db}
@@ -186,7 +187,7 @@ def test_repeats_cost_at_most_as_many_rounds_as_they_are(base, shadowing_db):
     for mode in ("none", "arq"):
         scenario = {"base": base, "radio": {**radio, "link_errors": mode, "waterfall_threshold": 1.0}}
         env = single(scenario)
-        played[mode] = play(env, make_actions(env, 20), seed=3)
+        played[mode] = play(env, make_actions(env, 8), seed=3)
     (rewards, _, infos), (repeated, _, longer) = played.values()
     assert np.isfinite(env.step(make_actions(env, 1)[0])[0]).all()
     delays, least = (np.array([info["delay"] for info in each]) for each in (longer, infos))

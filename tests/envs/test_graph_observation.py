@@ -259,7 +259,7 @@ def wild_scenarios(draw):
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(scenario=wild_scenarios(), seed=st.integers(0, 2**32 - 1))
 def test_observations_of_any_scenario_are_within_their_bounds(scenario, seed):
     try:

@@ -213,12 +213,13 @@ def test_plans_beyond_the_box_play_what_numpy_plays(around):
     assert_same(two.get_state(), before)
 
 
-def test_single_precision_is_close():
-    """Over a whole episode of a hundred rounds, in which every step is compared."""
-    fine, coarse = (on_tensors("small", 100, 8, dtype=dtype) for dtype in ("float64", "float32"))
+@pytest.mark.parametrize("rounds", [25, pytest.param(100, marks=pytest.mark.slow)])
+def test_single_precision_is_close(rounds):
+    """Over a whole episode, in which every step is compared."""
+    fine, coarse = (on_tensors("small", rounds, 8, dtype=dtype) for dtype in ("float64", "float32"))
     for env in (fine, coarse):
         env.reset(seed=0)
-    for action in make_actions(fine, 100):
+    for action in make_actions(fine, rounds):
         a, b = fine.step(action), coarse.step(action)
         # Segments are whole blocks: a score at the edge may fall to the other side, which nothing here does.
         assert torch.equal(fine.last_round.costs.allocation.blocks, coarse.last_round.costs.allocation.blocks)

@@ -9,14 +9,7 @@ from make_golden import FOLDER, ROUNDS, golden_ids, play_golden
 from collapipe_env.envs.registration import environment_ids
 
 REMEDY = "behaviour changed: if this is intended, raise the ids' version and run `make golden`"
-# Real training is slow; one small twin stands for the others by default.
-QUICK = [f"CollaPipe-Small-{name}-v0" for name in ("Classification", "Wild", "LM")]
-"""Twins that the default run trains."""
-TWINS = [
-    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
-    for name, _ in environment_ids()
-    if "Surrogate" not in name
-]
+TWINS = [name for name, _ in environment_ids() if "Surrogate" not in name]
 
 
 def stored(name):
@@ -47,6 +40,7 @@ def test_golden_trajectory(name):
         assert now["loss"] == pytest.approx(then["loss"], rel=1e-9), REMEDY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_real_training_shares_the_system(name):
     golden = stored(name.replace("CollaPipe", "CollaPipeSurrogate", 1))

@@ -56,7 +56,7 @@ BAD_FILES = {
     "other name": (GOOD.replace(b"/a", b"/b"), "sha256"),
     "no sum": (file_of({}), "sha256"),
     "deep": (file_of(b"[" * 10**6), "header"),
-    "many arrays": (file_of({f"{i:0100}": entry() for i in range(60_000)}), "list of arrays is longer than"),
+    "many arrays": (file_of({f"{i:02000}": entry() for i in range(6_000)}), "list of arrays is longer than"),
     "array of exabytes": (
         file_of({"tree": entry(shape=(2**60,), end=2**60)}),
         "fully|offset|overflow",
@@ -101,8 +101,8 @@ def test_files_that_are_no_state_are_refused_at_once(name, tmp_path):
     ("tree", "message"),
     [
         (
-            {"many": {f"{i:0100}": np.zeros(0) for i in range(60_000)}},
-            "has 60,002 arrays, a list of",
+            {"many": {f"{i:02000}": np.zeros(0) for i in range(6_000)}},
+            "has 6,002 arrays, a list of",
         ),
         ({"a": np.array(["text"])}, "not of plain numbers"),
         ({"a": np.array([None])}, "not of plain numbers"),

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.physics.schedules.timeline import RoundTimeline
@@ -22,6 +24,7 @@ from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 
+SLOW = pytest.mark.slow
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
@@ -89,7 +92,9 @@ def changed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("clusters", "devices", "steps", "micro_batches"),
-    [(1, 1, 1, 1), (2, 3, 1, 4), (4, 5, 3, 64), (5, 2, 1, 8), (16, 8, 1, 32), (32, 16, 1, 4)],
+    mostly_slow(
+        [(1, 1, 1, 1), (2, 3, 1, 4), (4, 5, 3, 64), (5, 2, 1, 8), (16, 8, 1, 32), (32, 16, 1, 4)], range(4)
+    ),
 )
 def test_every_size_draws(clusters, devices, steps, micro_batches):
     image = draw_round(make_view(clusters, devices, steps=steps, micro_batches=micro_batches))
@@ -114,7 +119,9 @@ def texts_in_place_of_words(sheet):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("clusters", "devices"), [(2, 3), (5, 2), (24, 16)])
+@pytest.mark.parametrize(
+    ("clusters", "devices"), [(2, 3), (5, 2), pytest.param(24, 16, marks=pytest.mark.slow)]
+)
 def test_words_lie_where_matplotlib_puts_its_texts(clusters, devices):
     """Words begin at whole pixels: none is more than a pixel from where Matplotlib puts it."""
     sheet = filled(make_view(clusters, devices))
@@ -236,16 +243,17 @@ def test_silent_transmitters_draw():
     assert draw_round(with_record(view, allocation=silent)).std() > 0.0
 
 
+@pytest.mark.process
 def test_importing_draws_in_no_matplotlib_and_drawing_no_pyplot():
     code = (
         "import sys; import collapipe_env.rendering as r; assert 'matplotlib' not in sys.modules;"
-        "sys.path.insert(0, sys.argv[1]); from test_page import make_view;"
+        "sys.path[:0] = sys.argv[1:]; from test_page import make_view;"
         "r.draw_round(make_view()); assert 'matplotlib.pyplot' not in sys.modules"
     )
     # Not even a backend that needs a display gets in the way.
     environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     environment["MPLBACKEND"] = "tkagg"
-    command = [sys.executable, "-W", "error", "-c", code, os.path.dirname(__file__)]
+    command = [sys.executable, "-W", "error", "-c", code, *map(str, Path(__file__).parents[:2])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -304,24 +312,24 @@ def test_rounds_and_blocks_are_counted_in_whole_numbers(last):
         assert all(tick.is_integer() for tick in ticks)
 
 
-def test_words_do_not_overlap():
+@pytest.mark.parametrize(
+    ("clusters", "devices", "steps"), [(2, 3, 1), (4, 5, 3), (5, 6, 1), (16, 8, 1), (24, 16, 1)]
+)
+def test_words_do_not_overlap(clusters, devices, steps):
     """No two texts of the page share pixels, and none leaves it, at any size of the problem."""
-    width, height = 1200, 800
-    for clusters, devices, steps in ((2, 3, 1), (4, 5, 3), (5, 6, 1), (16, 8, 1), (24, 16, 1)):
-        title = "a scenario with a remarkably long name " * 4 if steps > 1 else "test"
-        sheet = filled(make_view(clusters, devices, steps=steps, micro_batches=8, title=title))
-        renderer, texts = sheet.figure.canvas.get_renderer(), texts_in_place_of_words(sheet)
-        boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts if t.get_text()]
-        assert len(boxes) > 30
-        for i, (text, box) in enumerate(boxes):
-            assert min(box.x0, box.y0) >= 0.0, text
-            assert box.x1 <= width, text
-            assert box.y1 <= height, text
-            for other_text, other in boxes[:i]:
-                # Line boxes include space for accents and tails: one or two pixels are no overlap.
-                across = min(box.x1, other.x1) - max(box.x0, other.x0)
-                along = min(box.y1, other.y1) - max(box.y0, other.y0)
-                assert across < 1.0 or along < 3.0, (clusters, devices, text, other_text)
+    title = "a scenario with a remarkably long name " * 4 if steps > 1 else "test"
+    sheet = filled(make_view(clusters, devices, steps=steps, micro_batches=8, title=title))
+    renderer, texts = sheet.figure.canvas.get_renderer(), texts_in_place_of_words(sheet)
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts if t.get_text()]
+    assert len(boxes) > 30
+    for i, (text, box) in enumerate(boxes):
+        assert min(box.x0, box.y0) >= 0.0, text
+        assert max(box.x1 / 1200, box.y1 / 800) <= 1.0, text
+        for other_text, other in boxes[:i]:
+            # Line boxes include space for accents and tails: one or two pixels are no overlap.
+            across = min(box.x1, other.x1) - max(box.x0, other.x0)
+            along = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert across < 1.0 or along < 3.0, (text, other_text)
 
 
 def test_budgets_per_second_are_shown_as_power():
