@@ -6,8 +6,6 @@ import pickle
 import numpy as np
 import torch
 
-from collapipe_env.envs.vector import CollaPipeVectorEnv
-
 
 def by_state(env, build, path):
     other = build()
@@ -31,20 +29,6 @@ def by_deepcopy(env, build, path):
 
 
 WAYS = [by_state, by_file, by_pickle, by_deepcopy]
-
-
-def go_on(env, actions):
-    """Everything that an environment says from here on, over ends of episodes."""
-    said = []
-    for action in actions:
-        said.append(env.step(action))
-        done = np.asarray(said[-1][2]) | np.asarray(said[-1][3])
-        if isinstance(env, CollaPipeVectorEnv):
-            if done.any() and env.autoreset_mode.value == "Disabled":
-                said.append(env.reset(options={"reset_mask": done}))
-        elif done:
-            said.append(env.reset())
-    return said
 
 
 def assert_same(first, second, place=""):
