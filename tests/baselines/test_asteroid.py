@@ -1,189 +1,20 @@
-"""Asteroid: both planner algorithms against brute force, and decisions that hold in every scenario."""
+"""Asteroid: what it tells its planner, and which of the planner's plans it runs."""
 
 import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, first_state, full_power_rates
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from baseline_support import PRICED, SMALL, UNEVEN, first_state
+from oracles.asteroid_latency import latency
+from oracles.planned_chains import full_power_rates
 
 from collapipe_env.baselines.asteroid import Asteroid, sample_limits, warm_ups
-from collapipe_env.baselines.planning.asteroid_planner import (
-    PlannerDevices,
-    PlannerLinks,
-    best_plans,
-    lengthened,
-    split_samples,
-)
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.physics.allocation import ONE_F_ONE_B, with_schedule
-from collapipe_env.physics.schedules import timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-
-
-def latency(steps, endings, micro_batches, delays):
-    """The tie-free form, written out."""
-    return max(
-        sum(delays[: s + 1]) + sum(steps[:s]) + micro_batches * steps[s] + endings[s]
-        for s in range(len(steps))
-    )
-
-
-def folded(steps, endings, micro_batches, delays):
-    """The same, a step at a time from the last one."""
-    total = 0.0
-    for step in reversed(list(zip(steps, endings, delays, strict=True))):
-        total = lengthened(total, *step[:2], micro_batches, step[2])
-    return total
-
-
-def busy(dealt, sample_s, launch_s):
-    """Time of each device for its samples; nothing is launched for none."""
-    return np.array(dealt) * sample_s + np.where(np.array(dealt) > 0, launch_s, 0.0)
-
-
-@given(
-    st.integers(1, 7),
-    st.lists(
-        st.tuples(st.floats(0.05, 5.0), st.integers(0, 7), st.just(0.0) | st.floats(0.0, 9.0)),
-        min_size=1,
-        max_size=4,
-    ),
-)
-def test_no_deal_of_the_samples_is_done_earlier(samples: int, devices) -> None:
-    sample_s, limit, launch_s = (np.array(values) for values in zip(*devices, strict=True))
-    dealt = split_samples(samples, sample_s, launch_s, limit)
-    deals = [d for d in itertools.product(*(range(c + 1) for c in limit)) if sum(d) == samples]
-    if not deals:
-        assert (dealt == 0).all()
-        return
-    assert tuple(dealt) in deals
-    least = min(max(busy(d, sample_s, launch_s)) for d in deals)
-    assert max(busy(dealt, sample_s, launch_s)) == least
-
-
-def test_the_slowest_device_hands_over_as_often_as_it_pays() -> None:
-    """Larger groups, several hand-overs: the least time in which the devices together manage all samples."""
-    sample_s = np.array([3, 11, 1, 7, 7, 10, 4, 10]) / 8.0
-    limit = np.array([4, 13, 16, 1, 6, 11, 2, 9])
-    for samples in range(1, 33):
-        times = sorted({y * t for t, most in zip(sample_s, limit, strict=True) for y in range(most + 1)})
-        least = next(T for T in times if np.minimum(limit, T // sample_s).sum() >= samples)
-        dealt = split_samples(samples, sample_s, np.zeros(8), limit)
-        assert dealt.sum() == samples
-        assert (dealt <= limit).all()
-        assert max(dealt * sample_s) == least
-
-
-@given(
-    st.lists(
-        st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 3.0), st.floats(0.0, 2.0)), min_size=1, max_size=7
-    ),
-    st.integers(1, 9),
-)
-def test_latency_grows_a_step_at_a_time(chain, micro_batches: int) -> None:
-    steps, endings, delays = zip(*chain, strict=True)
-    expected = latency(steps, endings, micro_batches, delays)
-    assert folded(steps, endings, micro_batches, delays) == pytest.approx(expected, rel=1e-12)
-
-
-def test_four_equal_stages_last_33_and_not_24() -> None:
-    """With ties, a dominant step picked by first index would give 24 for M = 8, F = 1, B = 2."""
-    steps = [1.0 + 2.0] * 4
-    assert folded(steps, [0.0] * 4, 8, [0.0] * 4) == 33.0
-    elements = [timeline.Element("compute", str(s), 1.0, 2.0, s + 1) for s in range(4)]
-    assert max(event.end_s for event in timeline.gpipe_timeline(elements, 8)) == 33.0
-
-
-def compositions(total, parts):
-    """All ordered sums of positive numbers."""
-    if parts == 1:
-        return [(total,)]
-    return [(d, *rest) for d in range(1, total) for rest in compositions(total - d, parts - 1)]
-
-
-def hop_of(here, there, links):
-    """Slowest pair of two groups of nodes, and the messages of the busiest sender each way."""
-    return (
-        max(links.hop_s[a, b] for a in here for b in there)
-        + max(sum(links.forward_s[a, b] for b in there) for a in here)
-        + max(sum(links.backward_s[a, b] for a in here) for b in there)
-    )
-
-
-def brute_force(blocks, samples, M, devices, links, tail_s):
-    """Least latency for every number of stages, over all runs of devices and all segments."""
-    K, limit = len(devices.sample_s), devices.limit
-    best = np.full(K, np.inf)
-    for p in range(1, min(K, blocks) + 1):
-        for runs, segments in itertools.product(compositions(K, p), compositions(blocks, p)):
-            groups, steps, endings, first, before = [], [], [], 0, [0]
-            for behind, (size, d) in zip(reversed(range(p)), zip(runs, segments, strict=True), strict=True):
-                run = np.arange(first, first + size)
-                first += size
-                own = devices.sample_s[run], devices.launch_s[run]
-                part = split_samples(samples, *own, limit[behind, d, run])
-                if part.sum() == 0:
-                    break
-                group = run[part > 0]
-                groups.append(group)
-                steps += [hop_of(before, group + 1, links), d * max(busy(part, *own))]
-                pairs = [links.ring_s[a, b] for a, b in itertools.permutations(group, 2)]
-                ring = 2 * (1 - 1 / len(group)) * d * max(pairs, default=0.0)
-                endings += [0.0, ring + d * max(devices.update_s[group])]
-                before = [a + 1 for a in group]
-            if len(groups) < p:
-                continue
-            steps += [hop_of(before, [0], links)]
-            delays = [links.delay_s, 0.0] * p + [links.delay_s]
-            ends = sum(steps) + sum(delays) + tail_s
-            best[p - 1] = min(best[p - 1], max(latency(steps, [*endings, 0.0], M, delays), ends))
-    return best
-
-
-def instance(devices, blocks, seed):
-    """Random devices, links and memories."""
-    rng = np.random.default_rng(seed)
-    samples = 4
-    room = rng.integers(0, 8 * samples, devices)
-    stored = np.minimum(2 * np.arange(devices) + 3, 6)[:, None, None]
-    held = np.maximum(np.arange(blocks + 1), 1)[:, None]
-    limit = np.minimum(2 * room // (held * stored), samples)
-    hop_s = rng.exponential(1.0, (devices + 1, devices + 1))
-    ring_s = rng.exponential(1.0, (devices, devices))
-    sample_s, tail_s = rng.exponential(0.3, devices), float(rng.exponential(3.0))
-    costly = float(rng.choice([0.0, 0.5]))  # half of the systems have overheads
-    launch_s, update_s = costly * rng.exponential(1.0, (2, devices))
-    forward_s, backward_s = costly * rng.exponential(0.5, (2, devices + 1, devices + 1))
-    return (
-        blocks,
-        samples,
-        3,
-        PlannerDevices(sample_s, launch_s, update_s, limit),
-        PlannerLinks(hop_s, forward_s, backward_s, ring_s, costly * float(rng.exponential(1.0))),
-        tail_s,
-    )
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
-def test_programme_finds_the_best_plan_of_every_depth(devices: int, blocks: int, seed: int) -> None:
-    problem = instance(devices, blocks, seed)
-    found, lengths, stage, dealt = best_plans(*problem)
-    assert found == pytest.approx(brute_force(*problem), rel=1e-12)
-    samples, limit = problem[1], problem[3].limit
-    for p in np.flatnonzero(np.isfinite(found)):
-        assert lengths[p].sum() == blocks
-        assert (lengths[p] > 0).sum() == p + 1
-        for s in range(p + 1):
-            assert dealt[p, stage[p] == s].sum() == samples
-            assert (dealt[p] <= limit[p - s, lengths[p, s]])[stage[p] == s].all()
-        assert (np.diff(stage[p][stage[p] >= 0]) >= 0).all()
-        assert ((stage[p] >= 0) == (dealt[p] > 0)).all()
 
 
 @pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])

@@ -1,51 +1,11 @@
 """Greedy drift plus penalty against the same rule priced by the simulator's physics."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 from baseline_support import PRICED, RELAYED, SMALL, UNEVEN, decide, first_state
+from oracles.greedy_blocks import slow_greedy
 
 from collapipe_env.baselines.greedy_dpp import GreedyDPP
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.even_split import even_split
-
-
-def price(scheduler, state, n, segments):
-    """``V T_n + sum z e`` of one cluster for a partial plan, with the others as in the even split."""
-    parameters = scheduler.parameters
-    plan = even_split(parameters, state, scheduler.micro_batches)
-    blocks = plan.blocks.copy()
-    blocks[0, n] = segments
-    costs = round_costs(parameters, state, replace(plan, blocks=blocks))
-    drift = (state.backlog * costs.energy_ratio)[0, n].sum()
-    worth = parameters.tradeoff_v
-    if parameters.budget_period_s is not None:
-        # A second grants every node of the system its part of a budget.
-        worth = max(worth - state.backlog.sum() / parameters.budget_period_s, 0.02 * worth)
-    return worth * costs.cluster_delay[0, n] + drift
-
-
-def slow_greedy(scheduler, state, n):
-    total = scheduler.parameters.costs.blocks
-    cap = np.where(state.present, state.memory_cap, 0)[0, n]
-    usable = [k for k in range(len(cap)) if cap[k] > 0]
-    segments, at = np.zeros(len(cap), dtype=int), 0
-    for placed in range(total):
-        options = []
-        if segments[usable[at]] < cap[usable[at]]:
-            options.append(at)
-        if placed and sum(cap[k] for k in usable[at + 1 :]) >= total - placed:
-            options.append(at + 1)
-        tried = []
-        for option in options:
-            trial = segments.copy()
-            trial[usable[option]] += 1
-            tried.append(price(scheduler, state, n, trial))
-        at = options[int(np.argmin(tried))]
-        segments[usable[at]] += 1
-    return segments.tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,44 +1,19 @@
 """PiPar: the timetable of the authors' code, and the best split and number of batches by brute force."""
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state
-from test_splitfed import SLOW, SLOW_PRICED, SLOWER, split, strongest
+from baseline_support import SLOW, SLOW_PRICED, SLOWER, SMALL, UNEVEN, first_state
+from oracles.split_rounds import authors_rule, iteration, split, strongest, timetable
 from unpriced_support import unpriced
 
 from collapipe_env.baselines.pipar import PiPar
 from collapipe_env.baselines.splitfed import SplitFedV1
-from collapipe_env.physics.allocation import COPIES, SCHEDULES
+from collapipe_env.physics.allocation import COPIES
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-
-
-def iteration(e, at, M):
-    """A local step in plain Python: all forwards at the device, the server answers each batch at once."""
-    k = int(np.argmax(e.compute_forward[at]))
-    to_device, to_cu = e.hop_forward[at][0], e.hop_forward[at][k + 1]
-    # Backward senders: the CU sends the device the gradients, the device the CU those of the embedding.
-    back_to_device, back_to_cu = e.hop_backward[at][0], e.hop_backward[at][k + 1]
-
-    def through(ready, seconds, free=0.0):
-        """When each batch has passed something that takes one at a time, first come, first served."""
-        passed = []
-        for arrival in ready:
-            free = max(free, arrival) + seconds
-            passed.append(free)
-        return passed
-
-    forwards = through(through([0.0] * M, to_device), e.compute_forward[at][k])
-    at_server = through(through(forwards, to_cu), e.uplink[at])
-    answered = through(at_server, e.server_forward[at] + e.server_backward[at])
-    back = through(through(answered, e.downlink[at]), back_to_device)
-    # The device turns to the backward passes when its last forward pass is done.
-    backwards = through(back, e.compute_backward[at][k], free=forwards[-1])
-    return through(backwards, back_to_cu)[-1]
 
 
 @pytest.mark.parametrize("scenario", [unpriced(SMALL), SLOW, SLOWER], ids=["small", "slow", "slower"])
@@ -89,30 +64,6 @@ def test_best_of_all_splits_and_numbers_of_batches(scenario) -> None:
     for e, n in np.ndindex(cut.shape):
         assert np.flatnonzero(decision.blocks[e, n]).tolist() == [strongest(state, e, n, cut[e, n])]
     assert scenario is UNEVEN or (cut > 1).any()
-
-
-def timetable(plan):
-    """PiPar's order of operations for a plan."""
-    held = plan.blocks > 0
-    return replace(
-        plan,
-        schedule=np.full(plan.micro_batches.shape, SCHEDULES.index("1f1b")),
-        caps=np.where(held, plan.micro_batches[..., None], 0),
-        chunks=np.ones_like(plan.micro_batches),
-    )
-
-
-def authors_rule(elements, choices, batch_size):
-    """Number of batches by the rule of the authors' code, from times of the whole mini-batch.
-
-    Hops inside the cluster count as parts of the links; the smallest allowed number not below is taken.
-    """
-    k = int(np.argmax(elements["compute_forward"]))
-    links = ("uplink", "downlink", "hop_forward", "hop_backward", "server_forward", "server_backward")
-    around = sum(np.sum(elements[name]) for name in links)
-    client = min(elements["compute_forward"][k], elements["compute_backward"][k])
-    wanted = min(math.ceil(around / client) + 1, batch_size // 2)
-    return min((c for c in choices if c >= wanted), default=choices[-1])
 
 
 @pytest.mark.parametrize("scenario", [SMALL, SLOW], ids=["small", "slow"])

@@ -1,4 +1,4 @@
-"""The three simple controls against sums done by hand."""
+"""The simple controls against sums done by hand."""
 
 from dataclasses import replace
 
@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.baselines.best_single_device import BestSingleDevice
+from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.baselines.flop_proportional import FlopProportional
 from collapipe_env.baselines.memory_proportional import MemoryProportional
 from collapipe_env.baselines.planning.plan_baseline import fill_in_order
+from collapipe_env.baselines.random_feasible import RandomFeasible
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.even_split import even_split
 
 
 def system(speed, cap, memory):
@@ -68,3 +73,22 @@ def test_filling_leaves_at_most_one_device_partly_full(caps, data) -> None:
     for k in order:
         assert blocks[k] == min(left, caps[k])
         left -= blocks[k]
+
+
+def test_the_even_split_and_random_actions() -> None:
+    medium = load_scenario("medium")
+    state = first_state(medium, 3)
+    even = decide(PipeLine(medium), state)
+    wanted = even_split(system_parameters(medium), state)
+    np.testing.assert_array_equal(even.blocks, wanted.blocks)
+    np.testing.assert_array_equal(even.micro_batches, 4)
+    assert (decide(PipeLine(medium, micro_batches=60), state).micro_batches == 64).all()
+    random = RandomFeasible(medium, seed=4)
+    first, second = random.act(None, state), random.act(None, state)
+    assert not np.array_equal(first, second)
+    random.reset()
+    np.testing.assert_array_equal(random.act(None, state), first)
+    random.reset(9)
+    assert not np.array_equal(random.act(None, state), first)
+    random.reset()
+    np.testing.assert_array_equal(random.act(None, state), RandomFeasible(medium, 9).act(None, state))

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, Recorder, first_state, full_power_rates
+from baseline_support import PRICED, SMALL, UNEVEN, Recorder, first_state
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.planned_chains import full_power_rates
 
 from collapipe_env.baselines.vanilla_fl import VanillaFL, data_shares
 from collapipe_env.envs.env import CollaPipeEnv

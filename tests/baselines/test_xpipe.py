@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, UNEVEN, Recorder, first_state, simulated
+from baseline_support import PRICED, UNEVEN, Recorder, first_state
+from oracles.planned_chains import simulated
 
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
@@ -25,10 +26,6 @@ def small(local_steps, **radio):
     """The small scenario with more mini-batches in a round; channels are the same for all of them."""
     overrides = {"workload": {"local_steps": local_steps}, "budgets": {"device_energy_j": 1000}}
     return load_scenario({"base": "small", **overrides, "radio": radio})
-
-
-def act(scheduler, state):
-    return scheduler.act(None, state)
 
 
 @pytest.mark.parametrize("link_aware", [False, True])
@@ -68,7 +65,7 @@ def test_caps_count_the_server_and_on_demand_the_links() -> None:
     assert in_flight_caps(3, True, 99) == (8, 6, 4)
     assert in_flight_caps(3, True, 5) == (5, 5, 4)
     state = first_state(small(4), 1)
-    allocation = act(XPipe(small(4)), state)
+    allocation = XPipe(small(4)).allocate(state)
     caps, blocks = allocation.caps, allocation.blocks
     assert (allocation.schedule == ASYNC).all()
     stages = (blocks > 0).sum(axis=-1)
@@ -85,7 +82,7 @@ def test_planned_time_is_the_one_charged_and_link_aware_plans_are_no_slower(scen
     delays = []
     for link_aware in (False, True):
         scheduler = XPipe(scenario, link_aware=link_aware)
-        costs = round_costs(parameters, state, act(scheduler, state))
+        costs = round_costs(parameters, state, scheduler.allocate(state))
         for at, problem in chain_problems(parameters, state).items():
             planned = scheduler.search(problem).seconds(problem)
             assert planned + costs.upload[at] == pytest.approx(costs.cluster_delay[at], rel=1e-9)
@@ -97,7 +94,7 @@ def test_a_round_of_one_mini_batch_is_1f1b_with_one_more_copy_of_the_weights() -
     scenario = small(1)
     state = first_state(scenario, 2)
     parameters = system_parameters(scenario)
-    allocation = act(XPipe(scenario), state)
+    allocation = XPipe(scenario).allocate(state)
     ours = round_costs(parameters, state, allocation)
     plain = round_costs(parameters, state, with_schedule(allocation, "1f1b", allocation.caps))
     assert np.array_equal(ours.cluster_delay, plain.cluster_delay)
@@ -123,7 +120,7 @@ def test_without_flushes_a_mini_batch_takes_ever_less_down_to_the_steady_period(
 ) -> None:
     scenario = small(4, d2d_duplex=duplex)
     state = first_state(scenario, 2, seed=seed)
-    allocation = act(XPipe(scenario), state)
+    allocation = XPipe(scenario).allocate(state)
     steps = {}
     for H in (1, 4, 32, 64):
         parameters = system_parameters(small(H, d2d_duplex=duplex))
@@ -158,7 +155,7 @@ def test_memory_holds_a_second_copy_and_what_is_in_flight() -> None:
     scenario = small(2)
     state = first_state(scenario, 1)
     scheduler = XPipe(scenario, micro_batches=16)
-    allocation = act(scheduler, state)
+    allocation = scheduler.allocate(state)
     costs = scheduler.parameters.costs
     samples = np.minimum(allocation.caps, 2 * 16) * costs.batch_size / 16
     block = costs.block_state_bytes + costs.block_copy_bytes + samples * costs.stored_activation_bytes
@@ -175,19 +172,19 @@ def test_caps_are_lowered_only_where_no_partition_fits_with_them() -> None:
     # Two blocks each, with two micro-batches in flight and not with three.
     block = costs.block_state_bytes + costs.block_copy_bytes
     memory[0, 0] = 2 * (block + 2.5 * costs.batch_size / 4 * costs.stored_activation_bytes)
-    allocation = act(scheduler, replace(state, memory_bytes=memory))
+    allocation = scheduler.allocate(replace(state, memory_bytes=memory))
     check_allocation(scheduler.parameters, replace(state, memory_bytes=memory), allocation)
     assert allocation.blocks[0, 0].tolist() == [2, 2, 2]
     assert allocation.caps[0, 0].tolist() == [2, 2, 2]
-    untouched = act(scheduler, state)
+    untouched = scheduler.allocate(state)
     assert np.array_equal(allocation.caps[0, 1], untouched.caps[0, 1])
     memory[0, 0] = 2 * (block + 0.9 * costs.batch_size / 4 * costs.stored_activation_bytes)
     with pytest.raises(AllocationError, match="XPipe: environment 0, cluster 0: its 3 devices cannot hold"):
-        act(scheduler, replace(state, memory_bytes=memory))
+        scheduler.allocate(replace(state, memory_bytes=memory))
     present = state.present.copy()
     present[0, 0] = False
     with pytest.raises(AllocationError, match="its 0 devices cannot hold"):
-        act(scheduler, replace(state, present=present))
+        scheduler.allocate(replace(state, present=present))
 
 
 def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them() -> None:
@@ -210,7 +207,7 @@ def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them(
     memory = np.full_like(
         state.memory_bytes, block + 1.5 * costs.batch_size / 4 * costs.stored_activation_bytes
     )
-    allocation = act(scheduler, replace(state, memory_bytes=memory))
+    allocation = scheduler.allocate(replace(state, memory_bytes=memory))
     assert (allocation.blocks == 1).all()
     assert (allocation.caps == 1).all()
 
@@ -220,7 +217,7 @@ def test_learner_is_told_the_version_gaps(micro_batches: int, local_steps: int) 
     learner, scenario = Recorder(1), small(local_steps)
     env = CollaPipeVectorEnv(num_envs=1, scenario=scenario, learner=learner)
     env.reset(seed=1)
-    allocation = act(XPipe(scenario, micro_batches=micro_batches), env.state)
+    allocation = XPipe(scenario, micro_batches=micro_batches).allocate(env.state)
     env.step_allocation(allocation)
     (outcome,) = learner.outcomes
     for n in range(2):

@@ -31,7 +31,7 @@ def spec_of(scenario):
     return dict(scenario.dynamics.processes)["presence"]
 
 
-def played(scenario, rounds, rows=48):
+def played(scenario, rounds, rows=32):
     env = CollaPipeVectorEnv(rows, scenario, "surrogate")
     env.reset(seed=0)
     memory = HazardMemory(spec_of(scenario))
@@ -44,7 +44,7 @@ def played(scenario, rounds, rows=48):
 
 def test_estimates_are_the_mean_hazard_of_those_who_look_alike():
     """A posterior mean is calibrated: among devices with like estimates the true mean is the estimate."""
-    _, _, found, factor = played(scenario_of([0.2, 1.0, 5.0]), 120)
+    _, _, found, factor = played(scenario_of([0.2, 1.0, 5.0]), 80)
     true = factor / 300.0
     assert np.corrcoef(found.ravel(), true.ravel())[0, 1] > 0.7
     order = np.argsort(found.ravel())

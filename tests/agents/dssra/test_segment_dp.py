@@ -1,14 +1,15 @@
 """The segment programme against brute force through the simulator's own physics."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles.splits import splits
+from scheduler_support import row_of
 
 from collapipe_env.agents.dssra import segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
-from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
 from collapipe_env.agents.dssra.segment_problem import SegmentProblem
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.kernels.cluster_times import ClusterTimes
@@ -21,14 +22,9 @@ from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import Parameters, SystemState
 
-environment_of = called_from_python(environment_row)
 best_segments = called_from_python(segment_dp.best_segments)
 plan_cost = called_from_python(pricing.plan_cost)
 segment_problem = called_from_python(pricing.segment_problem)
-
-
-def compositions(total, cap):
-    return np.array([d for d in itertools.product(*(range(c + 1) for c in cap)) if sum(d) == total])
 
 
 def random_system(rng):
@@ -113,19 +109,19 @@ def random_system(rng):
 def test_segments_are_the_best_of_all_compositions():
     rng = np.random.default_rng(7)
     stages = []
-    for _ in range(120):
+    for _ in range(60):
         parameters, state = random_system(rng)
         V, K = parameters.tradeoff_v, state.present.shape[-1]
         interference = np.array([10.0 ** rng.uniform(-15, -11)])
         power = np.exp(rng.uniform(np.log(0.002), np.log(0.2), K + 1))
         constants = parameters.numbers._replace(tradeoff_v=V)
-        inputs = environment_of(round_input(parameters, state.map(lambda a: a[None])), 0)
+        inputs = row_of(round_input(parameters, state.map(lambda a: a[None])), 0)
         noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
         terms = ClusterTerms(0, noise, 1.0, V, 0.0)
         problem = segment_problem(0, power, terms, inputs, constants)
-        cost, segments = best_segments(problem)
+        cost, segments = best_segments(problem, np.inf)
 
-        plans = compositions(parameters.costs.blocks, state.memory_cap[0])
+        plans = np.array(splits(parameters.costs.blocks, state.memory_cap[0]))
         rows = len(plans)
         everything = Allocation(
             blocks=plans[:, None, :],
@@ -164,12 +160,12 @@ def test_equal_costs_and_a_long_chain_are_solved_and_too_little_memory_is_told()
     each = np.broadcast_to(np.arange(33.0), (16, 33)).copy()
     still = (np.zeros(0, np.int64), *(np.zeros((16, n)) for n in (0, 0, 1)), False, 0.0)
     problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0, *still, 0.0, 0.0, 0.0)
-    cost, segments = best_segments(problem)
+    cost, segments = best_segments(problem, np.inf)
     # Eight full devices, nine hops and three maxima of four against more devices and more hops.
     assert segments.sum() == 32
     assert cost == min(32 + (-(-32 // d) + 1) + 3 * d for d in (2, 3, 4))
     free = {"bottleneck_price": 0.0, "collect_price": 0.0, "update_price": 0.0}
-    assert best_segments(problem._replace(block_cost=0.0 * each, hop_cost=none, **free))[0] == 0.0
-    cost, segments = best_segments(problem._replace(cap=np.ones(16, np.int64)))
+    assert best_segments(problem._replace(block_cost=0.0 * each, hop_cost=none, **free), np.inf)[0] == 0.0
+    cost, segments = best_segments(problem._replace(cap=np.ones(16, np.int64)), np.inf)
     assert cost == np.inf
     assert not segments.any()

@@ -64,6 +64,38 @@ DECIDED = SMALL.with_overrides(
 )
 """Plans say where activations are recomputed, and memories differ in what they hold without."""
 
+SCENARIOS = {
+    "small": SMALL,
+    "medium": MEDIUM,
+    "moving": MOVING,
+    "arq": ARQ,
+    "priced": PRICED,
+    "relayed": RELAYED,
+}
+
+OWN = DECISIONS[:4]
+EVERYTHING = (*OWN, "recompute", "schedule", "server_blocks")
+OPEN = {
+    scenario.name: scenario
+    for scenario in (
+        DECIDED.with_overrides({"decisions": EVERYTHING, "name": "everything"}),
+        PRICED.with_overrides({"decisions": EVERYTHING, "name": "priced"}),
+        ARQ.with_overrides({"decisions": EVERYTHING, "name": "arq"}),
+        RELAYED.with_overrides({"decisions": EVERYTHING, "name": "relayed"}),
+        MEDIUM.with_overrides({"decisions": (*OWN, "schedule", "server_blocks"), "name": "medium"}),
+    )
+}
+"""Scenarios that open schedules, recomputation and the server's blocks."""
+OPEN["half"] = OPEN["everything"].with_overrides({"radio.d2d_duplex": "half", "name": "half"})
+OPEN["served"] = OPEN["priced"].with_overrides(
+    {"server.terms": "contended", "server.energy_budget_j": 4.0, "budgets.tradeoff_v": 3.0, "name": "served"}
+)
+OPEN["per second"] = OPEN["served"].with_overrides({"budgets.per": "second", "name": "per second"})
+
+
+def per_second(scenario):
+    return scenario.with_overrides({"budgets.per": "second"})
+
 
 def start(scenario, rows, seed=0):
     simulator = World(scenario, IdleLearner(rows), rows)
@@ -80,7 +112,17 @@ def loaded_state(scenario, rows, seed=0, mean=3.0, silent=0.0, rounds=0):
     rng = np.random.default_rng([seed, 99])
     backlog = rng.exponential(mean, state.backlog.shape) * (rng.random(state.backlog.shape) >= silent)
     backlog[..., 1:] *= state.present
+    if state.server_backlog is not None:
+        shown = {**state.processes["server"], "backlog": rng.exponential(mean, rows)}
+        state = replace(state, processes={**state.processes, "server": shown})
     return replace(state, backlog=backlog)
+
+
+def row_of(inputs, e):
+    """One environment of the search's input."""
+    arrays = {name: np.array(getattr(inputs, name)[e]) for name in inputs._fields[2:]}
+    system = type(inputs.system)(*(np.array(a[e]) for a in inputs.system[:-1]), float(inputs.system[-1][e]))
+    return inputs._replace(system=system, common=inputs.common[e : e + 1], **arrays)
 
 
 def random_plan(scenario, state, seed):

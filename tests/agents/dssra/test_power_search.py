@@ -9,13 +9,12 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import lambertw
 
 from collapipe_env.agents.dssra import power_search
-from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.simulator.build import system_parameters
 
 cluster_cost = called_from_python(power_search.cluster_cost)
-environment_of = called_from_python(environment_row)
 search_powers = called_from_python(power_search.search_powers)
 optimal_power = called_from_python(power_search.optimal_power)
 
@@ -28,7 +27,7 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
     low, high = np.log(constants.power_min_w), np.log(constants.power_max_w)
     for seed in range(4):
         state = support.loaded_state(scenario, 1, seed, 3.0, silent=0.3)
-        inputs = environment_of(round_input(parameters, state), 0)
+        inputs = support.row_of(round_input(parameters, state), 0)
         inputs.common[0].loss_price = loss_price
         devices = int(state.present[0, 1].sum())
         segments = np.zeros(state.present.shape[-1], dtype=np.int64)

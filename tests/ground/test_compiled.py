@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium
 import numba
 import numpy as np
 import pytest
 from numba.core.errors import NumbaError
+from numba.core.registry import CPUDispatcher
 
+from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.round_solver import solve_rounds
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.compiled import (
@@ -112,6 +116,13 @@ def test_without_a_place_to_keep_code_it_is_compiled_all_the_same(monkeypatch):
     assert function(1.0) == 2.0
 
 
+def test_with_numba_switched_off_functions_stay_plain_and_quiet(monkeypatch):
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    inverse = compiled(lambda x: 1.0 / x)
+    assert not isinstance(inverse, CPUDispatcher)
+    assert inverse(np.float64(0.0)) == np.inf
+
+
 @compiled_leaf
 def _first(values):
     """The first number."""
@@ -157,48 +168,55 @@ def test_a_leaf_that_creates_an_array_is_refused_when_it_is_compiled():
         caller(1.0)
 
 
-WORKLOAD = """
-import json, sys
-import numpy as np
-from numba.core.registry import CPUDispatcher
-from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.envs.vector import CollaPipeVectorEnv
-import gymnasium as gym
-for scenario in ("small", "medium"):
-    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
+def signatures():
+    """Signatures of all compiled functions of the package so far."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("collapipe_env")]
+    found = [
+        value for module in modules for value in vars(module).values() if isinstance(value, CPUDispatcher)
+    ]
+    return {f"{one.__module__}.{one.__name__}": len(one.signatures) for one in found}
+
+
+def played(scenario, rows):
+    env = gymnasium.make("CollaPipeSurrogate-v0", scenario=scenario)
     env.reset(seed=0)
     env.step(env.action_space.sample())
-    for rows in (1, 3):
-        batch = CollaPipeVectorEnv(scenario=scenario, num_envs=rows, learner="surrogate")
-        batch.reset(seed=0)
-        batch.step(batch.action_space.sample())
-        batch.step_allocation(DSSRA(batch.scenario, threads=2).allocate(batch.state))
-found = {}
-for name, module in list(sys.modules.items()):
-    if name.startswith("collapipe_env"):
-        for value in vars(module).values():
-            if isinstance(value, CPUDispatcher):
-                found[f"{value.__module__}.{value.__name__}"] = len(value.signatures)
-print(json.dumps(found))
+    batch = CollaPipeVectorEnv(scenario=scenario, num_envs=rows, learner="surrogate")
+    batch.reset(seed=0)
+    batch.step(batch.action_space.sample())
+    batch.step_allocation(DSSRA(batch.scenario, threads=2).allocate(batch.state))
+
+
+def test_no_function_is_compiled_again_for_layouts_sizes_or_batches():
+    played("small", 1)
+    before = signatures()
+    assert before["collapipe_env.agents.dssra.round_solver.solve_rounds"] == 1
+    assert before["collapipe_env.kernels.decode.decode_rows"] == 1
+    for scenario, rows in (("small", 3), ("medium", 1), ("medium", 3)):
+        played(scenario, rows)
+    assert signatures() == before
+
+
+COLD = """
+import json, sys
+sys.path[:0] = ["tests/ground"]
+from test_compiled import played, signatures
+for scenario, rows in (("small", 1), ("small", 3), ("medium", 1), ("medium", 3)):
+    played(scenario, rows)
+print(json.dumps(signatures()))
 """
 
 
-@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_no_function_is_compiled_twice_for_layouts_sizes_or_batches(cold, tmp_path):
-    """Cold, the inner functions are there to be seen as well."""
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", WORKLOAD],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)} if cold else None,
-        capture_output=True,
-        text=True,
-        check=True,
+@pytest.mark.slow
+def test_where_nothing_is_kept_each_function_is_compiled_once(tmp_path):
+    """Then the inner functions are there to be seen as well."""
+    command, environment = (
+        [sys.executable, "-W", "error", "-c", COLD],
+        {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
     )
+    root = Path(__file__).parents[2]
+    result = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True)
     found = json.loads(result.stdout.splitlines()[-1])
-    used = {name for name, count in found.items() if count > 0}
-    assert {
-        "collapipe_env.agents.dssra.round_solver.solve_rounds",
-        "collapipe_env.kernels.decode.decode_rows",
-    } <= used
     assert {name: count for name, count in found.items() if count > 1} == {}
 
 
@@ -220,6 +238,7 @@ def test_what_is_compiled_is_announced_once_for_each_part(monkeypatch):
 
 UNCOMPILED = """
 import json, sys
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
@@ -234,6 +253,7 @@ print(json.dumps([
 EVERYBODY = (*scheduler_names(), "zoo:graph", "zoo:small-ppo", "zoo:small-sac")
 
 
+@pytest.mark.process
 @pytest.mark.timeout(1800)  # minutes where nothing is compiled yet
 @pytest.mark.parametrize("names", [("dssra",), pytest.param(EVERYBODY, marks=pytest.mark.slow)])
 def test_schedulers_decide_alike_where_nothing_is_compiled(names):

@@ -10,11 +10,11 @@ import scheduler_support as support
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.common_end import common_end
 from collapipe_env.agents.dssra.target import DSSRATarget, TargetPlan
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.learners.expected_progress import ExpectedProgress
 from collapipe_env.learners.surrogate_fits import fit_for
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.physics.queues import lyapunov
 from collapipe_env.scenario import load_scenario
@@ -64,8 +64,7 @@ def loaded(scenario, rows, seed, mean=0.3):
 
 @pytest.mark.parametrize("scenario", EVERY, ids=NAMES)
 def test_no_common_number_of_local_steps_is_better_with_any_clusters(scenario) -> None:
-    state = loaded(scenario, 6, 1)
-    solver = DSSRATarget(scenario)
+    state, solver = loaded(scenario, 3, 1), DSSRATarget(scenario)
     plan = solver.allocate(state)
     check_allocation(system_parameters(scenario), state, plan)
     ratio = solver.ratio(state, plan)
@@ -79,7 +78,7 @@ def test_no_common_number_of_local_steps_is_better_with_any_clusters(scenario) -
         if "local_steps" in scenario.decisions:
             base = replace(base, local_steps=np.full(base.micro_batches.shape, H))
         for plays in players:
-            mask = np.broadcast_to(np.array(plays), (6, 3))
+            mask = np.broadcast_to(np.array(plays), (3, 3))
             other = sitting_out(base, mask) if "participation" in scenario.decisions else base
             others.append(solver.ratio(state, other))
     best = np.min(others, axis=0)
@@ -101,10 +100,10 @@ def test_where_waiting_pays_drift_plus_penalty_alone_decides() -> None:
 @pytest.mark.parametrize("scenario", EVERY, ids=NAMES)
 def test_the_ratio_is_that_of_the_round_as_it_is_played(scenario) -> None:
     scenario = scenario.with_overrides({"learning.warmup_steps": 0, "learning.schedule": "constant"})
-    env = CollaPipeVectorEnv(scenario=scenario, num_envs=3, learner="surrogate", reward="delay")
+    env = CollaPipeVectorEnv(scenario=scenario, num_envs=2, learner="surrogate", reward="delay")
     env.reset(seed=2)
     solver, law = DSSRATarget(scenario), ExpectedProgress.of(scenario)
-    for _ in range(4):
+    for _ in range(2):
         state = env.state
         plan = solver.allocate(state)
         ratio = solver.ratio(state, plan)
@@ -125,8 +124,6 @@ def test_expected_progress_is_near_the_mean_over_arrivals() -> None:
     rng = np.random.default_rng(0)
     survival = np.broadcast_to(np.array([0.9, 0.6, 0.8]), (4000, 3))
     arrived = rng.random((4000, 3, 4, 8)) < survival[:, :, None, None]
-    from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
-
     samples = law.batch_size * arrived.mean(axis=-1)
     steps = np.full((4000, 3), 4.0)
     outcome = SurrogateOutcome(samples, 1.0 - survival.mean(axis=-1), steps)
@@ -185,9 +182,6 @@ def test_a_price_of_one_s_own_weighs_progress_against_drift_plus_penalty() -> No
         return law.of_round(np.ones((1, 3)), np.where(plan.participates, plan.local_steps, 0))[0]
 
     assert made(0.2 * price) < made(price) < made(5.0 * price)
-    for value in (0.0, "x"):
-        with pytest.raises(AllocationError, match="price_of_progress: expected a finite number above 0"):
-            DSSRATarget(OPEN, price_of_progress=value)
 
 
 def test_arguments_close_decisions() -> None:
@@ -197,14 +191,9 @@ def test_arguments_close_decisions() -> None:
     assert (plan.local_steps == 4).all()
     solver = DSSRATarget(OPEN)
     assert (solver.ratio(state, solver.allocate(state)) <= solver.ratio(state, plan) * (1.0 + 1e-12)).all()
-    with pytest.raises(AllocationError, match="participation: expected True or False, got 'no'"):
-        DSSRATarget(OPEN, participation="no")
 
 
-@pytest.mark.parametrize("steps", [[3], [], [1, 32], 4])
-def test_local_steps_that_may_not_be_chosen_are_refused(steps) -> None:
-    with pytest.raises(AllocationError, match=r"local_steps: expected some of \[1, 2, 4, 8, 16\]"):
-        DSSRATarget(OPEN, local_steps=steps)
+def test_local_steps_that_may_not_be_chosen_are_refused() -> None:
     with pytest.raises(AllocationError, match=r"local_steps: expected one of \[1, 2, 4, 8, 16\], got 3"):
         DSSRA(OPEN).with_local_steps(3)
 
@@ -286,10 +275,3 @@ def test_a_target_that_the_curve_never_reaches_bounds_no_progress() -> None:
         found = DSSRATarget(OPEN.with_overrides({"dynamics.target_loss": target})).allocate(state)
         np.testing.assert_array_equal(found.local_steps, plan.local_steps)
         np.testing.assert_array_equal(found.bandwidth, plan.bandwidth)
-
-
-def test_states_of_tensors_are_refused():
-    env = CollaPipeTorchVectorEnv(2, "small")
-    env.reset(seed=0)
-    with pytest.raises(AllocationError, match=r"DSSRA decides from NumPy arrays, the state is of torch"):
-        DSSRA(load_scenario("small")).act(None, env.state)
