@@ -12,6 +12,8 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.rendering.site_maps import map_of
+from collapipe_env.scenario import fixed_layout
+from collapipe_env.simulator.system import walking_side
 
 WALKING = {"base": "small", "dynamics": {"rounds": 6, "processes": {"mobility": {}}}}
 
@@ -33,6 +35,7 @@ def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():
     env = played(WALKING)
     record = env.last_round
     view, plan = view_of(env), record.allocation
+    gains = fixed_layout(env.scenario).d2e_path_gain
     walk = record.state.processes["mobility"]
     for n in range(len(view.charts)):
         site = map_of(view, n)
@@ -43,9 +46,8 @@ def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():
         expected = [(i, j, times[i]) for i, j in itertools.pairwise(held)]
         assert sorted(site.links) == sorted(expected)
         # The CU's way to the base station is as long as its path loss says.
-        state = env._mdp.world.system._base
         far = math.hypot(*site.station_m)
-        decibel = -10.0 * math.log10(state.link_gain[0, n])
+        decibel = -10.0 * math.log10(gains[n])
         assert 128.1 + 37.6 * math.log10(far / 1000.0) == pytest.approx(decibel, abs=1e-9)
 
 
@@ -80,11 +82,14 @@ def test_a_device_that_moves_moves_in_the_picture():
     assert columns.max() <= 224
 
 
-def test_every_row_has_its_map_and_a_preview_has_one():
-    uneven = {**WALKING, "cluster": {"devices": [3, 2]}, "budgets": {"device_energy_j": 20}}
-    env = CollaPipeVectorEnv(2, uneven, "surrogate", render_mode="rgb_array")
+def test_every_row_has_its_map_and_open_areas_have_their_circle():
+    walk = {"processes": {"mobility": {"area": "open", "roaming": 1.6}}}
+    fields = {"cluster": {"devices": [3, 2]}, "budgets": {"device_energy_j": 20}, "dynamics": walk}
+    env = CollaPipeVectorEnv(2, {"base": "small", **fields}, "surrogate", render_mode="rgb_array")
     env.reset(seed=1)
-    first, second = env.render()
+    first, second = env.render()  # a preview
     assert (first[640:, :720] != second[640:, :720]).any()
     env.step(env.action_space.sample())
-    assert len(env.render()) == 2
+    picture = env.render()[0]
+    view = RoundView(env.last_round, "leaving", side_m=walking_side(env.scenario), reach_m=10.0)
+    assert (draw_round(view) != picture).any()

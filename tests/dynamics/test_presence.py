@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from process_support import actions_of, process_of
 
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -14,7 +15,6 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
-from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import able_clusters
 
 BUSY = {"on_mean_s": 60.0, "off_mean_s": 40.0, "off_deviation": 0.5}
@@ -32,28 +32,21 @@ def going(fields=None, **sections):
     }
 
 
-def process_of(fields=None, clusters=1, devices=1):
-    scenario = load_scenario(
-        {
-            "base": "small",
-            "cluster": {"clusters": clusters, "devices": devices},
-            "budgets": {"device_energy_j": 100},
-            "workload": {"blocks": 1},
-            "dynamics": {"processes": {"presence": fields or {}}},
-        }
-    )
-    return next(p for p in active_processes(scenario) if p.name == "presence")
+def presence(fields=None):
+    """The process of a single device."""
+    scenario = {
+        "base": "small",
+        "cluster": {"clusters": 1, "devices": 1},
+        "budgets": {"device_energy_j": 100},
+        "workload": {"blocks": 1},
+        "dynamics": {"processes": {"presence": fields or {}}},
+    }
+    return process_of(load_scenario(scenario), "presence")
 
 
 def numbers(process, rows, t):
     words = np.random.SeedSequence(11).generate_state(rows, np.uint64)
     return NUMPY.uniform(words, np.full(rows, t), process.numbers, process.factors)
-
-
-def actions_for(env, count, lead=()):
-    space = getattr(env, "single_action_space", env.action_space)
-    drawn = np.random.default_rng(0).uniform(-1.0, 1.0, (count, *lead, *space.shape))
-    return drawn.astype(np.float32)
 
 
 @pytest.mark.parametrize("shape", [0.6, 1.0, 2.5])
@@ -89,13 +82,13 @@ def test_absences_have_their_law():
 @pytest.mark.parametrize("delta_s", [7.0, 30.0])
 def test_ends_come_at_the_hazard_of_the_class(delta_s):
     """1 - exp(-lambda T) of the devices that are on, whatever their class; half of them announced."""
-    rows, factors = 100_000, (0.2, 1.0, 5.0)
-    process = process_of({"on_mean_s": 300.0, "hazard_factors": factors})
+    rows, factors = 60_000, (0.2, 1.0, 5.0)
+    process = presence({"on_mean_s": 300.0, "hazard_factors": factors})
     carried = process.begin(None, numbers(process, rows, 0))
     on, factor = carried["present"][:, 0, 0], carried["factor"][:, 0, 0]
     for one in factors:
         mine = factor == one
-        assert mine.mean() == pytest.approx(1.0 / 3.0, abs=0.006)
+        assert mine.mean() == pytest.approx(1.0 / 3.0, abs=0.008)
         stay = 300.0 / one
         expected = stay / (stay + 600.0)
         assert on[mine].mean() == pytest.approx(expected, abs=4.0 / math.sqrt(mine.sum()))
@@ -113,12 +106,12 @@ def test_ends_come_at_the_hazard_of_the_class(delta_s):
         assert kind.mean() == pytest.approx(0.5, abs=2.5 / math.sqrt(len(kind)))
         # The share that is on stays: the start is stationary.
         now = carried["present"][:, 0, 0]
-        assert now.mean() == pytest.approx(on.mean(), abs=0.006)
+        assert now.mean() == pytest.approx(on.mean(), abs=0.008)
 
 
 def test_times_add_up():
     """Two rounds of 20 s leave what one of 40 s does, where nothing ends on the way."""
-    process = process_of({"on_mean_s": 300.0})
+    process = presence({"on_mean_s": 300.0})
     first = process.begin(None, numbers(process, 500, 0))
     u = numbers(process, 500, 1)
     half = process.advance(first, None, None, u.copy(), np.full(500, 20.0))
@@ -138,7 +131,7 @@ def test_times_add_up():
 
 
 def test_announced_devices_leave_after_the_round_and_failing_ones_say_nothing():
-    process = process_of({"on_mean_s": 100.0})
+    process = presence({"on_mean_s": 100.0})
     horizon = usual_round(process.scenario)
     carried = process.begin(None, numbers(process, 5_000, 0))
     after = process.advance(carried, None, None, numbers(process, 5_000, 1), np.full(5_000, horizon))
@@ -159,7 +152,7 @@ def test_clusters_that_cannot_hold_the_encoder_sit_out_and_count_the_reference_d
     parameters, alone = system_parameters(env.scenario), 0
     usual = usual_round(load_scenario({"base": "small", "cluster": {"devices": [3, 2]}}))
     assert parameters.idle_round_s == usual
-    for action in actions_for(env, 8, (6,)):
+    for action in actions_of(env, 8):
         state = env.state
         able = able_clusters(parameters, state)
         assert (state.memory_cap[~state.present] == 0).all()
@@ -187,7 +180,7 @@ def test_no_cluster_is_charged_for_an_absence_that_nobody_chose():
     scenario = load_scenario(going(decisions=[*COLLAPIPE, "participation"]))
     env, parameters, unable = CollaPipeVectorEnv(6, scenario, "surrogate"), system_parameters(scenario), 0
     env.reset(seed=0)
-    for action in actions_for(env, 8, (6,)):
+    for action in actions_of(env, 8):
         before, able = env.state.absence, able_clusters(parameters, env.state)
         env.step(action)
         plays = env.last_round.allocation.participates > 0
@@ -218,7 +211,7 @@ def test_actions_of_plans_with_forced_absence_decode_to_them():
     codec = action_codec(scenario)
     env = CollaPipeVectorEnv(6, scenario, "surrogate")
     env.reset(seed=3)
-    for action in actions_for(env, 4, (6,)):
+    for action in actions_of(env, 4):
         env.step(action)
         plan, state = env.last_round.allocation, env.last_round.state
         again = codec.decode(codec.encode(plan), state.memory_cap, state.memory_bytes)

@@ -55,7 +55,7 @@ def value_at(trace, time):
     return trace.values[np.searchsorted(trace.seconds, time, side="right") - 1]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(traces(), min_size=1, max_size=4), st.floats(0.0, 200.0), st.floats(0.5, 40.0))
 def test_windows_are_means_of_many_points(found, begin, seconds):
     bank = TraceBank(found)
