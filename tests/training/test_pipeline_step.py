@@ -1,16 +1,24 @@
-"""Cutting the encoder and the mini-batch must not change the gradient."""
+"""Cutting the encoder and the mini-batch must not change the gradient, nor must recomputation."""
+
+import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from priced_support import HALF, SAMPLES, SIZES, inputs_of, model_of, scenario_of, sized
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import set_checkpoint_early_stop
+from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
+from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.classification import Classification
 from collapipe_env.tasks.heads import PooledLinear
-from collapipe_env.training.pipeline_step import CutModel, pipeline_step
+from collapipe_env.training.pipeline_step import CutModel, pipeline_step, through_hosts
 
 BLOCKS, BATCH, LENGTH = 5, 12, 6
 LOSS = Classification().loss
@@ -51,7 +59,7 @@ def cuts(draw):
     return [b - a for a, b in zip([0, *marks], [*marks, BLOCKS], strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(blocks=cuts(), micro_batches=st.integers(1, BATCH), samples_per_pass=st.integers(1, BATCH + 1))
 def test_gradient_equals_uncut_full_batch(blocks, micro_batches, samples_per_pass):
     model, head, tokens, targets = setup()
@@ -63,7 +71,7 @@ def test_gradient_equals_uncut_full_batch(blocks, micro_batches, samples_per_pas
     assert relative_error(gradients(model, head), expected) < 1e-5
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     blocks=cuts(),
     survived=st.lists(st.booleans(), min_size=1, max_size=BATCH),
@@ -118,3 +126,69 @@ def test_merged_passes_hold_at_most_the_samples_asked_for():
     sizes.clear()
     step(model, head, tokens, targets, [BLOCKS], survived)
     assert sizes == [2] * 5
+
+
+@sized(*SIZES)
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("early_stop", [False, True], ids=["whole", "early-stop"])
+def test_recomputation_stores_the_inputs_of_blocks_and_runs_each_once_more(sizes, bits, early_stop):
+    scenario = scenario_of(sizes, recompute=True, **(HALF if bits == 16 else {}))
+    costs, model = workload_costs(scenario), model_of(scenario)
+    model = model.bfloat16() if bits == 16 else model
+    loss = torch.nn.functional.mse_loss
+    cut = CutModel(model, torch.nn.Identity(), loss, [sizes["blocks"]], recompute=True)
+    x, mask = (part.detach().to(cut.dtype) for part in inputs_of(sizes))
+    tokens = torch.ones(x.shape[:2], dtype=torch.int64)
+    kept = {}
+
+    def pack(tensor):
+        if tensor.shape == x.shape:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        else:  # the mask, and nothing else
+            assert tensor.numel() <= mask.numel()
+        return tensor
+
+    x.requires_grad_()
+    with sdpa_kernel(SDPBackend.MATH):
+        hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        with hooks, FlopCounterMode(display=False) as forward, set_checkpoint_early_stop(early_stop):
+            out = cut.run(1, x, tokens, mask, tokens)
+        with FlopCounterMode(display=False) as backward:
+            out.float().square().sum().backward()
+    stored = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+    assert stored == SAMPLES * sizes["blocks"] * costs.stored_activation_bytes
+    work = SAMPLES * sizes["blocks"] * costs.block_forward_flops
+    assert forward.get_total_flops() == work
+    again = costs.backward_over_forward * work
+    assert again == 3.0 * work
+    # PyTorch saves the last product of each block, as nothing needs what it would make.
+    saved = 2 * sizes["sequence_length"] * sizes["width"] * sizes["feedforward"] * early_stop
+    assert backward.get_total_flops() == again - SAMPLES * sizes["blocks"] * saved
+
+
+@pytest.mark.parametrize("style", ["pre-ln", "llama"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_recomputed_gradients_are_the_same(style, dropout):
+    sizes = {**SIZES["llama"], "style": style}
+    model = model_of(scenario_of(sizes))
+    model.architecture = replace(model.architecture, dropout=dropout)
+    for block in model.blocks:
+        block.dropout = dropout
+    shape = SAMPLES, sizes["sequence_length"]
+    tokens = torch.randint(1, 77, shape, generator=torch.Generator().manual_seed(0))
+    targets = torch.randn(*shape, sizes["width"], generator=torch.Generator().manual_seed(1))
+
+    class Head(torch.nn.Module):
+        def forward(self, x, *_):
+            return x
+
+    def found(recompute):
+        replica = copy.deepcopy(model)
+        cut = CutModel(replica, Head(), torch.nn.functional.mse_loss, [1, 1], recompute=recompute)
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            through_hosts(cut, tokens, targets, 1.0)
+        return [parameter.grad for parameter in replica.parameters()]
+
+    for one, expected in zip(found(True), found(False), strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-8)

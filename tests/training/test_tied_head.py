@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federation_support import plan_of
 from hf_support import architecture
-from learner_support import BLOCKS, B, N, small_learner
+from learner_support import BLOCKS, N, SmallRun
 from torch.nn import functional
 
 from collapipe_env.models.language_head import LanguageHead
@@ -30,66 +29,59 @@ class NextToken:
         )
 
 
-def run_of(family="qwen2", *, tied=True, local_steps=1, update_format=None, head="copies", **learning):
-    """A learner whose run trains a language model on random tokens."""
-    options = {"optimizer": "sgd", "learning_rate": RATE, "server_learning_rate": RATE, "weight_decay": 0.0}
-    learner = small_learner(local_steps, token_dropout=0.0, head=head, **{**options, **learning})
-    setup = learner._prepared[0]
-    sizes = architecture(family, tied, length=LENGTH, blocks=BLOCKS)
-    samples = len(setup.train[0])
+def run_of(family="qwen2", local_steps=1, **options):
+    """A run that trains a tied language model on random tokens."""
+    defaults = {"optimizer": "sgd", "learning_rate": RATE, "server_learning_rate": RATE, "weight_decay": 0.0}
+    run = SmallRun(local_steps, token_dropout=0.0, partition="iid", **{**defaults, **options})
+    sizes = architecture(family, tied=True, length=LENGTH, blocks=BLOCKS)
+    samples = 12 * N
     drawn = torch.randint(1, VOCABULARY, (samples, LENGTH + 1), generator=torch.Generator().manual_seed(3))
-    setup = replace(
-        setup,
+    run.setup = replace(
+        run.setup,
         task=NextToken(),
-        task_spec=replace(setup.task_spec, architecture=sizes, outputs=VOCABULARY),
+        task_spec=replace(run.setup.task_spec, architecture=sizes, outputs=VOCABULARY),
         train=(drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous()),
+        strata=np.zeros(samples, dtype=int),
+        lengths=np.zeros(samples, dtype=int),
         units=np.full(samples, float(LENGTH)),
-        update_format=update_format or UpdateFormat(),
     )
-    run = learner._runs[0] = Federation(setup, np.random.default_rng(5))
-    run._data_sizes[:] = 1.0
-    return learner, run
-
-
-def play(learner, on_server=0, mode=COMMON):
-    run, survived = learner._runs[0], np.ones((N, learner._prepared[0].local_steps, B), dtype=bool)
-    blocks = np.array([(BLOCKS - on_server, 0)] * N)
-    run.train_round(plan_of(run, blocks, survived, on_server=on_server, mode=mode))
+    run.federation = Federation(run.setup, np.random.default_rng(5))
+    return run
 
 
 def table_and_matrix(run):
-    model, head = run.common_model
+    model, head = run.federation.common_model
     return model.embedding.weight.detach().clone(), head.weight.detach().clone()
 
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("family", ["gpt2", "qwen2"])
-@pytest.mark.parametrize("merged", [True, False])
-def test_one_step_is_that_of_one_matrix_at_both_ends(family, merged):
+@pytest.mark.parametrize("clip", [0.0, 1e6])  # which clips nothing
+def test_one_step_is_that_of_one_matrix_at_both_ends(family, clip):
     """Plain SGD against autograd through a model whose head is the very table of its embedding."""
-    options = {} if merged else {"gradient_clip": 1e6}  # which keeps clusters apart and clips nothing
-    learner, run = run_of(family, **options)
-    _, twin = run_of(family)
-    model, head = twin.common_model
+    run, twin = run_of(family, gradient_clip=clip), run_of(family)
+    model, head = twin.federation.common_model
     head.weight = model.embedding.weight
-    batches = [twin.samples.next_batch(twin._setup, stream) for stream in twin.streams]
+    samples = twin.federation.samples
+    batches = [samples.next_batch(twin.setup, stream) for stream in twin.federation.streams]
     losses = [
         functional.cross_entropy(head(model(tokens)).flatten(end_dim=1), targets.flatten())
         for tokens, targets, _ in batches
     ]
     names = [name for name, _ in model.named_parameters()]
     gradients = torch.autograd.grad(sum(losses) / N, [*model.parameters(), head.norm_gain])
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    gain = head.norm_gain.detach().clone()
-    play(learner)
-    found, found_head = run.common_model
+    run.train()
+    found, found_head = run.federation.common_model
     for name, gradient in zip(names, gradients, strict=False):
-        expected = before[name] - RATE * gradient
+        expected = model.get_parameter(name) - RATE * gradient
         torch.testing.assert_close(found.get_parameter(name), expected, rtol=0, atol=1e-12, msg=name)
-    torch.testing.assert_close(found_head.norm_gain, gain - RATE * gradients[-1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        found_head.norm_gain, head.norm_gain - RATE * gradients[-1], rtol=0, atol=1e-12
+    )
     assert torch.equal(*table_and_matrix(run))
 
 
+@pytest.mark.parametrize("mode", [COMMON, COPIES, SEQUENTIAL])
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,28 +90,25 @@ def test_one_step_is_that_of_one_matrix_at_both_ends(family, merged):
         {"update_format": UpdateFormat(16), "head": "common"},
     ],
 )
-@pytest.mark.parametrize(
-    "server", [{}, {"on_server": 2, "mode": COPIES}, {"on_server": 2, "mode": SEQUENTIAL}]
-)
-def test_both_ends_are_one_after_every_round(options, server):
-    learner, run = run_of(local_steps=2, **options)
+def test_both_ends_are_one_after_every_round(options, mode):
+    run = run_of(local_steps=2, **options)
     before, matrix = table_and_matrix(run)
     assert torch.equal(before, matrix)
     for _ in range(2):
-        play(learner, **server)
+        run.train(server_blocks=(0 if mode == COMMON else 2,) * N, mode=mode)
         table, matrix = table_and_matrix(run)
         assert torch.equal(table, matrix)
         assert not torch.equal(table, before)
-        for model, *_ in run.replicas[1:]:
+        for model, *_ in run.federation.replicas[1:]:
             assert torch.equal(model.embedding.weight, table)
 
 
 def test_adapters_freeze_both_ends():
-    learner, run = run_of(update_format=UpdateFormat(32, "lora", lora_rank=2))
+    run = run_of(update_format=UpdateFormat(32, "lora", lora_rank=2))
     before = table_and_matrix(run)
-    gain = run.common_model[1].norm_gain.detach().clone()
-    play(learner)
+    gain = run.federation.common_model[1].norm_gain.detach().clone()
+    run.train()
     for old, new in zip(before, table_and_matrix(run), strict=True):
         assert torch.equal(old, new)
     assert torch.equal(*before)
-    assert not torch.equal(gain, run.common_model[1].norm_gain)
+    assert not torch.equal(gain, run.federation.common_model[1].norm_gain)

@@ -2,79 +2,43 @@
 
 import pytest
 import torch
-from torch import Tensor
+from priced_support import HALF, SAMPLES, SIZES, inputs_of, model_of, scenario_of, sized
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collapipe_env.models.cluster_model import ClusterModel, additive_mask
+from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import add_adapters
 from collapipe_env.physics.block_costs import llama_stored_bytes
-from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.base import task_spec
 from collapipe_env.tasks.heads import PooledLinear
 from collapipe_env.training.flat_parameters import parameter_count
 from collapipe_env.training.pipeline_step import CutModel
 
-SAMPLES = 3
-GPT2 = {"style": "gpt2", "learned_positions": 40}
-SIZES = [
-    {**GPT2, "blocks": 2, "width": 32, "feedforward": 128, "heads": 2, "sequence_length": 32},
-    {**GPT2, "blocks": 3, "width": 24, "feedforward": 100, "heads": 3, "sequence_length": 10},
-    {"style": "llama", "blocks": 2, "width": 32, "feedforward": 64, "heads": 4, "sequence_length": 32},
-    {
-        "style": "llama", "blocks": 3, "width": 48, "feedforward": 100, "heads": 6, "kv_heads": 2,
-        "sequence_length": 10,
-    },
-    {
-        "style": "llama", "blocks": 2, "width": 56, "feedforward": 152, "heads": 7, "kv_heads": 1,
-        "qkv_bias": True, "sequence_length": 17,
-    },
-]  # fmt: skip
-IDS = ["gpt2", "gpt2-odd", "llama", "llama-grouped", "qwen2"]
-BERT = {"style": "bert", "learned_positions": 12, "token_types": 2}
-ENCODERS = [
-    {**style, "blocks": 2, "width": 15, "feedforward": 7, "heads": 1, "sequence_length": 5}
-    for style in ({"style": "pre-ln"}, {"style": "transformer"}, BERT)
-]
-sized = pytest.mark.parametrize("sizes", SIZES, ids=IDS)
-every = pytest.mark.parametrize("sizes", [*SIZES, *ENCODERS], ids=[*IDS, "pre-ln", "transformer", "bert"])
-
-
-def scenario_of(sizes, **workload):
-    """A scenario that trains what it prices."""
-    return load_scenario(
-        {
-            "workload": {"vocabulary": 77, "outputs": 77, **sizes, **workload},
-            "learning": {"proxy": "off"},
-        }
-    )
-
-
-def model_of(scenario):
-    return ClusterModel(task_spec(scenario).architecture, torch.Generator().manual_seed(0))
+ENCODERS = {
+    style: {
+        "style": style, "blocks": 2, "width": 15, "feedforward": 7, "heads": 1, "sequence_length": 5,
+        **({"learned_positions": 12, "token_types": 2} if style == "bert" else {}),
+    }
+    for style in ("pre-ln", "transformer", "bert")
+}  # fmt: skip
+EVERY = {**SIZES, **ENCODERS}
+every = pytest.mark.parametrize("sizes", EVERY.values(), ids=EVERY)
 
 
 @every
-def test_parameters(sizes):
-    scenario = scenario_of(sizes)
+@pytest.mark.parametrize("adapters", [False, True])
+def test_parameters(sizes, adapters):
+    scenario = scenario_of(sizes, **({"update_compression": "lora", "lora_rank": 3} if adapters else {}))
     costs, model = workload_costs(scenario), model_of(scenario)
     assert [parameter_count(block) for block in model.blocks] == [costs.block_parameters] * sizes["blocks"]
     assert parameter_count(model.embedding) == costs.embedding_parameters
-    sent = parameter_count(model) * costs.weight_bits
-    assert costs.update_payload_bits == sent
-
-
-@every
-def test_parameters_of_adapters(sizes):
-    scenario = scenario_of(sizes, update_compression="lora", lora_rank=3)
-    costs, model = workload_costs(scenario), model_of(scenario)
-    whole = parameter_count(model.blocks[0])
-    add_adapters(model, 3, 6.0, torch.Generator().manual_seed(1))
-    assert parameter_count(model) == sizes["blocks"] * costs.adapter_parameters
+    if adapters:
+        add_adapters(model, 3, 6.0, torch.Generator().manual_seed(1))
+        assert parameter_count(model) == sizes["blocks"] * costs.adapter_parameters
+        assert costs.block_state_bytes == 4 * costs.block_parameters + 16 * costs.adapter_parameters
     assert costs.update_payload_bits == parameter_count(model) * costs.weight_bits
-    assert costs.block_state_bytes == 4 * whole + 16 * costs.adapter_parameters
 
 
 def flops(module, x, *inputs):
@@ -86,11 +50,6 @@ def flops(module, x, *inputs):
         with FlopCounterMode(display=False) as counter:
             out.pow(2).sum().backward()
     return forward, counter.get_total_flops() / len(x)
-
-
-def inputs_of(sizes):
-    x = torch.randn(SAMPLES, sizes["sequence_length"], sizes["width"], requires_grad=True)
-    return x, additive_mask(torch.ones(x.shape[:2], dtype=torch.int64))
 
 
 @every
@@ -108,14 +67,13 @@ def test_flops_of_a_block(sizes):
     assert backward - inputs_only == costs.block_weight_flops
 
 
-@sized
+@sized(*SIZES)
 def test_flops_of_the_head(sizes):
     scenario = scenario_of(sizes, task="ner")  # an output at every token, as language models have
     spec = task_spec(scenario)
     head = LanguageHead(spec.architecture, spec.outputs, torch.Generator())
     forward, backward = flops(head, inputs_of(sizes)[0])
-    costs = workload_costs(scenario)
-    assert forward == costs.decoder_forward_flops
+    assert forward == workload_costs(scenario).decoder_forward_flops
     assert backward == 2 * forward
     norms = 2 if sizes["style"] == "gpt2" else 1
     assert parameter_count(head) == (77 + norms) * sizes["width"]
@@ -130,9 +88,8 @@ def test_flops_of_the_head_of_classes(outputs):
 
 def stored_bytes(block, x, mask, backend):
     """Bytes that autograd keeps of one sample: each storage once, without parameters and tables."""
-    owned = (*block.parameters(), *block.buffers(), mask)
-    known = {tensor.untyped_storage().data_ptr() for tensor in owned}
-    kept: dict[int, Tensor] = {}
+    known = {part.untyped_storage().data_ptr() for part in (*block.parameters(), *block.buffers(), mask)}
+    kept = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage().data_ptr()
@@ -147,11 +104,10 @@ def stored_bytes(block, x, mask, backend):
 
 
 @pytest.mark.parametrize("bits", [16, 32])
-@pytest.mark.parametrize("sizes", SIZES[2:], ids=IDS[2:])
+@sized("llama", "llama-grouped", "qwen2")
 def test_stored_activations_of_llama(sizes, bits):
     """With fused attention a block keeps what is priced but attention weights, and a few row statistics."""
-    kept = ("stored_activation_bits", "activation_bits", "gradient_bits", "train_bits")
-    scenario = scenario_of(sizes, **dict.fromkeys(kept, bits) if bits == 16 else {})
+    scenario = scenario_of(sizes, **(HALF if bits == 16 else {}))
     priced, block = workload_costs(scenario).stored_activation_bytes, model_of(scenario).blocks[0]
     x, mask = inputs_of(sizes)
     if bits == 16:
@@ -168,12 +124,10 @@ def test_stored_activations_of_llama(sizes, bits):
         assert priced <= spelt_out <= priced + copies + statistics
 
 
-@pytest.mark.parametrize("sizes", SIZES[:2], ids=IDS[:2])
+@sized("gpt2", "gpt2-odd")
 def test_stored_activations_of_gpt2_are_those_of_a_pre_ln_block(sizes):
     """The literature's formula is kept; docs/costs.md holds it against measured blocks."""
-    scenario = scenario_of(sizes)
-    plain = {**sizes, "style": "pre-ln", "learned_positions": 0}
-    other = scenario_of(plain)
+    scenario, other = scenario_of(sizes), scenario_of({**sizes, "style": "pre-ln", "learned_positions": 0})
     assert workload_costs(scenario).stored_activation_bytes == workload_costs(other).stored_activation_bytes
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
         x, mask = inputs_of(sizes)
@@ -190,7 +144,7 @@ def test_half_precision_stores_half():
         llama_stored_bytes(32, 64, 8, 4, 10, 8)
 
 
-@sized
+@sized(*SIZES)
 def test_boundary_tensors(sizes):
     """Every host hands on q d numbers of a sample, and gets as many gradients back."""
     scenario = scenario_of(sizes)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from learner_support import B, N, new_learner, single_outcome, small_learner
+from learner_support import MICRO_BATCHES, B, N, SmallRun, new_learner
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.allocation import COPIES, SEQUENTIAL
@@ -11,22 +11,20 @@ from collapipe_env.training.compute_device import full_precision, mixed_precisio
 from collapipe_env.training.pipeline_step import CutModel
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch can use no GPU here")
-CUTS, MICRO_BATCHES = [[1, 0, 3], [2, 2, 0], [4, 0, 0]], (2, 3, 6)
-SURVIVED = np.ones((N, 2, B), dtype=bool)
-SURVIVED[1, 0, 1] = SURVIVED[2, 1] = False
+TOLERANCE = 0.02
+"""bfloat16 has 8 significant bits: a product is exact to 0.4 %, some of them in a row to a few times that."""
 
 
-def train(rounds=3, local_steps=2, mode=None, staleness=None, **learning):
-    """Reports and final parameters of a short training run."""
-    learner = small_learner(local_steps, evaluate_every=1, **learning)
-    outcome = single_outcome(
-        CUTS, SURVIVED[:, :local_steps], MICRO_BATCHES,
-        None if mode is None else [0] * N, mode, staleness,
-    )  # fmt: skip
-    reports = [learner.train_round(outcome) for _ in range(rounds)]
-    run = learner._runs[0]
-    values = torch.cat((run._parameters[0], run._head.flat.values)).cpu()
-    return np.array([[report.train_loss[0], report.loss[0]] for report in reports]), values, learner
+def trained(rounds=3, local_steps=2, mode=None, staleness=None, **learning):
+    """Losses and final parameters of a short training run, some of which is lost."""
+    run = SmallRun(local_steps, **learning)
+    survived = np.ones((N, local_steps, B), dtype=bool)
+    survived[1, 0, 1] = survived[2, -1] = False
+    played = {"staleness": staleness} if staleness else {}
+    if mode is not None:
+        played |= {"server_blocks": [0] * N, "mode": mode, "blocks": [(2, 2, 0)] * N}
+    losses = [run.train(survived=survived, micro_batches=MICRO_BATCHES, **played) for _ in range(rounds)]
+    return np.array(losses), torch.cat((run.weights[0], run.head)).cpu()
 
 
 def test_auto_takes_a_gpu_if_there_is_one(monkeypatch):
@@ -53,42 +51,32 @@ def test_the_device_is_asked_for_at_the_first_reset(monkeypatch):
     assert asked == [True]
 
 
-TOLERANCE = 0.02
-"""bfloat16 has 8 significant bits: a product is exact to 0.4 %, some of them in a row to a few times that."""
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_mixed_precision_trains_alike(optimizer):
     settings = {"optimizer": optimizer, "local_steps": 1 if optimizer == "sgd" else 2}
-    reports, values, _ = train(**settings)
-    mixed_reports, mixed_values, learner = train(precision="bfloat16", **settings)
-    np.testing.assert_allclose(mixed_reports, reports, rtol=TOLERANCE)
-    assert not np.array_equal(mixed_reports, reports)
-    start = train(rounds=0, **settings)[1]
-    moved, mixed_moved = values - start, mixed_values - start
+    losses, values = trained(**settings)
+    mixed_losses, mixed_values = trained(precision="bfloat16", **settings)
+    np.testing.assert_allclose(mixed_losses, losses, rtol=TOLERANCE)
+    assert not np.array_equal(mixed_losses, losses)
+    moved = values - trained(rounds=0, **settings)[1]
     # AdamW makes whole steps of the sign of tiny gradients.
     most = 0.3 if optimizer == "adamw" else 5 * TOLERANCE
-    assert float((mixed_moved - moved).norm() / moved.norm()) < most
-    run = learner._runs[0]
-    assert {t.dtype for t in (run._parameters, run._gradients, run._head.flat.values)} == {torch.float32}
+    assert float((mixed_values - values).norm() / moved.norm()) < most
+    assert mixed_values.dtype == torch.float32
 
 
 def test_mixed_precision_multiplies_in_bfloat16_and_compares_in_float32():
-    learner = small_learner(1)
-    run = learner._runs[0]
-    model, head = run.common_model
-    seen, tokens, targets = [], learner._prepared[0].train[0][:3], learner._prepared[0].train[1][:3]
+    run = SmallRun()
+    model, head = run.federation.common_model
+    seen, (tokens, targets) = [], (part[:3] for part in run.setup.train)
     head.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0].dtype, output.dtype)))
 
     def loss(outputs, targets):
         seen.append(outputs.dtype)
-        return learner.training.task.loss(outputs, targets)
+        return run.setup.task.loss(outputs, targets)
 
     cut = CutModel(model, head, loss, [4], precision="bfloat16")
-    assert not torch.is_autocast_enabled("cpu")
-    x = torch.randn(3, 7, 8)
-    outputs = cut.run(2, x, tokens, None, targets)
-    cut.loss(outputs, targets)
+    cut.loss(cut.run(2, torch.randn(3, 7, 8), tokens, None, targets), targets)
     assert seen == [(torch.float32, torch.bfloat16), torch.float32]
     assert not torch.is_autocast_enabled("cpu")
 
@@ -100,24 +88,23 @@ def test_full_precision_leaves_all_other_types():
         assert not torch.is_autocast_enabled("cpu")
 
 
-CASES = [
-    {},
-    {"precision": "bfloat16"},
-    {"optimizer": "sgd", "local_steps": 1},
-    {"evaluation": "background"},
-    {"mode": COPIES},
-    {"mode": SEQUENTIAL},
-    {"staleness": [[1, 0, 0]] * N},
-    {"gradient_clip": 1.0, "proximal": 0.1, "aggregation": "fedadam"},
-]
-
-
 @needs_gpu
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"precision": "bfloat16"},
+        {"optimizer": "sgd", "local_steps": 1},
+        {"mode": COPIES},
+        {"mode": SEQUENTIAL},
+        {"staleness": [[1, 0, 0]] * N},
+        {"gradient_clip": 1.0, "proximal": 0.1, "aggregation": "fedadam"},
+    ],
+    ids=str,
+)
 def test_a_gpu_gives_the_same_results(case):
-    reports, values, _ = train(device="cpu", **case)
-    gpu_reports, gpu_values, learner = train(device="cuda", **case)
-    assert learner._runs[0]._parameters.device.type == "cuda"
+    losses, values = trained(device="cpu", **case)
+    gpu_losses, gpu_values = trained(device="cuda", **case)
     mixed = "precision" in case
-    np.testing.assert_allclose(gpu_reports, reports, rtol=TOLERANCE if mixed else 1e-3)
+    np.testing.assert_allclose(gpu_losses, losses, rtol=TOLERANCE if mixed else 1e-3)
     assert float((gpu_values - values).norm() / values.norm()) < (TOLERANCE if mixed else 1e-3)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_checkpoint import load_into
@@ -31,6 +32,8 @@ FAMILIES = {
 }  # fmt: skip
 """Language models."""
 BERT = {"style": "bert", "learned_positions": 12, "token_types": 2}
+BERT_FIELDS = {**BERT, "blocks": 3, "width": 24, "feedforward": 40, "heads": 4, "vocabulary": 61}
+"""As they are read from a checkpoint."""
 BERT_SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": BLOCKS,
     "num_attention_heads": HEADS, "intermediate_size": FEEDFORWARD, "max_position_embeddings": 12,
@@ -189,3 +192,28 @@ def of_transformers(theirs, sizes):
     with tempfile.TemporaryDirectory() as folder:
         save(theirs, folder)
         return loaded(sizes, folder)
+
+
+def refusal(folder, message, family="bert", **changes):
+    """Load into a model, which has to be refused, and return what the error says."""
+    made = model_and_head(architecture(family, **changes))
+    before = weights(*made)
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_into(made[0], folder, made[1])
+    assert_same(weights(*made), before)
+    assert len(str(error.value)) < 2000
+    return str(error.value)
+
+
+@torch.no_grad()
+def logits(made, tokens):
+    """Those of real tokens."""
+    real = tokens != 0
+    if isinstance(made, tuple):
+        model, head = made
+        return head(model(tokens), real)[real]
+    return made(input_ids=tokens, attention_mask=real.long()).logits[real]
+
+
+def from_transformers(folder):
+    return transformers().AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -122,7 +122,7 @@ def digests(folder):
 
 
 def test_tokens_are_the_same_in_every_process(tmp_path):
-    code = f"from test_every_task import digests; print(digests({str(tmp_path)!r}))"
+    code = f"from test_tasks import digests; print(digests({str(tmp_path)!r}))"
     for seed in range(2):
         environment = {**os.environ, "PYTHONHASHSEED": str(seed), "RAYON_NUM_THREADS": "1"}
         done = subprocess.run(

@@ -1,15 +1,91 @@
-"""Saved language models: what is copied beside the weights, and what is refused."""
+"""Saved language models: transformers reads them, what is copied beside the weights, what is refused."""
 
+import json
 import os
 
 import pytest
 import torch
-from hf_support import architecture, model_and_head
-from test_tied_head import run_of
+from hf_support import (
+    FAMILIES,
+    architecture,
+    from_transformers,
+    loaded,
+    logits,
+    model_and_head,
+    random_language_model,
+    save,
+    some_tokens,
+)
+from safetensors.torch import load_file
 
 from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.models import hf_saving
+from collapipe_env.models.hf_checkpoint import read_config
 from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.models.hf_tokenizer import LARGEST
+from collapipe_env.models.lora import add_adapters
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("tied", "attention"), [(False, "eager"), (True, "sdpa")])
+def test_logits_after_loading_and_after_saving_back(family, tied, attention, tmp_path):
+    """Written by transformers, read and written by us, read by transformers."""
+    sizes = architecture(family, tied)
+    theirs = random_language_model(sizes, family, attention)
+    save(theirs, tmp_path / "theirs")
+    fields = read_config(tmp_path / "theirs")
+    assert fields == {name: getattr(sizes, name) for name in fields}
+    assert len(fields) > 8
+    tokens = some_tokens()
+    expected = logits(theirs, tokens)
+    assert float(expected.std()) > 0.5  # so that the tolerance is a strict one
+    made = loaded(sizes, tmp_path / "theirs")
+    torch.testing.assert_close(logits(made, tokens), expected, rtol=0, atol=1e-5)
+    save_checkpoint(tmp_path / "ours", *made, source=tmp_path / "theirs")
+    torch.testing.assert_close(
+        logits(from_transformers(tmp_path / "ours"), tokens), expected, rtol=0, atol=1e-5
+    )
+    before = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    after = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert after["model_type"] == before["model_type"]
+    assert after["eos_token_id"] == before["eos_token_id"] == 1
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen2"])
+def test_adapters_are_added_into_the_weights(family, tmp_path):
+    sizes = architecture(family, tied=True)
+    model, head = model_and_head(sizes)
+    add_adapters(model, 3, 6.0, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".adapters." in name:
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)) * 0.2
+                )
+    tokens = some_tokens(padded=False)
+    plain = logits(model_and_head(sizes), tokens)
+    expected = logits((model, head), tokens)
+    assert not torch.allclose(plain, expected, atol=1e-3)
+    save_checkpoint(tmp_path / "ours", model, head)
+    for made in (from_transformers(tmp_path / "ours"), loaded(sizes, tmp_path / "ours")):
+        torch.testing.assert_close(logits(made, tokens), expected, rtol=0, atol=1e-5)
+
+
+def test_shards(tmp_path, monkeypatch):
+    sizes = architecture("llama", tied=False)
+    theirs = random_language_model(sizes, "llama")
+    save(theirs, tmp_path / "theirs", max_shard_size="20KB")
+    assert len(list((tmp_path / "theirs").glob("*.safetensors"))) > 1
+    tokens = some_tokens(padded=False)
+    made = loaded(sizes, tmp_path / "theirs")
+    torch.testing.assert_close(logits(made, tokens), logits(theirs, tokens), rtol=0, atol=1e-5)
+    monkeypatch.setattr(hf_saving, "SHARD_BYTES", 20_000)
+    save_checkpoint(tmp_path / "ours", *made)
+    files = list((tmp_path / "ours").glob("*.safetensors"))
+    assert len(files) > 1
+    assert all(sum(tensor.nbytes for tensor in load_file(file).values()) <= 20_000 for file in files)
+    for again in (from_transformers(tmp_path / "ours"), loaded(sizes, tmp_path / "ours", seed=2)):
+        torch.testing.assert_close(logits(again, tokens), logits(theirs, tokens), rtol=0, atol=1e-5)
 
 
 @pytest.fixture
@@ -80,13 +156,6 @@ def test_a_save_that_fails_leaves_nothing(tmp_path):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [file.name for file in tmp_path.rglob("*")] == ["empty"]
-
-
-def test_an_environment_without_a_run_is_not_saved(tmp_path):
-    learner, _ = run_of("qwen2")
-    learner._runs[0] = None
-    with pytest.raises(RuntimeError, match="environment 0 has no training run"):
-        learner.save_checkpoint(tmp_path / "tuned")
 
 
 def test_what_cannot_be_saved(checkpoint):
