@@ -259,8 +259,21 @@ def test_a_state_of_training_that_diverged_is_one_too(written):
 
 
 def learning_env(workload=None, **changes):
-    learning = {"evaluation_samples": 20, "metric_samples": 20, "evaluate_every": 1, **changes}
-    return {"base": "small", "dynamics": {"rounds": 3}, "learning": learning, "workload": workload or {}}
+    proxy = {"width": 8, "feedforward": 8, "heads": 2, "sequence_length": 8, "vocabulary": 200}
+    learning = {
+        "evaluation_samples": 20,
+        "metric_samples": 20,
+        "evaluate_every": 1,
+        "proxy": proxy,
+        **changes,
+    }
+    return {
+        "base": "small",
+        "cluster": {"clusters": 2, "devices": 2},
+        "workload": {"blocks": 2, "batch_size": 8, **(workload or {})},
+        "dynamics": {"rounds": 3},
+        "learning": learning,
+    }
 
 
 def test_a_state_of_another_learner_is_refused(written):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.classification import matthews_correlation
 
@@ -36,14 +36,6 @@ def test_strata_are_classes_and_lengths_count_tokens():
     np.testing.assert_array_equal(data.strata, data.train.targets)
     assert data.lengths.tolist() == [sum(token != PADDING for token in row) for row in data.train.tokens]
     assert (data.lengths.min(), data.lengths.max()) == (2, 16)
-
-
-def test_every_text_has_a_token():
-    rows = encode(train_tokenizer(["Good film", "good"], 64), ["Good film", "", "good " * 50, "\u20ac"], 12)
-    assert rows.shape == (4, 12)
-    assert (rows[:, 0] != PADDING).all()
-    assert rows[1, 0] == rows[3, 1] == UNKNOWN
-    assert (rows[2] != PADDING).all()
 
 
 def test_numeric_labels_sort_as_numbers(tmp_path):
@@ -87,6 +79,7 @@ def test_matthews_correlation_is_the_correlation_of_indicators(classes, pairs):
     assert matthews_correlation(truth, said, classes) == pytest.approx(wanted, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_matthews_correlation_is_that_of_scikit_learn():
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from checkpoint_support import bert_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_support import DATA
+from variants_support import mostly_slow
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
@@ -243,7 +244,7 @@ def test_an_i_tag_that_training_never_shows_is_no_fault(tmp_path):
 @needs_data
 @pytest.mark.parametrize(
     ("name", "outputs", "sizes"),
-    [("wnut17", 13, (3394, 1009, 1287)), ("wikigold/wikigold.conll", 9, (1356, 170, 170))],
+    mostly_slow([("wikigold/wikigold.conll", 9, (1356, 170, 170)), ("wnut17", 13, (3394, 1009, 1287))]),
 )
 def test_real_sets(name, outputs, sizes):
     dataset = str(DATA / "ner" / name)

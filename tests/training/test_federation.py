@@ -26,7 +26,7 @@ def on(mode, *counts):
 
 V1, V2 = on(COPIES, 1, 0, 2), on(SEQUENTIAL, 2, 2, 2)
 CHANGING = [on(SEQUENTIAL, 1, 1, 1), {}, on(COPIES, 1, 1, 0), V2]
-OWN = [{"steps": steps} for steps in ([4, 1, 2], [0, 4, 1], [1, 0, 1], [0, 0, 0], [2, 2, 2])]
+OWN = [{"steps": steps} for steps in ([3, 1, 2], [0, 4, 1], [0, 0, 0], [1, 0, 1])]
 LAGGING_BEHIND_A_SERVER = [
     {**on(mode, 2, 2, 2), "blocks": [(1, 1), (0, 2), (2, 0)], "staleness": [(2, 1), (0, 1), (1, 0)]}
     for mode in (COPIES, SEQUENTIAL)
@@ -42,8 +42,8 @@ CASES = {
     "v1, sgd": (SGD, 2, [V1] * 3),
     "v2": ({}, 2, [V2] * 3),
     "v2, sgd": (SGD, 2, [V2] * 3),
-    "v2, none or all": ({}, 2, [on(SEQUENTIAL, 0, 0, 0), on(SEQUENTIAL, *ALL)] * 2),
-    "changing servers": ({}, 2, CHANGING * 2),
+    "v2, none or all": ({}, 2, [on(SEQUENTIAL, 0, 0, 0), on(SEQUENTIAL, *ALL), on(SEQUENTIAL, *ALL)]),
+    "changing servers": ({}, 1, [*CHANGING, {}, V2]),
     "predicted": ({}, 4, [LAGS] * 2),
     "predicted, sgd": (SGD, 4, [LAGS] * 2),
     "predicted, momentum": ({**SGD, "momentum": 0.6}, 4, [LAGS] * 2),
