@@ -188,7 +188,7 @@ PACKAGE = """
 import numpy as np
 from dataclasses import dataclass
 import collapipe_env
-from collapipe_env.agents.dssra.policy import DSSRA as Scheduler
+from collapipe_env.baselines.random_feasible import RandomFeasible as Scheduler
 from collapipe_env.learners.surrogate import SurrogateLearner as Learner
 from collapipe_env.tasks.classification import Classification as Task
 

@@ -6,16 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.dynamics.fading import Fading
-from collapipe_env.dynamics.load import Load
-from collapipe_env.dynamics.shadowing import Shadowing
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.backends.torch_backend import TorchBackend, numbers
 from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.arrivals import TensorArrivals
 from collapipe_env.simulator.randomness import normal
-from collapipe_env.simulator.system import laid_out
 
 E = 5
 MASK = 2**64 - 1
@@ -65,74 +61,6 @@ def test_uniform_numbers_have_the_same_bits(seeds, shape, data):
 
 
 WORDS = np.random.SeedSequence(7).generate_state(E, np.uint64)
-
-
-def course(process, backend, rounds):
-    """System of the layout under a process in each round, from the first, and what it carries."""
-    words = backend.array(WORDS)
-
-    def drawn(t):
-        rounds = backend.array(np.full(E, t))
-        return backend.uniform(words, rounds, process.numbers, process.factors)
-
-    system = laid_out(process.scenario, WORDS, backend)
-    carried = process.begin(system, drawn(0))
-    for t in range(1, rounds + 1):
-        yield process.apply(system, carried), carried
-        if process.defines("advance"):
-            carried = process.advance(carried, None, None, drawn(t), None)
-
-
-def assert_same_course(process, dtype, rounds):
-    """Play a process on both backends."""
-    tolerance = EXACT if dtype == "float64" else {"rtol": 2e-6, "atol": 1e-30}
-    place = TorchBackend("cpu", dtype)
-    pairs = zip(course(process, NUMPY, rounds), course(process, place, rounds), strict=True)
-    for (system, carried), (on_tensors, kept) in pairs:
-        assert set(carried) == set(kept)
-        for name, expected in (system._asdict() | dict(carried)).items():
-            found = kept[name] if name in kept else getattr(on_tensors, name)
-            if expected is None:
-                assert found is None
-                continue
-            if expected.dtype == np.float64:
-                np.testing.assert_allclose(found, expected, err_msg=name, **tolerance)
-            else:
-                np.testing.assert_array_equal(found, expected, err_msg=name)
-        reals = [a for a in on_tensors if a is not None and a.is_floating_point()]
-        assert {a.dtype for a in reals} == {getattr(torch, dtype)}
-        assert on_tensors.present.dtype == torch.bool
-
-
-def fading(diversity, rho):
-    radio = {"diversity": diversity, "fading_correlation": rho}
-    return Fading(load_scenario({"base": "small", "radio": radio}))
-
-
-def loads(levels, stay):
-    dynamics = {"load_levels": levels, "load_stay_probability": stay}
-    return Load(load_scenario({"base": "small", "dynamics": dynamics}))
-
-
-def shadowing(layout, devices):
-    radio = {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0}
-    cluster = {"layout": layout, "devices": devices}
-    return Shadowing.of(load_scenario({"base": "small", "radio": radio, "cluster": cluster}))
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(
-    "process",
-    [
-        *(fading(m, rho) for m in (1, 4, 17) for rho in (0.0, 0.7)),
-        *(loads(levels, stay) for levels in ([0.5], [0.4, 0.6, 0.8, 1.0]) for stay in (0.0, 0.6, 1.0)),
-        *(shadowing("per_episode", devices) for devices in ([3, 2], [2, 2])),
-        shadowing("fixed", [3, 2]),
-    ],
-    ids=lambda process: process.name,
-)
-def test_processes_of_every_scenario_are_those_in_numpy(process, dtype):
-    assert_same_course(process, dtype, 6)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
