@@ -13,6 +13,7 @@ import safetensors.numpy
 from damage_support import damaged
 from safetensors import safe_open
 
+from collapipe_env.agents.learned import agent_file
 from collapipe_env.agents.learned.agent_file import (
     ENTRY,
     LARGEST_HEADER,
@@ -56,7 +57,10 @@ def record_of(file: Path) -> dict[str, Any]:
         return json.loads(opened.metadata()[ENTRY])
 
 
-def refusal(file: Path) -> str:
+def refusal(file: Path, content: bytes | None = None) -> str:
+    """The one line with which a file, of this content, is refused."""
+    if content is not None:
+        file.write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
         read_agent_file(file)
     message = str(caught.value)
@@ -66,52 +70,44 @@ def refusal(file: Path) -> str:
     return message
 
 
-def packed(file: Path, header: Any, data: bytes = b"") -> Path:
+def packed(header: Any, data: bytes = b"") -> bytes:
     """A file with a header of one's own."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return file
+    return struct.pack("<Q", len(text)) + text + data
 
 
-def test_content_is_read_back(file: Path) -> None:
+def test_content_is_read_back_by_us_and_any_reader_of_the_format(file: Path, tmp_path: Path) -> None:
     record, tensors = read_agent_file(file)
     assert record == RECORD
     assert list(record.features) == ["device_backlog", "round"]
     assert record.trained_on == "small"
     assert tensors.keys() == TENSORS.keys()
+    loaded = safetensors.numpy.load_file(file)
     for name, value in TENSORS.items():
         assert tensors[name].dtype == value.dtype
         assert np.array_equal(tensors[name], value)
-
-
-def test_any_reader_of_the_format_reads_it(file: Path) -> None:
-    loaded = safetensors.numpy.load_file(file)
-    assert np.array_equal(loaded["b.weight"], TENSORS["b.weight"])
-    assert record_of(file)["format"] == "collapipe-env playing agent"
+        assert np.array_equal(loaded[name], value)
     with safe_open(file, "numpy") as opened:
         assert set(opened.metadata()) == {ENTRY}
-
-
-def test_the_same_content_gives_the_same_bytes(file: Path, tmp_path: Path) -> None:
+    # The same content gives the same bytes.
     again = tmp_path / "again.safetensors"
     write_agent_file(again, RECORD, dict(reversed(TENSORS.items())))
     assert again.read_bytes() == file.read_bytes()
 
 
-def test_damage_of_any_kind_is_refused(file: Path, tmp_path: Path) -> None:
-    whole, chance, odd = file.read_bytes(), random.Random(5), tmp_path / "odd.safetensors"
+def test_what_only_training_needs_is_told_by_its_name() -> None:
+    tensors = {"training.value": np.ones(1), "weight": np.ones(2), "trainings": np.ones(3)}
+    assert AgentFile(RECORD, tensors).playing.tensors.keys() == {"weight", "trainings"}
+
+
+def test_damage_of_any_kind_is_refused(file: Path) -> None:
+    whole, chance = file.read_bytes(), random.Random(5)
     for _ in range(400):
         content = damaged(whole, chance)
         if content != whole:
-            odd.write_bytes(content)
-            refusal(odd)
-
-
-def test_every_bit_of_the_weights_counts(file: Path) -> None:
-    whole = bytearray(file.read_bytes())
-    whole[-1] ^= 1
-    file.write_bytes(whole)
-    assert "damaged: its content does not have the SHA-256 that it names" in refusal(file)
+            refusal(file, content)
+    message = refusal(file, whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "damaged: its content does not have the SHA-256 that it names" in message
 
 
 @pytest.mark.parametrize(
@@ -124,8 +120,7 @@ def test_every_bit_of_the_weights_counts(file: Path) -> None:
 )
 def test_other_formats_are_named(file: Path, change: dict, message: str) -> None:
     text = json.dumps({**record_of(file), **change})
-    file.write_bytes(safetensors.numpy.save(TENSORS, {ENTRY: text}))
-    assert message in refusal(file)
+    assert message in refusal(file, safetensors.numpy.save(TENSORS, {ENTRY: text}))
 
 
 @pytest.mark.parametrize(
@@ -139,25 +134,16 @@ def test_other_formats_are_named(file: Path, change: dict, message: str) -> None
         ({"decisions": [1]}, "record.decisions is [1]"),
         ({"history": [1]}, "record.history[0] is 1"),
         ({"hyperparameters": None}, "record.hyperparameters is None"),
+        ({"systems": {"name": "any"}}, "names a scenario and a range of systems"),
+        ({"scenario": {}}, "names a scenario and a range of systems"),
     ],
 )
-def test_records_of_the_wrong_form_are_named(tmp_path: Path, change: dict, message: str) -> None:
-    file = tmp_path / "odd.safetensors"
-    write_agent_file(file, dataclasses.replace(RECORD, **change), TENSORS)
+def test_records_of_the_wrong_form_are_named(file: Path, change: dict, message: str, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentRecord, "__post_init__", lambda _: None)
+        write_agent_file(file, dataclasses.replace(RECORD, **change), TENSORS)
     assert message in refusal(file)
     assert "this is not a saved agent" in refusal(file)
-
-
-@pytest.mark.parametrize("change", [{"systems": {"name": "any"}}, {"scenario": {}}])
-def test_an_agent_has_one_scenario_or_a_range_of_systems(
-    tmp_path: Path, change: dict, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "odd.safetensors"
-    monkeypatch.setattr(AgentRecord, "__post_init__", lambda _: None)
-    odd = dataclasses.replace(RECORD, **change)
-    write_agent_file(file, odd, TENSORS)
-    monkeypatch.undo()
-    assert "names a scenario and a range of systems" in refusal(file)
 
 
 def test_an_agent_for_several_systems_needs_no_scenario(file: Path) -> None:
@@ -166,22 +152,15 @@ def test_an_agent_for_several_systems_needs_no_scenario(file: Path) -> None:
     assert read_agent_file(file).record.trained_on == "2 to 16 clusters"
 
 
-def test_weights_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
-    file = tmp_path / "agent.safetensors"
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_neither_written_nor_read(tmp_path: Path, monkeypatch, odd) -> None:
+    file, weights = tmp_path / "agent.safetensors", {"w": np.array([1.0, odd])}
     with pytest.raises(CheckpointError, match="weights w are not finite"):
-        write_agent_file(file, RECORD, {"w": np.array([1.0, np.nan])})
+        write_agent_file(file, RECORD, weights)
     assert not file.exists()
-
-
-def test_what_only_training_needs_is_told_by_its_name() -> None:
-    tensors = {"training.value": np.ones(1), "weight": np.ones(2), "trainings": np.ones(3)}
-    assert AgentFile(RECORD, tensors).playing.tensors.keys() == {"weight", "trainings"}
-
-
-def test_weights_that_are_not_finite_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collapipe_env.agents.learned.agent_file._require_finite", lambda *_: None)
-    write_agent_file(file, RECORD, {"w": np.array([1.0, np.inf])})
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(agent_file, "_require_finite", lambda *_: None)
+        write_agent_file(file, RECORD, weights)
     assert "weights w are not finite" in refusal(file)
 
 
@@ -202,42 +181,37 @@ def test_the_first_tensor_of_another_net_is_named(name: str, value, said: str) -
         require_tensors(found, {"w": (2, 3)}, "place")
 
 
-def test_files_of_other_programs(tmp_path: Path) -> None:
+def test_files_of_other_programs_and_none(tmp_path: Path) -> None:
     file = tmp_path / "odd.safetensors"
-    for content in (b"", b"hello, this is a text", safetensors.numpy.save(TENSORS)):
-        file.write_bytes(content)
-        assert "is not an agent that collapipe train or collapipe zoo export wrote" in refusal(file)
+    for content in (
+        b"",
+        b"hello, this is a text",
+        safetensors.numpy.save(TENSORS),
+        struct.pack("<Q", LARGEST_HEADER + 1) + b"{}",
+    ):
+        foreign = "is not an agent that collapipe train or collapipe zoo export wrote"
+        assert foreign in refusal(file, content)
     file.unlink()
     assert "does not exist" in refusal(file)
     file.mkdir()
     assert "cannot read" in refusal(file)
 
 
-def test_headers_beyond_the_limits_are_refused_unread(file: Path, tmp_path: Path) -> None:
-    odd = tmp_path / "odd.safetensors"
-    odd.write_bytes(struct.pack("<Q", LARGEST_HEADER + 1) + b"{}")
-    assert "is not an agent" in refusal(odd)
+def test_headers_that_cannot_be_trusted_are_refused(file: Path) -> None:
+    told = {"__metadata__": {ENTRY: json.dumps(record_of(file))}}
     for text, reason in (
         (b'{"a": ' * 500 + b"1" + b"}" * 500, "nested deeper than 64 levels"),
         (b'{"a": ' + b"9" * 2000 + b"}", "an integer of"),
         (b'{"a": ', "header is damaged"),
     ):
         for header in (text, {"__metadata__": {ENTRY: text.decode()}}):
-            assert reason in refusal(packed(odd, header))
+            assert reason in refusal(file, packed(header))
     for header in ({"__metadata__": {ENTRY: 3}}, {"__metadata__": 3}):
-        assert "header is damaged" in refusal(packed(odd, header))
-    half = {"__metadata__": {ENTRY: json.dumps(record_of(file))}, "w": 3}
-    assert "is damaged" in refusal(packed(odd, half))
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"shape": [2**40, 2**40], "data_offsets": [0, 8]},
-        {"shape": [1], "data_offsets": [0, 4]},
-        {"shape": [2]},
-    ],
-)
-def test_tensors_that_claim_other_bytes_are_refused(file: Path, entry: dict) -> None:
-    header = {"__metadata__": {ENTRY: json.dumps(record_of(file))}, "w": {"dtype": "F32", **entry}}
-    assert "is damaged" in refusal(packed(file, header, bytes(8)))
+        assert "header is damaged" in refusal(file, packed(header))
+    for entry in (
+        3,
+        {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [2]},
+    ):
+        assert "is damaged" in refusal(file, packed({**told, "w": entry}, bytes(8)))

@@ -64,8 +64,9 @@ def reordered(model, seen: torch.Tensor, order: list[int]) -> torch.Tensor:
     return moved
 
 
-def by_cluster(actions) -> np.ndarray:
-    return np.asarray(actions.detach()).reshape(-1, N, 2 * K + 3)
+def decided(model, seen: torch.Tensor) -> np.ndarray:
+    """Most likely actions of each cluster (E, N, 2K + 3)."""
+    return model.predict(seen.numpy(), deterministic=True)[0].reshape(len(seen), N, -1)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
@@ -74,10 +75,13 @@ def test_clusters_in_another_order_get_the_same_plans(algorithm: str) -> None:
     seen, order = observations(model), [2, 0, 3, 1]
     moved = reordered(model, seen, order)
     assert not torch.equal(seen, moved)
-    plans = by_cluster(model.policy._predict(seen, deterministic=True))
-    other = by_cluster(model.policy._predict(moved, deterministic=True))
+    plans, other = decided(model, seen), decided(model, moved)
     assert other == pytest.approx(plans[:, order], abs=1e-5)
     assert np.abs(plans[:, 0] - plans[:, 1]).max() > 0.01
+    # Each heeds the others.
+    changed = seen.clone()
+    changed[:, model.env.env.observation_layout["uplink_gain"].slice.start] -= 1.0
+    assert (np.abs(decided(model, changed) - plans).max(axis=-1) > 1e-4).all()
     actions = torch.rand(4, N * (2 * K + 3)) * 2.0 - 1.0
     turned = actions.reshape(4, N, -1)[:, order].reshape(4, -1)
     if algorithm == "sac":
@@ -91,16 +95,6 @@ def test_clusters_in_another_order_get_the_same_plans(algorithm: str) -> None:
     assert other_values[:, N] == pytest.approx(values[:, N], abs=1e-5)
     assert other_likelihoods[:, :N] == pytest.approx(likelihoods[:, order], rel=1e-4)
     assert other_likelihoods[:, N:] == pytest.approx(likelihoods[:, N:][:, order], rel=1e-4)
-
-
-def test_a_cluster_heeds_the_others() -> None:
-    model = shaken(make_model())
-    seen = observations(model)
-    layout = model.env.env.observation_layout
-    changed = seen.clone()
-    changed[:, layout["uplink_gain"].slice.start] -= 1.0
-    difference = by_cluster(model.policy._predict(changed) - model.policy._predict(seen))
-    assert (np.abs(difference).max(axis=-1) > 1e-4).all()
 
 
 def test_rows_of_features() -> None:
@@ -117,9 +111,7 @@ def test_rows_of_features() -> None:
                 own = values[e, n] if values.shape[1:2] == (N,) else values[e]
                 numbers = np.asarray(own, dtype=np.float64).reshape(-1)
                 if name in ("device_backlog", "cu_backlog"):
-                    queues += [
-                        math.log(1.0 + z * budgets.backlog_cap * N / budgets.tradeoff_v) for z in numbers
-                    ]
+                    queues += list(np.log(1.0 + numbers * budgets.backlog_cap * N / budgets.tradeoff_v))
                     numbers = numbers * budgets.backlog_cap / 4.0
                 expected += list(numbers)
             assert rows[e, n] == pytest.approx(expected + queues, rel=1e-5)
@@ -128,8 +120,7 @@ def test_rows_of_features() -> None:
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_an_untrained_policy_splits_evenly(algorithm: str) -> None:
     model = make_model(algorithm)
-    actions = by_cluster(model.policy._predict(observations(model), deterministic=True))
-    assert np.abs(actions).max() < (0.05 if algorithm == "ppo" else 0.7)
+    assert np.abs(decided(model, observations(model))).max() < (0.05 if algorithm == "ppo" else 0.7)
 
 
 def test_likelihoods_of_clusters_make_up_the_whole() -> None:
@@ -138,7 +129,7 @@ def test_likelihoods_of_clusters_make_up_the_whole() -> None:
     actions = torch.randn(4, N * (2 * K + 3))
     _, parts, entropy = model.policy.evaluate_clusters(seen, actions)
     values, whole, same = model.policy.evaluate_actions(seen, actions)
-    means = model.policy._predict(seen, deterministic=True).detach().numpy()
+    means = model.policy.get_distribution(seen).mode().detach().numpy()
     spread = np.tile(model.policy.log_std.detach().exp().numpy(), N)
     entries = -0.5 * ((actions.numpy() - means) / spread) ** 2 - np.log(spread) - 0.5 * math.log(2 * math.pi)
     entries = entries.reshape(4, N, -1)
@@ -176,13 +167,8 @@ def test_advantages_are_scaled_apart() -> None:
     for part in (found[..., :N], found[..., N]):
         assert part.mean() == pytest.approx(0.0, abs=1e-5)
         assert part.std() == pytest.approx(1.0, rel=1e-4)
-    # One scale for all clusters: they share their weights.
-    assert (
-        np.ptp(
-            found[..., :N] - (advantages[..., :N] - advantages[..., :N].mean()) / advantages[..., :N].std()
-        )
-        < 1e-5
-    )
+    own = advantages[..., :N]  # one scale for all clusters: they share their weights
+    assert np.ptp(found[..., :N] - (own - own.mean()) / own.std()) < 1e-5
 
 
 def test_advantages_of_every_cluster_are_those_of_a_buffer_of_its_own() -> None:
@@ -297,5 +283,4 @@ def test_opened_decisions_are_learned_as_entries_of_their_clusters(algorithm: st
     before = [parameter.detach().clone() for parameter in model.policy.parameters()]
     model.learn(48 if algorithm == "ppo" else 24)
     assert any(not torch.equal(a, b) for a, b in zip(before, model.policy.parameters(), strict=True))
-    actions = model.policy._predict(observations(model), deterministic=True)
-    assert actions.shape[-1] == N * (2 * K + 3 + 1 + (1 + K) + 1)
+    assert decided(model, observations(model)).shape[-1] == 2 * K + 3 + 1 + (1 + K) + 1

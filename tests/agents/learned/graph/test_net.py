@@ -133,36 +133,36 @@ def without(*parts, seed=9):
     return net
 
 
-def assert_blind(net, inputs, others, fields, clusters=slice(None)):
-    """These answers do not depend on the difference of the inputs; those of the whole net do."""
-    for own, blind in ((net, True), (support.random_net(9), False)):
-        with torch.no_grad():
-            first, second = (support.whole_answer(own, x, 12) for x in (inputs, others))
-        for field in fields:
+def other_hops(inputs):
+    return inputs._replace(hop=inputs.hop * torch.tensor([1.3, 0.8, 1.0, 1.0]))
+
+
+def other_first_cluster(inputs):
+    device, cu = inputs.device.clone(), inputs.cu.clone()
+    device[:, 0, :, 1] += 0.5
+    cu[:, 0] -= 0.5
+    return inputs._replace(device=device, cu=cu)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "clusters"),
+    [("edges", other_hops, slice(None)), ("pooling", other_first_cluster, slice(1, None))],
+)
+def test_without_a_part_counts_do_not_depend_on_what_it_reads(part, change, clusters):
+    """The second inputs tell the rest of the chains' hops and compare them, unless they are left out, too."""
+    inputs = inputs_for("medium")
+    for net, blind in (
+        (support.random_net(9), ()),
+        (without(part), ("logits",)),
+        (without(part, "plan"), CLUSTER_FIELDS),
+    ):
+        first, second = (answered(net, x, 12) for x in (inputs, change(inputs)))
+        for field in blind or CLUSTER_FIELDS:
             a, b = getattr(first, field)[:, clusters], getattr(second, field)[:, clusters]
             if blind:
                 torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
             else:
                 assert (a - b).abs().max() > 1e-5
-
-
-def test_without_edges_counts_do_not_depend_on_hops():
-    inputs = inputs_for("medium")
-    others = inputs._replace(hop=inputs.hop * torch.tensor([1.3, 0.8, 1.0, 1.0]))
-    assert_blind(without("edges"), inputs, others, ["logits"])
-    # The second inputs tell the rest of the chain's hops, unless they are left out, too.
-    assert_blind(without("edges", "plan"), inputs, others, CLUSTER_FIELDS)
-
-
-def test_without_pooling_counts_do_not_depend_on_other_clusters():
-    inputs, rest = inputs_for("medium"), slice(1, None)
-    device, cu = inputs.device.clone(), inputs.cu.clone()
-    device[:, 0, :, 1] += 0.5
-    cu[:, 0] -= 0.5
-    others = inputs._replace(device=device, cu=cu)
-    assert_blind(without("pooling"), inputs, others, ["logits"], rest)
-    # The second inputs compare the chains of clusters, unless they are left out, too.
-    assert_blind(without("pooling", "plan"), inputs, others, CLUSTER_FIELDS, rest)
 
 
 def test_without_second_inputs_the_rest_does_not_depend_on_the_counts():
