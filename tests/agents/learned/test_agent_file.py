@@ -181,16 +181,17 @@ def test_the_first_tensor_of_another_net_is_named(name: str, value, said: str) -
         require_tensors(found, {"w": (2, 3)}, "place")
 
 
+FOREIGN = "is not an agent that collapipe train or collapipe zoo export wrote"
+
+
 def test_files_of_other_programs_and_none(tmp_path: Path) -> None:
     file = tmp_path / "odd.safetensors"
     for content in (
         b"",
         b"hello, this is a text",
         safetensors.numpy.save(TENSORS),
-        struct.pack("<Q", LARGEST_HEADER + 1) + b"{}",
     ):
-        foreign = "is not an agent that collapipe train or collapipe zoo export wrote"
-        assert foreign in refusal(file, content)
+        assert FOREIGN in refusal(file, content)
     file.unlink()
     assert "does not exist" in refusal(file)
     file.mkdir()
@@ -198,6 +199,10 @@ def test_files_of_other_programs_and_none(tmp_path: Path) -> None:
 
 
 def test_headers_that_cannot_be_trusted_are_refused(file: Path) -> None:
+    whole = file.read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    assert FOREIGN in refusal(file, packed(whole[8:end].ljust(LARGEST_HEADER + 1), whole[end:]))
+    file.write_bytes(whole)
     told = {"__metadata__": {ENTRY: json.dumps(record_of(file))}}
     for text, reason in (
         (b'{"a": ' * 500 + b"1" + b"}" * 500, "nested deeper than 64 levels"),
