@@ -30,6 +30,10 @@ QUICK = {
 }
 
 
+TINY = {"workload.batch_size": 8, "workload.blocks": 4}
+"""Rounds of fewer passes still."""
+
+
 def quick(base="small", **changes):
     """A scenario whose rounds are trained in milliseconds."""
     return load_scenario(base).with_overrides({**QUICK, **changes})

@@ -95,8 +95,7 @@ def test_plans_that_check_are_not_those_that_are_fitted_to():
 
 
 def test_the_fit_finds_the_constants_of_a_machine_again():
-    rounds = simulated(machine(KNOWN), fitted_plans())
-    found = fit(rounds, COSTS)
+    found = fit(simulated(machine(KNOWN), fitted_plans()[::2]), COSTS)
     assert found.flops == pytest.approx(KNOWN.flops, rel=1e-6)
     assert found.block_s == pytest.approx(KNOWN.block_s, rel=1e-6)
     assert found.rate == pytest.approx(KNOWN.rate, rel=1e-6)
@@ -105,7 +104,7 @@ def test_the_fit_finds_the_constants_of_a_machine_again():
     assert found.server_flops == pytest.approx(KNOWN.server_flops, rel=1e-6)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     flops=st.floats(1e9, 1e12),
     block_s=st.floats(1e-5, 2e-2),
