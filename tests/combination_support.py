@@ -145,7 +145,7 @@ def scenario_of(case: Case) -> dict[str, Any]:
         "budgets": {"device_energy_j": 200.0, "cu_energy_j": 200.0, "per": case["budgets"]},
         "server": {"terms": case["server"]},
         "dynamics": {
-            "rounds": ROUNDS,
+            "rounds": ROUNDS if case["learner"] != "real" else 2,
             "load_levels": {"off": [1.0], "slow": [0.5], "moving": [0.25, 0.5, 1.0]}[case["load"]],
             "load_stay_probability": 0.5,
             "target_loss": None if case["target"] == "none" else 0.5,

@@ -123,11 +123,14 @@ class Played:
         self.ready()
         if isinstance(decision, Allocation):
             plan = decision if self.vector else decision[0]
-            expected = self.inner.simulate(plan)
+            # Real training, which takes longest, is tried in one kind.
+            tried = self.case["learner"] != "real" or self.kind == "single"
+            expected = self.inner.simulate(plan) if tried else None
             # Wrappers know actions only.
             found = (self.env if self.vector else self.env.unwrapped).step_allocation(plan)
-            mine, its = (np.asarray(on_host(said[1])) for said in (found, expected))
-            np.testing.assert_array_equal(mine, its.astype(mine.dtype))
+            if expected is not None:
+                mine, its = (np.asarray(on_host(said[1])) for said in (found, expected))
+                np.testing.assert_array_equal(mine, its.astype(mine.dtype))
         else:
             if not self.vector and decision.ndim > 1:
                 decision = decision[0]
@@ -224,7 +227,8 @@ def play(case: Case, path: Path, kind: str | None = None) -> tuple[Played, list[
         played.planned,
         lambda: played.random_action(rng),
     ]
-    for choose in choices:
+    # Real training takes far longer than the rest of a round, so its episodes are shorter.
+    for choose in choices[::2] if case["learner"] == "real" else choices:
         played.ready()
         decisions.append(choose())
         played.step(decisions[-1])

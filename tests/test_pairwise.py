@@ -25,9 +25,16 @@ from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 
 PAIRS = covering_cases(FACTORS, plays)
-SLOW = {4, 7, 8, 13, 18, 25, 29, *range(35, len(PAIRS))}
-QUICK = [place for place in range(len(PAIRS)) if place not in SLOW]
-"""Cases that the default run plays: of the first ones, those that hold most for their time."""
+QUICK = (
+    *(0, 1, 2, 5, 6, 9, 10, 11, 14, 15, 16, 17, 19, 20, 21, 24, 26, 27, 28, 30, 31, 32, 33),
+    *(38, 39, 40, 51, 53, 57, 67),
+)
+"""Cases that the default run plays: those that hold most for their time."""
+
+
+QUICKEST = sorted(
+    PAIRS, key=lambda case: (case["scheduler"] not in ("pipeline", "random"), case["observation"])
+)
 
 
 def refused_cases():
@@ -35,7 +42,7 @@ def refused_cases():
     for refusal in REFUSALS:
         for levels in product(*refusal.levels.values()):
             forced = dict(zip(refusal.levels, levels, strict=True))
-            bases = ({**case, **forced} for case in PAIRS)
+            bases = ({**case, **forced} for case in QUICKEST)
             yield refusal, next(case for case in bases if [r for r in REFUSALS if r.holds(case)] == [refusal])
 
 
