@@ -19,7 +19,6 @@ from collapipe_env.scenario.layout import fixed_layout
 from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.even_split import even_split
 
 
 @given(st.lists(st.floats(-0.5, 1.2), min_size=1, max_size=6))
@@ -116,16 +115,10 @@ def test_devices_without_memory_are_left_out_and_counted() -> None:
         scheduler.act(None, replace(state, memory_bytes=memory))
 
 
-@pytest.mark.parametrize("wanted", [1, 3, 5, 12, 1000])
-def test_what_it_leaves_open_is_as_in_the_even_split(wanted: int) -> None:
-    state = first_state(SMALL, 2)
-    scheduler = VanillaFL(SMALL, micro_batches=wanted)
-    ours, even = scheduler.act(None, state), even_split(scheduler.parameters, state, wanted)
-    for field in ("micro_batches", "bandwidth", "device_power", "cu_power"):
-        assert np.array_equal(getattr(ours, field), getattr(even, field))
-    # Unlike the even split it needs no device that holds a block with a whole mini-batch.
+def test_it_needs_no_device_that_holds_a_block_with_a_whole_mini_batch() -> None:
+    state, scheduler = first_state(SMALL, 2), VanillaFL(SMALL)
     crowded = replace(state, memory_cap=np.zeros_like(state.memory_cap))
-    assert np.array_equal(scheduler.act(None, crowded).sample_share, ours.sample_share)
+    assert np.array_equal(scheduler.act(None, crowded).sample_share, scheduler.act(None, state).sample_share)
 
 
 def test_learner_sees_one_stage_of_all_blocks() -> None:

@@ -146,14 +146,6 @@ def assert_same(first, second):
         np.testing.assert_array_equal(getattr(first, field.name), getattr(second, field.name))
 
 
-def assert_rows_alone(scheduler, state):
-    """Each row of a batch is decided as if it was alone; returns the plan of the batch."""
-    together = scheduler.allocate(state)
-    for row in range(len(state.present)):
-        assert_same(scheduler.allocate(state[row : row + 1])[0], together[row])
-    return together
-
-
 def play(scheduler, rows, rounds, seed=0):
     """Delays (rounds, rows) and energy ratios (rounds, rows, N, K+1); every round is checked."""
     simulator = start(scheduler.scenario, rows, seed)

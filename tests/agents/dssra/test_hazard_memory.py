@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from oracles.splits import splits
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.hazard_memory import HazardMemory
@@ -31,7 +32,7 @@ def spec_of(scenario):
     return dict(scenario.dynamics.processes)["presence"]
 
 
-def played(scenario, rounds, rows=32):
+def played(scenario, rounds, rows=28):
     env = CollaPipeVectorEnv(rows, scenario, "surrogate")
     env.reset(seed=0)
     memory = HazardMemory(spec_of(scenario))
@@ -44,7 +45,7 @@ def played(scenario, rounds, rows=32):
 
 def test_estimates_are_the_mean_hazard_of_those_who_look_alike():
     """A posterior mean is calibrated: among devices with like estimates the true mean is the estimate."""
-    _, _, found, factor = played(scenario_of([0.2, 1.0, 5.0]), 80)
+    _, _, found, factor = played(scenario_of([0.2, 1.0, 5.0]), 70)
     true = factor / 300.0
     assert np.corrcoef(found.ravel(), true.ravel())[0, 1] > 0.7
     order = np.argsort(found.ravel())
@@ -106,24 +107,17 @@ def test_priced_plans_are_the_best_of_all_segments(price):
     steady = DSSRA(scenario, threads=1)
     fewer = checked = 0
     for _ in range(6):
-        state = policy._risk.added(env.state)
-        plan = policy.allocate(env.state)
+        state, plan = policy._risk.added(env.state), policy.allocate(env.state)
         value = policy.objective(state, plan)
-        for e in range(6):
-            for n in range(2):
-                if plan.participates is not None and not plan.participates[e, n]:
-                    continue
-                for split in itertools.product(range(5), repeat=3):
-                    if sum(split) != 4 or (np.array(split) > state.memory_cap[e, n]).any():
-                        continue
-                    other = plan.blocks.copy()
-                    other[e, n] = split
-                    found = policy.objective(state, dataclasses.replace(plan, blocks=other))[e]
-                    # Powers of devices that the plan leaves idle are not those that they would have.
-                    idle = (plan.blocks[e, n] == 0) & (np.array(split) > 0)
-                    assert idle.any() or value[e] <= found * (1.0 + 1e-6)
-                    checked += 1
-        fewer += int((plan.blocks > 0).sum()) - int((steady.act(None, env.state).blocks > 0).sum())
+        for n, split in itertools.product(range(2), np.array(splits(4, [4] * 3))):
+            # Powers of devices that the plan leaves idle are not those that they would have.
+            known = (split <= state.memory_cap[:, n]) & ((plan.blocks[:, n] > 0) | (split == 0))
+            other, rows = plan.blocks.copy(), known.all(axis=-1) & (plan.plays[:, n])
+            other[rows, n] = split
+            found = policy.objective(state, dataclasses.replace(plan, blocks=other))
+            assert (value <= found * (1.0 + 1e-6))[rows].all()
+            checked += rows.sum()
+        fewer += (plan.blocks > 0).sum() - (steady.act(None, env.state).blocks > 0).sum()
         env.step_allocation(plan)
-    assert checked > 100
+    assert checked > 50
     assert fewer < 0

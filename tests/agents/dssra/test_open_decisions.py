@@ -21,7 +21,7 @@ OPEN = support.OPEN
 
 @pytest.mark.parametrize(
     "name",
-    ["priced", "served", *mostly_slow(["everything", "arq", "relayed", "medium", "half", "per second"], [])],
+    ["served", *mostly_slow(["everything", "priced", "arq", "relayed", "medium", "half", "per second"], [])],
 )
 def test_plans_are_feasible_and_better_than_with_the_decisions_closed(name):
     scenario, rows = OPEN[name], 1

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scheduler_support as support
 from oracles.splits import splits
+from record_support import leaves
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.gain_memory import ShrunkGains
@@ -14,8 +15,6 @@ from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.agents.link_filter import fading_deviation_db, usual_drifts_db
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.ground.records import declarations
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.costs import round_costs
 
@@ -49,14 +48,6 @@ BOTH = load_scenario(
 PER_SECOND = WARM.with_overrides(
     {"name": "per second", "budgets": {"per": "second", "device_energy_j": 12.0, "cu_energy_j": 1.0}}
 )
-
-
-def assert_close(first: Allocation, second: Allocation) -> None:
-    for name in declarations(Allocation):
-        ours, theirs = getattr(first, name), getattr(second, name)
-        assert (ours is None) == (theirs is None)
-        if ours is not None:
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=name)
 
 
 def playing(scenario, rows=4, seed=0):
@@ -120,12 +111,10 @@ def test_its_objective_counts_moments_so_often(weight) -> None:
         assert (costs.terms.once["migration"] > 0.0).any()
 
 
-def warm_state(scenario, rows=3, seed=0, headroom=None):
-    state = support.loaded_state(scenario, rows, seed, 0.5)
-    shape = state.present.shape
-    if headroom is None:
-        headroom = np.random.default_rng(seed).uniform(0.0, 1.5, shape)
-    heat = {**state.processes["heat"], "headroom": np.broadcast_to(headroom, shape)}
+def warm_state(scenario, rows=3):
+    state = support.loaded_state(scenario, rows, 0, 0.5)
+    headroom = np.random.default_rng(0).uniform(0.0, 1.5, state.present.shape)
+    heat = {**state.processes["heat"], "headroom": headroom}
     return replace(state, processes={**state.processes, "heat": heat})
 
 
@@ -213,7 +202,8 @@ def test_caution_takes_hops_deviations_lower() -> None:
     for _ in range(16):
         states.append(env.state.map(np.copy))
         plan, other = cautious.allocate(states[-1]), plain.allocate(states[-1])
-        assert_close(plan, by_hand.allocate(states[-1]))
+        for (name, ours), (_, theirs) in zip(leaves(plan), leaves(by_hand.allocate(states[-1])), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=name)
         support.assert_same(other, bold.allocate(states[-1]))
         changed |= bool((plan.blocks != other.blocks).any())
         env.step_allocation(plan)

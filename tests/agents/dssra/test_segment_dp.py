@@ -109,7 +109,7 @@ def random_system(rng):
 def test_segments_are_the_best_of_all_compositions():
     rng = np.random.default_rng(7)
     stages = []
-    for _ in range(60):
+    for _ in range(45):
         parameters, state = random_system(rng)
         V, K = parameters.tradeoff_v, state.present.shape[-1]
         interference = np.array([10.0 ** rng.uniform(-15, -11)])
