@@ -14,11 +14,11 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"
@@ -53,14 +53,15 @@ def chosen(wanted: list[str]) -> Iterator[tuple[str, str, Path, str, str]]:
 @contextmanager
 def changed(path: Path, old: str, new: str):
     """Hold a mutant in the place of a file."""
-    text, stat = path.read_text(), path.stat()
+    text, stat, bytecode = path.read_text(), path.stat(), Path(cache_from_source(path))
     try:
-        # Python knows bytecode by size and whole second: no two mutants of a file may share both.
-        time.sleep(1.0)
         path.write_text(text.replace(old, new))
+        # Python knows bytecode by size and whole second, which two mutants of a file may share.
+        bytecode.unlink(missing_ok=True)
         yield
     finally:
         path.write_text(text)
+        bytecode.unlink(missing_ok=True)
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
