@@ -59,6 +59,7 @@ def played(execution, twin, failures=None):
     return planned, result
 
 
+@slow
 def test_a_killed_device_is_missed_by_one_round_only():
     with started(clock="wall", scale=0.2, **{"cluster.devices": 2}) as (execution, twin):
         at_s = instant(execution.upcoming.script.clusters[0], "backward")

@@ -1,5 +1,6 @@
 """Recoveries against the simulator's failed rounds, and second losses against the formulas by hand."""
 
+import itertools
 import json
 from dataclasses import asdict, replace
 
@@ -82,27 +83,23 @@ def assert_as_simulated(world, record, script, terms, cluster, device, at_s):
 
 
 @pytest.mark.parametrize("kind", ["light", "heavy"])
-@pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("schedule", [None, "1f1b", "zb-h1"])
-def test_recoveries_are_the_simulators(kind, part, schedule):
+def test_recoveries_are_the_simulators(kind, schedule):
     world, record, script, terms = a_round(kind, schedule)
-    for cluster in (0, 1):
-        cu = script.clusters[cluster]
-        at = part * (cu.delay_s - cu.upload_s)
+    for cu, part in itertools.product(script.clusters, (0.0, 0.5, 0.9)):
         for stage in cu.stages:
-            found = assert_as_simulated(world, record, script, terms, cluster, stage.devices[0], at)
+            who = cu.cluster, stage.devices[0], part * (cu.delay_s - cu.upload_s)
+            found = assert_as_simulated(world, record, script, terms, *who)
             assert found.restored
-            first, end = stage.chunks[0]
-            assert found.reset == tuple(range(first, end))
+            assert found.reset == tuple(range(*stage.chunks[0]))
 
 
 @pytest.mark.parametrize("kind", ["light", "heavy"])
-@pytest.mark.parametrize("part", [0.1, 0.6, 0.95])
-def test_groups_lose_nothing(kind, part):
+def test_groups_lose_nothing(kind):
     world, record, script, terms = a_round(kind, "1f1b", groups=True)
     cu = script.clusters[0]
-    at = part * (cu.delay_s - cu.upload_s)
-    for device in (1, 2, 3, 4):
+    for part, device in itertools.product((0.1, 0.6, 0.95), (1, 2, 3, 4)):
+        at = part * (cu.delay_s - cu.upload_s)
         found = assert_as_simulated(world, record, script, terms, 0, device, at)
         assert not found.restored
         step = cu.delay_s - cu.collect_s - cu.upload_s
@@ -149,20 +146,17 @@ def test_relays_and_migrations_are_finished_first():
 
 @pytest.mark.parametrize(("kind", "schedule"), [("drop-round", None), ("light", "interleaved")])
 def test_rounds_that_are_given_up(kind, schedule):
-    world, record, script, terms = a_round(kind, schedule) if schedule is None else given_up(schedule)
+    world, record, script, terms = a_round(kind)
+    if schedule is not None:
+        plan = replace(record.allocation, blocks=np.array([[[3, 3, 0, 0], [2, 4, 0, 0]]]))
+        record = world.step(scheduled(plan, schedule, chunks=2))
+        script = round_script(record, 0, world.parameters)
     cu = script.clusters[1]
     for at in (0.5, cu.delay_s - cu.upload_s - 0.01):
         found = assert_as_simulated(world, record, script, terms, 1, cu.stages[0].devices[0], at)
         assert found.dropped
         assert not found.script.plays
         assert replayed_round(found.script) == ([], [])
-
-
-def given_up(schedule):
-    world, record, _, terms = a_round()
-    plan = replace(record.allocation, blocks=np.array([[[3, 3, 0, 0], [2, 4, 0, 0]]]))
-    record = world.step(scheduled(plan, schedule, chunks=2))
-    return world, record, round_script(record, 0, world.parameters), terms
 
 
 def test_measured_times_stand_in_for_the_formulas():

@@ -42,8 +42,7 @@ def assert_as_predicted(record, script, row=0):
     assert script.delay_s == pytest.approx(float(record.costs.delay[row]), rel=1e-12)
 
 
-@pytest.mark.parametrize("latency", [0.0, 0.04])
-@pytest.mark.parametrize("micro_batches", [1, 4, 16])
+@pytest.mark.parametrize(("micro_batches", "latency"), [(1, 0.04), (4, 0.0), (16, 0.04)])
 @pytest.mark.parametrize("schedule", [None, *SCHEDULED])
 def test_replayed_scripts_are_the_simulators_timelines(schedule, micro_batches, latency):
     world = a_world(overheads={"latency_s": latency, "edge_latency_s": 2.0 * latency})
