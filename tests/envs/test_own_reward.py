@@ -141,36 +141,13 @@ def test_own_rewards_can_be_compiled():
 # What it returns
 
 
+def named(name, function):
+    function.__qualname__ = name
+    return function
+
+
 def per_cluster(before, costs, after):
     return -after.backlog.sum(axis=-1)
-
-
-def one_number(before, costs, after):
-    return -1.0
-
-
-def nothing(before, costs, after):
-    return None
-
-
-def words(before, costs, after):
-    return ["good"] * len(costs.delay)
-
-
-def ragged(before, costs, after):
-    return [[0.0] * row for row in range(1, len(costs.delay) + 1)]
-
-
-def raising(before, costs, after):
-    return costs.latency
-
-
-def masked(before, costs, after):
-    return np.ma.masked_array(np.asarray(costs.delay), mask=True)
-
-
-def yes(before, costs, after):
-    return costs.delay > 0.0
 
 
 def last_is_nan(before, costs, after):
@@ -186,13 +163,13 @@ class TooLong:
 
 RESULTS = [
     (per_cluster, r"per_cluster returned.*shape \(\d, 2\).*expected real numbers of shape \(\d,\)"),
-    (one_number, "one_number returned a float"),
-    (nothing, "nothing returned a NoneType"),
-    (words, "words returned a list"),
-    (ragged, "ragged returned a list"),
-    (raising, "raising failed with AttributeError.*latency"),
-    (masked, "masked returned a MaskedArray"),
-    (yes, "yes returned .*bool, expected real numbers"),
+    (named("number", lambda _, costs, after: -1.0), "number returned a float"),
+    (named("nothing", lambda *_: None), "nothing returned a NoneType"),
+    (named("words", lambda _, costs, after: ["good"] * len(costs.delay)), "words returned a list"),
+    (named("ragged", lambda *_: [[0.0], [0.0, 1.0]]), "ragged returned a list"),
+    (named("raising", lambda _, costs, after: costs.latency), "raising failed with AttributeError.*latency"),
+    (named("masked", lambda *_: np.ma.masked_array([1.0], mask=True)), "masked returned a MaskedArray"),
+    (named("yes", lambda _, costs, after: costs.delay > 0.0), "yes returned .*bool, expected real numbers"),
     (TooLong(), r"TooLong returned.*shape \((2|6),\)"),
 ]
 

@@ -59,15 +59,8 @@ def cycle(number: int, folder: Path) -> int:
         many.step(rng.uniform(-1.0, 1.0, many.action_space.shape))
         steps += 8
     many.close()
-    collapipe_env.evaluate(
-        ["pipeline", "random"],
-        scenario,
-        seeds=1,
-        rounds=3,
-        learner="surrogate",
-        out=folder / "run",
-        fresh=True,
-    )
+    given = {"seeds": 1, "rounds": 3, "learner": "surrogate", "out": folder / "run", "fresh": True}
+    collapipe_env.evaluate(["pipeline", "random"], scenario, **given)
     return steps
 
 
@@ -95,12 +88,8 @@ def test_memory_descriptors_and_threads_stay_as_they_were(
     gc.collect()
     memory.append(resident())
     with capsys.disabled():
-        print(
-            f"\n{cycles - last} cycles, {steps:,} steps in {time.monotonic() - begin:.0f} s; resident memory "
-            f"{memory[0] / 1e6:.1f} MB after the warm-up, {memory[-1] / 1e6:.1f} MB at the end, "
-            f"{max(memory) / 1e6:.1f} MB at most; {files} descriptors then, {descriptors()} now; "
-            f"{threads} threads then, {threading.active_count()} now"
-        )
+        print(f"\n{cycles - last} cycles, {steps:,} steps; resident memory {memory[0] / 1e6:.1f} MB, "
+              f"{max(memory) / 1e6:.1f} MB at most, {memory[-1] / 1e6:.1f} MB at the end")  # fmt: skip
     assert memory[-1] - memory[0] < MAY_GROW
     assert descriptors() == files
     assert threading.active_count() == threads
