@@ -108,6 +108,7 @@ def arrays_of(env):
             yield name, value
 
 
+DRIFT = "drift_plus_penalty"
 FLAT, GRAPH = {"observation": "flat"}, {"observation": "graph"}
 LARGE = [{"base": size, "dynamics": {"rounds": 3}} for size in ("large", "xlarge")]
 PAIRS = [
@@ -118,6 +119,8 @@ PAIRS = [
     ("adapted", "migrating", "SameStep", GRAPH),
     *(("on_tensors", scenario, "SameStep", FLAT) for scenario in (*VARIANTS, *LARGE)),
     *(("on_tensors", name, "NextStep", GRAPH) for name in VARIANTS),
+    *(("on_tensors", "absent_common", "SameStep", {"reward": form}) for form in ("lyapunov", DRIFT)),
+    ("on_tensors", "contended", "SameStep", {"reward": DRIFT}),
 ]
 
 
@@ -191,7 +194,7 @@ def test_rows_that_end_apart(mode):
         ("adapted", "SameStep", 12, 0.69, "lyapunov", "all"),
         ("on_tensors", "NextStep", 40, 0.6225, "time_to_target", "all"),
         ("on_tensors", "SameStep", 21, 0.6225, "lyapunov", "some"),
-        ("on_tensors", "SameStep", 4, 0.01, "drift_plus_penalty", "none"),
+        ("on_tensors", "SameStep", 4, 0.01, DRIFT, "none"),
     ],
 )
 def test_targets_that_rows_reach_one_after_the_other(kind, mode, rounds, target, reward, reached):

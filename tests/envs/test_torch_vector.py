@@ -141,32 +141,6 @@ def test_unchecked_actions_spoil_their_own_row_only():
 # The numbers of NumPy
 
 
-def test_a_state_holds_the_numbers_of_numpy():
-    envs = [support.vector(), on_tensors()]
-    for env in envs:
-        env.reset(seed=5)
-        for action in make_actions(env, 6):
-            env.step(action)
-    expected, found = (env.get_state() for env in envs)
-    for state in (expected, found):
-        del state["kind"]
-        # Nobody can ask tensors which micro-batches arrived.
-        del state["mdp"]["simulator"]["last_round"]["pick"]
-    assert_alike(found, expected)
-
-
-def assert_alike(found, expected):
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for name in expected:
-            assert_alike(found[name], expected[name])
-    elif isinstance(expected, np.ndarray):
-        assert found.dtype == expected.dtype
-        assert_close(found, expected, exact=False)
-    else:
-        assert found == expected
-
-
 def plans_beyond_the_box(even):
     """Plans with groups of devices, with copies on the server, and with clusters that take turns there."""
     groups = {"blocks": [3, 3, 0], "stage": [0, 1, 1], "sample_share": [1.0, 0.5, 0.5]}
