@@ -11,6 +11,7 @@ import pytest
 from scenario_fuzz import drawn_scenario
 from scipy.optimize import linprog
 from unpriced_support import NO_OVERHEADS
+from variants_support import mostly_slow
 
 import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
@@ -133,7 +134,7 @@ def test_plans_follow_the_channels_where_devices_spend_most_on_their_radio(seed)
     assert best <= energy_feasibility(scenario).least_use[0, 0] <= 1.1 * best
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed):
     radio = {"d2d_circuit_w": 1.0, "amplifier_efficiency": 0.35, "snr_cap_db": 30.0}
     overheads = {"block_s": 0.05, "update_s": 0.5, "message_s": 0.02, "header_bits": 1e5}
@@ -141,7 +142,7 @@ def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed)
     scenario = tiny(seed, radio=radio, **options)
     found = energy_feasibility(scenario).least_use[0, 0]
     parameters = system_parameters(scenario)
-    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 12)
+    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 8)
     best = exact_least_use(scenario, powers)
     assert best <= found * (1.0 + 1e-9)
     assert found <= 1.1 * best
@@ -149,14 +150,14 @@ def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed)
     assert found > 1.05 * free
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_relay_counts_and_plans_follow_it(seed):
     """The CU's circuits take most of what it has; its uplink, whose rounds are others, next to nothing."""
     radio = {"d2d_circuit_w": 5.0, "amplifier_efficiency": 0.35, "receive_w": 0.5, "snr_cap_db": 30.0}
     options = {"radio": radio, "device_energy_j": 50.0, "cu_energy_j": 4.0, "area": 120.0}
     scenario = tiny(seed, workload={"distribution": "relay", "weight_bits": 32}, **options)
     parameters = system_parameters(scenario)
-    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 12)
+    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 8)
     best = exact_least_use(scenario, powers, first_node=0)
     found = energy_feasibility(scenario).least_use[0, 0]
     # Here all nodes have one power, there each its own.
@@ -165,7 +166,7 @@ def test_relay_counts_and_plans_follow_it(seed):
     assert found > 1.1 * energy_feasibility(free).least_use[0, 0]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_under_arq_powers_are_chosen_too(seed):
     radio = {"noise_dbm_per_hz": -158.0, "link_errors": "arq", "waterfall_threshold": 1.0}
     scenario = tiny(seed, area=200.0, radio=radio, device_energy_j=0.5, cu_energy_j=1e6)
@@ -259,12 +260,13 @@ def test_the_warning_says_what_it_takes_for_granted_of_devices_that_walk(area):
 
 
 def test_the_warning_names_the_cu_and_says_in_which_share_of_the_episodes():
-    words = r"the CU of cluster 0 cannot be met in \d+ of 64 sampled episodes \(\d+ %\)"
+    scenario = {**README_EXAMPLE, "base": "small", "cluster": {"devices": [3, 2], "layout": "per_episode"}}
+    words = r"cluster \d cannot be met in \d+ of 64 sampled episodes \(\d+ %\)"
     with pytest.warns(EnergyBudgetWarning, match=words) as caught:
-        gym.make("CollaPipeSurrogate-v0", scenario=README_EXAMPLE)
+        gym.make("CollaPipeSurrogate-v0", scenario=scenario)
     assert "budgets.cu_energy_j from 1 to" in str(caught[0].message)
     assert "budgets.device_energy_j from 10 to" in str(caught[0].message)
-    report = energy_feasibility(load_scenario(README_EXAMPLE))
+    report = energy_feasibility(load_scenario(scenario))
     assert 0.05 < report.share < 0.4
     assert report.describe().startswith(
         f"energy budgets cannot be met in {report.broken.sum()} of 64 sampled episodes"
@@ -323,14 +325,14 @@ def look_at(seed):
     return report.share
 
 
-def test_random_scenarios_are_judged():
-    shares = [look_at(seed) for seed in range(10)]
-    assert min(shares) == 0.0 < max(shares)
+@pytest.mark.parametrize(("seed", "hard"), [(1, False), (2, True), (5, False), (6, False), (8, True)])
+def test_random_scenarios_are_judged(seed, hard):
+    assert (look_at(seed) > 0.0) == hard
 
 
 @pytest.mark.slow
 def test_many_random_scenarios_are_judged():
-    for seed in range(10, 400):
+    for seed in range(400):
         look_at(seed)
 
 
