@@ -1,70 +1,17 @@
-"""Scripts for tests: of chains with given times, and of played rounds."""
+"""Worlds, plans and played rounds for tests of scripts."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.execution.script_building import stage_orders
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.execution.scripts import ClusterScript, StageScript
+from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import with_schedule
 from collapipe_env.physics.schedules.timeline import Event, Phase
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World
-
-
-def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, local_steps=1):
-    """A script of a chain.
-
-    Args:
-        times: ``ChainTimes`` of the simulation.
-        schedule: Name.
-        caps: Caps of the stages.
-        micro_batches: ``M``.
-        chunks: ``v``.
-        variant: That of ``zb-h1``; odd ones have no weight gradients, which fill gaps.
-        local_steps: ``H``.
-    """
-    S, M = len(caps), micro_batches
-    orders = stage_orders(schedule, caps, M, chunks, variant)
-
-    def stage(s):
-        v = chunks if s < S else 1
-        return StageScript(
-            devices=(s + 1,) if s < S else (),
-            shares=(1.0,) if s < S else (),
-            chunks=tuple((s + c * S, s + c * S + 1) for c in range(v)),
-            order=orders[s],
-            forward_s=float(times.forward[s]),
-            backward_s=float(times.backward[s]),
-            weight_s=float(times.weight[s]),
-            chunk_share=tuple(times.chunk_share[s, :v].tolist()),
-        )
-
-    there, back = times.link_forward.tolist(), times.link_backward.tolist()
-    return ClusterScript(
-        cluster=0,
-        plays=True,
-        local_steps=local_steps,
-        micro_batches=M,
-        schedule=schedule,
-        recompute=False,
-        stages=tuple(stage(s) for s in range(S)),
-        server=stage(S),
-        hop_forward_s=tuple(there[: S + 1]),
-        hop_backward_s=tuple(back[: S + 1]),
-        wrap_forward_s=there[S + 1],
-        wrap_backward_s=back[S + 1],
-        uplink_s=there[S + 2],
-        downlink_s=back[S + 2],
-        latency_s=float(times.latency[0]),
-        edge_latency_s=float(times.latency[S + 2]),
-        collect_each_s=(0.0,) * S,
-        hosts=(None,) * S,
-        arrived=((True,) * M,) * local_steps,
-    )
 
 
 def a_world(seed=1, rows=1, overrides=None, **sections):
@@ -109,14 +56,7 @@ def sorted_events(events):
 
 
 def replayed_round(script: ClusterScript) -> tuple[list[Event], list[Phase]]:
-    """Return all local steps of a cluster and the phases of its round up to the upload.
-
-    Args:
-        script: The cluster's script.
-
-    Returns:
-        Events and phases, from the start of the script; phases that take no time are left out.
-    """
+    """Return events and phases of a cluster's round up to the upload, from the start of its script."""
     events: list[Event] = []
     phases: list[Phase] = []
     now = 0.0

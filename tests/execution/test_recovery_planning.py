@@ -6,13 +6,14 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from oracles.round import Hops
 from script_support import a_world, even_plan, replayed_round, scheduled
 
-from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
+from collapipe_env.execution.recovery_planning import RecoveryPlanner
 from collapipe_env.execution.round_reports import remaining_script
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.physics.recovery import STATE, WEIGHTS, RecoveryTerms, bits_of_block
+from collapipe_env.physics.recovery import BLOCK_PARTS, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
 
 ROOMY = {"devices.profiles.0.memory_bytes": [4.0e9]}
@@ -74,9 +75,26 @@ def assert_as_simulated(world, record, script, terms, cluster, device, at_s):
         slots = np.where(failed.stage[at] < 0, 0, failed.stage[at])
         left = np.where(failed.stage[at] < 0, 0, failed.blocks[at][slots])
         np.testing.assert_array_equal(held, left)
-        if found.moves:
-            rest = found.move_s - max(move.start_s + move.seconds for move in found.moves)
-            assert rest == pytest.approx(0.0, abs=1e-12)
+        hops = Hops(
+            world.parameters, record.state[0], record.allocation[0], cluster, record.costs.interference[at]
+        )
+        bits = bits_of_block(world.parameters.costs).of_parts
+        for move in found.moves:
+            size = (move.end_block - move.first_block) * bits[BLOCK_PARTS.index(move.part)]
+            stays = move.source == move.target
+            expected = 0.0 if stays else hops.seconds(move.source, move.target, size)
+            assert move.seconds == pytest.approx(expected, rel=1e-9)
+        ends = [move.start_s + move.seconds for move in found.moves] or [found.move_s]
+        assert found.move_s == pytest.approx(max(ends), abs=1e-12)
+        lines = {}
+        for move in found.moves:  # one after another on each line
+            lines.setdefault((move.source, move.target) if terms.kind == "light" else None, []).append(move)
+        for line in lines.values():
+            for one, following in itertools.pairwise(line):
+                assert following.start_s == pytest.approx(one.start_s + one.seconds, abs=1e-12)
+                assert (following.part, following.first_block) != (one.part, one.end_block) or (
+                    (following.source, following.target) != (one.source, one.target)
+                )
         assert planner.script is found.script
     assert remaining_script(json.loads(json.dumps(asdict(found)))) == found.script
     return found
@@ -196,32 +214,6 @@ def test_steps_that_are_left_are_the_last_ones_and_all_after_a_loss_of_blocks():
             assert (last.script.arrived, last.script.local_steps) == (arrived, 3)
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_blocks_that_follow_each_other_between_two_nodes_are_one_move(one_by_one):
-    seconds = np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 4.0], [5.0, 6.0, 0.0]])
-    messages = [
-        *((0, 1, block, STATE) for block in (0, 1, 2)),
-        (0, 1, 4, STATE),  # block 3 is missing
-        (0, 1, 5, WEIGHTS),  # another part
-        (0, 1, 5, WEIGHTS),  # the same block again
-        (0, 1, 2, WEIGHTS),  # an earlier one
-        (2, 1, 3, WEIGHTS),  # another sender
-        (0, 1, 3, WEIGHTS),  # follows the last one of its pair, but not the last one of all
-    ]
-    found = _moves(messages, [2.0] * 4, seconds, 10.0, one_by_one=one_by_one)
-    wanted = [(0, 1, 0, 3), (0, 1, 4, 5), (0, 1, 5, 6), (0, 1, 5, 6), (0, 1, 2, 3 if one_by_one else 4)]
-    wanted += [(2, 1, 3, 4), *([(0, 1, 3, 4)] if one_by_one else [])]
-    assert [(one.source, one.target, one.first_block, one.end_block) for one in found] == wanted
-    assert [one.part for one in found] == ["state"] * 2 + ["weights"] * (len(wanted) - 2)
-    # By hand: a message from 0 to 1 takes 2 s, from 2 to 1 it takes 12 s.
-    starts = (
-        [10.0, 16.0, 18.0, 20.0, 22.0, 24.0, 36.0] if one_by_one else [10.0, 16.0, 18.0, 20.0, 22.0, 10.0]
-    )
-    lasts = [6.0, 2.0, 2.0, 2.0, 2.0, 12.0, 2.0] if one_by_one else [6.0, 2.0, 2.0, 2.0, 4.0, 12.0]
-    assert [one.start_s for one in found] == starts
-    assert [one.seconds for one in found] == lasts
-
-
 def test_idle_devices_change_nothing_but_are_gone():
     world, record, script, terms = a_round(groups=True)
     planner = RecoveryPlanner(record, 0, script.clusters[1], world.parameters, terms)
@@ -230,15 +222,6 @@ def test_idle_devices_change_nothing_but_are_gone():
     later = planner.lost(script.clusters[1].devices[0], 0.6).script
     assert later.plays
     assert 4 not in later.devices
-
-
-def airtime(world, record, source, target, bits):
-    """Seconds of a message inside cluster 0, from the formulas."""
-    p, state = world.parameters, record.state
-    power = record.allocation.node_power[0, 0, source]
-    noise = p.noise_density * p.d2d_bandwidth_hz + record.costs.interference[0, 0]
-    snr = min(power * state.d2d_gain[0, 0, source, target] / noise, p.d2d_snr_cap)
-    return bits / (p.d2d_bandwidth_hz * np.log2(1.0 + snr))
 
 
 def test_a_second_loss_starts_from_the_plan_that_was_left():
@@ -261,7 +244,8 @@ def test_a_second_loss_starts_from_the_plan_that_was_left():
     assert second.script.stages[0].chunks == ((0, boundary),)
     assert boundary == before - 1
     size = bits_of_block(world.parameters.costs)
-    seconds = airtime(world, record, 1, 2, size.weights + size.moments)
+    hops = Hops(world.parameters, record.state[0], record.allocation[0], 0, record.costs.interference[0, 0])
+    seconds = hops.seconds(1, 2, size.weights + size.moments)
     (move,) = second.moves
     assert (move.source, move.target, move.first_block, move.end_block) == (1, 2, boundary, before)
     assert (move.part, move.seconds) == ("state", pytest.approx(seconds, rel=1e-9))

@@ -23,6 +23,12 @@ GROUPS = {
     "stage": np.array([[[0, 1, 0], [0, 1, 1]]]),
     "sample_share": np.array([[[0.25, 1.0, 0.75], [1.0, 0.5, 0.5]]]),
 }
+OTHER_SLOTS = {
+    "blocks": np.array([[[1, 2, 3], [0, 2, 4]]]),
+    "stage": np.array([[[2, 0, 1], [1, 2, -1]]]),
+    "sample_share": np.array([[[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]]),
+}
+"""Slots in another order than the devices."""
 
 
 def assert_as_predicted(record, script, row=0):
@@ -75,35 +81,25 @@ def test_zero_bubble_orders_are_the_best_of_their_variants(room, bandwidth_mhz):
         assert [own in fixed for own in orders] == [False, True]
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_stages_of_several_devices(schedule):
+@pytest.mark.parametrize(
+    ("schedule", "changes", "devices", "chunks"),
+    [
+        ("gpipe", GROUPS, [[(1, 3), (2,)], [(1,), (2, 3)]], [((0, 4),), ((4, 6),)]),
+        ("1f1b", GROUPS, [[(1, 3), (2,)], [(1,), (2, 3)]], [((0, 4),), ((4, 6),)]),
+        ("1f1b", OTHER_SLOTS, [[(2,), (3,), (1,)], [(1,), (2,)]], [((0, 1),), ((1, 3),), ((3, 6),)]),
+    ],
+)
+def test_stages_are_those_of_the_plan(schedule, changes, devices, chunks):
     world = a_world()
-    plan = replace(even_plan(world, 4), **GROUPS)
-    record = world.step(scheduled(plan, schedule))
+    record = world.step(scheduled(replace(even_plan(world, 4), **changes), schedule))
     script = round_script(record, 0, world.parameters)
     assert_as_predicted(record, script)
-    first, second = script.clusters
-    assert [stage.devices for stage in first.stages] == [(1, 3), (2,)]
-    assert [stage.shares for stage in first.stages] == [(0.25, 0.75), (1.0,)]
-    assert [stage.chunks for stage in first.stages] == [((0, 4),), ((4, 6),)]
-    assert [stage.devices for stage in second.stages] == [(1,), (2, 3)]
-    assert first.allreduce_s > 0.0
-
-
-def test_slots_in_another_order_than_the_devices():
-    world = a_world()
-    plan = replace(
-        even_plan(world, 2),
-        blocks=np.array([[[1, 2, 3], [0, 2, 4]]]),
-        stage=np.array([[[2, 0, 1], [1, 2, -1]]]),
-        sample_share=np.array([[[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]]),
-    )
-    record = world.step(scheduled(plan, "1f1b"))
-    script = round_script(record, 0, world.parameters)
-    assert [stage.devices for stage in script.clusters[0].stages] == [(2,), (3,), (1,)]
-    assert [stage.chunks for stage in script.clusters[0].stages] == [((0, 1),), ((1, 3),), ((3, 6),)]
-    assert [stage.devices for stage in script.clusters[1].stages] == [(1,), (2,)]
-    assert_as_predicted(record, script)
+    assert [[stage.devices for stage in cluster.stages] for cluster in script.clusters] == devices
+    first = script.clusters[0]
+    assert [stage.chunks for stage in first.stages] == chunks
+    if changes is GROUPS:
+        assert [stage.shares for stage in first.stages] == [(0.25, 0.75), (1.0,)]
+        assert first.allreduce_s > 0.0
 
 
 def test_blocks_of_the_server_and_lost_micro_batches():
