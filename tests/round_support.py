@@ -6,6 +6,7 @@ import numpy as np
 
 from collapipe_env.physics.allocation import (
     ASYNC,
+    COMMON,
     COPIES,
     GPIPE,
     INTERLEAVED,
@@ -23,6 +24,7 @@ from collapipe_env.physics.block_costs import (
 )
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.overheads import Overheads
+from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
 from collapipe_env.simulator.state import Parameters, SystemState
@@ -227,3 +229,45 @@ def opened(rng, parameters, state, plan):
     )
     choices = {"idle_round_s": 7.0, "local_steps_choices": (1, 3, 5)}
     return dataclasses.replace(parameters, **choices), state, plan
+
+
+KINDS = ("plain", "groups", "scheduled", "scheduled groups", "interleaved", "common", "copies", "sequential")
+FORMATS = (
+    {},
+    {"weight_bits": 8},
+    {"compression": "top-k", "top_k_share": 0.01},
+    {"compression": "lora", "adapter_parameters": 1234},
+)
+"""Ways in which updates travel, by fields of the workload."""
+
+
+def plans_of(kind, seed, opens, **options):
+    """A system and plans of a kind, which also say all that can be opened to plans if it ``opens``."""
+    rng = np.random.default_rng([seed, 1])
+    wire = dict(options.pop("wire", {}))
+    groups = "groups" in kind or (kind in ("common", "copies", "sequential") and rng.random() < 0.5)
+    if kind == "interleaved":
+        options |= {"devices": 4, "blocks": 10}
+    p, s, a = make_case(seed, **{"groups": groups, **options})
+    p = dataclasses.replace(
+        p, costs=dataclasses.replace(p.costs, **wire), other_costs=dataclasses.replace(p.other_costs, **wire)
+    )
+    if "scheduled" in kind:
+        a = with_schedules(rng, a)
+    elif kind == "interleaved":
+        p, a = interleaved(rng, p, a, int(rng.integers(2, 4)))
+        p = dataclasses.replace(p, other_costs=dataclasses.replace(p.other_costs, batch_size=12))
+    elif kind in ("common", "copies", "sequential"):
+        mode = {"common": COMMON, "copies": COPIES, "sequential": SEQUENTIAL}[kind]
+        kept = rng.integers(0, p.costs.blocks, a.micro_batches.shape)
+        kept *= mode != COMMON
+        kept = np.repeat(kept[..., :1], kept.shape[-1], axis=-1) if mode == SEQUENTIAL else kept
+        a = on_server(a, kept, mode)
+        p = dataclasses.replace(p, server=ServerTerms(tenants=float(rng.uniform(0.0, 0.9))))
+        if rng.random() < 0.5:
+            p = dataclasses.replace(p, server_flops=1e9)  # so slow that clusters wait for each other
+    if opens:
+        p, s, a = opened(rng, p, s, a)
+        if kind == "sequential":
+            a = dataclasses.replace(a, local_steps=None)
+    return p, s, a

@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from round_support import PRICES, make_case
+from round_support import KINDS, PRICES, plans_of
 
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.thermal import (
     allocated_power,
@@ -21,8 +20,6 @@ from collapipe_env.physics.thermal import (
     moved_level,
     temperature_after,
 )
-from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.general_costs import general_round_costs
 
 R, C, ROOM = 6.0, 60.0, 25.0
@@ -102,70 +99,39 @@ def test_levels_move_one_by_one(devices, moves):
     np.testing.assert_array_equal(tensors.numpy(), found)
 
 
-FOUR = ["segments", "micro_batches", "bandwidth", "powers"]
-OPENED = ["recompute", "schedule", "server_blocks", "local_steps"]
-
-
-def played(decision):
-    """Parameters, state and plans of actions at random, with a decision opened."""
-    scenario = load_scenario({"base": "medium", "decisions": [*FOUR, decision]})
-    env = CollaPipeVectorEnv(4, scenario, "surrogate")
-    env.reset(seed=3)
-    state = env.state
-    env.step(np.random.default_rng(5).uniform(-1, 1, env.action_space.shape).astype(np.float32))
-    return system_parameters(scenario), state, env.last_round.allocation
-
-
-def made(groups, prices, steps=1, errors="arq"):
-    return make_case(7, groups=groups, steps=steps, link_errors=errors, **PRICES[prices])
-
-
-CASES = [
-    *(pytest.param(lambda d=d: played(d), id=d) for d in OPENED),
-    *(pytest.param(lambda g=g, p=p: made(g, p, 3), id=f"{p}-{g}") for g in (False, True) for p in PRICES),
-]
-
-
 def energies(parameters, state, plan):
     return general_round_costs(parameters, state, plan).energy[..., 1:]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_device_computes_for_as_long_as_its_energy_grows_with_its_power(case):
-    """The slope of a round's energy over the compute power is the time of computing."""
-    parameters, state, plan = case()
+@pytest.mark.parametrize("opens", [False, True])
+@pytest.mark.parametrize("prices", PRICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_is_busy_while_it_computes_and_sends(kind, prices, opens):
+    """Both times are slopes of the energy: over the compute power, and over that of a sender's circuits."""
+    parameters, state, plan = plans_of(kind, 7, opens, steps=3, link_errors="arq", **PRICES[prices])
+    # Of clusters that play, at the clocks of the system.
+    plan = dataclasses.replace(plan, clock_cap=None, participates=None, bandwidth=plan.bandwidth + 1e-3)
+    radio, energy = parameters.radio_power, energies(parameters, state, plan)
     more = dataclasses.replace(state, compute_power=state.compute_power + 1.0)
-    slope = energies(parameters, more, plan) - energies(parameters, state, plan)
-    found = computing_seconds(parameters, plan, state.speed, state.clock)
-    np.testing.assert_allclose(found, slope, rtol=1e-9, atol=1e-9)
-    assert (found > 0.0).any()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_device_is_busy_while_it_computes_and_sends(case):
-    """Its time of sending is the slope of the energy over the power of a sender's circuits."""
-    parameters, state, plan = case()
-    radio = parameters.radio_power
-    stronger = radio._replace(d2d_circuit_w=radio.d2d_circuit_w + 1.0)
-    more = dataclasses.replace(parameters, radio_power=stronger)
-    energy = energies(parameters, state, plan)
-    airtime = energies(more, state, plan) - energy
-    delay = general_round_costs(parameters, state, plan).delay
     computing = computing_seconds(parameters, plan, state.speed, state.clock)
-    arrays = parameters.radio_power, plan.device_power, energy, computing, state.compute_power
-    busy = busy_phase(*arrays, delay[:, None, None])
-    whole = np.minimum(computing + airtime, delay[:, None, None])
+    np.testing.assert_allclose(computing, energies(parameters, more, plan) - energy, rtol=1e-9, atol=1e-9)
+    assert (computing > 0.0).any()
+    stronger = radio._replace(d2d_circuit_w=radio.d2d_circuit_w + 1.0)
+    airtime = energies(dataclasses.replace(parameters, radio_power=stronger), state, plan) - energy
+    delay = general_round_costs(parameters, state, plan).delay[:, None, None]
+    arrays = radio, plan.device_power, energy, computing, state.compute_power
+    busy = busy_phase(*arrays, delay)
+    whole = np.minimum(computing + airtime, delay)
     if radio.receive_w == 0.0:
         np.testing.assert_allclose(busy.seconds, whole, rtol=1e-9, atol=1e-9)
     assert (busy.seconds >= whole * (1 - 1e-9)).all()
-    assert (busy.seconds <= delay[:, None, None]).all()
-    np.testing.assert_allclose(busy.seconds * busy.power, energy, rtol=1e-12)
+    assert (busy.seconds <= delay).all()
     idle = energy == 0.0
-    assert (busy.power[idle] == 0.0).all()
-    # A round that is shorter than the work, and one of no length.
-    short = busy_phase(*arrays, np.array(1e-6))
+    # Also in a round that is shorter than the work, and one of no length.
+    short, none = busy_phase(*arrays, np.array(1e-6)), busy_phase(*arrays, np.array(0.0))
     np.testing.assert_allclose(short.seconds[~idle], 1e-6, rtol=1e-12)
-    np.testing.assert_allclose(short.seconds * short.power, energy, rtol=1e-12)
-    none = busy_phase(*arrays, np.array(0.0))
+    for found in (busy, short):
+        np.testing.assert_allclose(found.seconds * found.power, energy, rtol=1e-12)
+        assert (found.power[idle] == 0.0).all()
     assert (none.seconds == 0.0).all()
     assert (none.power == 0.0).all()

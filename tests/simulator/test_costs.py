@@ -10,11 +10,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from oracles.round import scalar_round
 from record_support import leaves
-from round_support import PRICES, RELAYED, interleaved, make_case, on_server, opened, with_schedules
+from round_support import FORMATS, KINDS, PRICES, RELAYED, make_case, plans_of
 
 from collapipe_env.learners.idle import IdleLearner
-from collapipe_env.physics.allocation import ASYNC, COMMON, COPIES, SEQUENTIAL, ZERO_BUBBLE, with_schedule
-from collapipe_env.physics.server import ServerTerms
+from collapipe_env.physics.allocation import ASYNC, ZERO_BUBBLE, with_schedule
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
@@ -24,45 +23,6 @@ from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.world import World
-
-KINDS = ("plain", "groups", "scheduled", "scheduled groups", "interleaved", "common", "copies", "sequential")
-FORMATS = (
-    {},
-    {"weight_bits": 8},
-    {"compression": "top-k", "top_k_share": 0.01},
-    {"compression": "lora", "adapter_parameters": 1234},
-)
-"""Ways in which updates travel, by fields of the workload."""
-
-
-def case(kind, seed, opens, **options):
-    """A system and plans of a kind, which also say all that can be opened to plans if it ``opens``."""
-    rng = np.random.default_rng([seed, 1])
-    wire = dict(options.pop("wire", {}))
-    groups = "groups" in kind or (kind in ("common", "copies", "sequential") and rng.random() < 0.5)
-    if kind == "interleaved":
-        options |= {"devices": 4, "blocks": 10}
-    p, s, a = make_case(seed, **{"groups": groups, **options})
-    p = replace(p, costs=replace(p.costs, **wire), other_costs=replace(p.other_costs, **wire))
-    if "scheduled" in kind:
-        a = with_schedules(rng, a)
-    elif kind == "interleaved":
-        p, a = interleaved(rng, p, a, int(rng.integers(2, 4)))
-        p = replace(p, other_costs=replace(p.other_costs, batch_size=12))
-    elif kind in ("common", "copies", "sequential"):
-        mode = {"common": COMMON, "copies": COPIES, "sequential": SEQUENTIAL}[kind]
-        kept = rng.integers(0, p.costs.blocks, a.micro_batches.shape)
-        kept *= mode != COMMON
-        kept = np.repeat(kept[..., :1], kept.shape[-1], axis=-1) if mode == SEQUENTIAL else kept
-        a = on_server(a, kept, mode)
-        p = replace(p, server=ServerTerms(tenants=float(rng.uniform(0.0, 0.9))))
-        if rng.random() < 0.5:
-            p = replace(p, server_flops=1e9)  # so slow that clusters wait for each other
-    if opens:
-        p, s, a = opened(rng, p, s, a)
-        if kind == "sequential":
-            a = replace(a, local_steps=None)
-    return p, s, a
 
 
 def assert_close(found, expected):
@@ -77,7 +37,7 @@ def assert_close(found, expected):
 @pytest.fixture(scope="module", autouse=True)
 def _loaded():
     """Compiled code, read from its cache."""
-    round_costs(*case("scheduled", 1, True))
+    round_costs(*plans_of("scheduled", 1, True))
 
 
 @pytest.mark.parametrize("opens", [False, True])
@@ -100,7 +60,7 @@ def _loaded():
     ),
 )
 def test_every_round_is_the_scalar_one_in_both_forms(kind, opens, seed, prices, errors, sizes):
-    p, s, a = case(kind, seed, opens, link_errors=errors, **sizes, **PRICES[prices])
+    p, s, a = plans_of(kind, seed, opens, link_errors=errors, **sizes, **PRICES[prices])
     general, found = general_round_costs(p, s, a), round_costs(p, s, a)
     if kind in ("plain", "scheduled"):  # a compiled loop of its own
         assert_close(found, general)
@@ -114,7 +74,7 @@ def test_every_round_is_the_scalar_one_in_both_forms(kind, opens, seed, prices, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_batch_and_candidates_of_a_state_are_priced_alone(kind):
-    p, s, a = case(kind, 5, True, lead=(2, 3), absent=0.3, **RELAYED)
+    p, s, a = plans_of(kind, 5, True, lead=(2, 3), absent=0.3, **RELAYED)
     batch = dict(leaves(round_costs(p, s, a)))
     for place in np.ndindex(2, 3):
         for name, value in leaves(round_costs(p, s[place], a[place])):
@@ -131,7 +91,7 @@ def test_prices_run_on_other_array_libraries(convert, kind):
         return  # schedules are simulated in NumPy, to which this library's arrays cannot be converted
     modes = ("drop", "arq", "none", "arq")
     for number, (prices, errors) in enumerate(zip(PRICES.values(), modes, strict=True)):
-        p, s, a = case(kind, 3, number > 1, absent=0.2, link_errors=errors, steps=2, **prices)
+        p, s, a = plans_of(kind, 3, number > 1, absent=0.2, link_errors=errors, steps=2, **prices)
         found = round_costs(p, s.map(convert), a.map(convert))
         assert {type(value) for _, value in leaves(found)} == {type(convert(np.zeros(1)))}
         assert_close(found, round_costs(p, s, a))
@@ -190,7 +150,7 @@ def test_fixed_interference_costs_the_same_in_the_loop(decisions, changes):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_drawn_timeline_is_the_round(seed, kind):
-    p, s, a = case(kind, seed, False, absent=0.3, steps=1 + seed, **RELAYED)
+    p, s, a = plans_of(kind, seed, False, absent=0.3, steps=1 + seed, **RELAYED)
     costs, late = round_costs(p, s, a), p.overheads
     delayed = {"hop": late.latency_s, "uplink": late.edge_latency_s}
     nothing = np.zeros(2)
