@@ -8,29 +8,20 @@ from failure_support import fragile, whole_system, with_failure
 from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.envs.rewards import make_reward
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.rendering.round_view import RoundView
-from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 
-OFTEN = {"on_mean_s": 60.0, "off_mean_s": 20.0, "graceful": 0.0}
 
-
-def scenario_of(fields=None, opened=(), **sections):
-    return load_scenario(
-        {
-            "base": "small",
-            "decisions": [*COLLAPIPE, *opened],
-            "cluster": {"devices": 4},
-            "budgets": {"device_energy_j": 300, "cu_energy_j": 300, **sections.pop("budgets", {})},
-            **sections,
-            "dynamics": {"processes": {"presence": {**OFTEN, **(fields or {})}}},
-        }
-    )
+def often(kind="light", **changes):
+    """Devices fail and return within minutes."""
+    scenario = fragile(kind, on_mean_s=60.0, off_mean_s=20.0)
+    return scenario.with_overrides({"decisions": [*COLLAPIPE, "schedule"], **changes})
 
 
 def played(scenario, name, rounds=12, rows=16):
@@ -51,7 +42,7 @@ def played(scenario, name, rounds=12, rows=16):
 @pytest.mark.parametrize("kind", ["light", "heavy"])
 @pytest.mark.parametrize("name", mostly_slow(["asteroid", "pipar", "adaptis", "random", "pipeline"], [0, 3]))
 def test_what_is_left_fits_the_memories_and_every_step_is_finite(kind, name):
-    scenario = scenario_of({"recovery": kind}, ("schedule",))
+    scenario = often(kind)
     went_on = 0
     for record, failed in played(scenario, name):
         assert (failed.replay_s < 1e4).all()
@@ -68,7 +59,7 @@ def test_what_is_left_fits_the_memories_and_every_step_is_finite(kind, name):
 @pytest.mark.parametrize("name", ["pipar", "random"])
 def test_rounds_do_not_depend_on_what_memory_held_before(name):
     """Stages that join have caps of their own: equal seeds give equal rounds."""
-    scenario = scenario_of({"recovery": "heavy"}, ("schedule",))
+    scenario = often("heavy")
     first, second = (
         [record.costs.cluster_delay for record, _ in played(scenario, name, 8)] for _ in range(2)
     )
@@ -92,7 +83,7 @@ def test_a_failure_in_the_relay_waits_for_the_rest_of_it():
 
 def test_clusters_that_are_done_early_can_be_drawn():
     """After a failure a slow plan may give way to one that ends before it had planned to."""
-    scenario = scenario_of({"off_mean_s": 5.0}, workload={"local_steps": 4})
+    scenario = often(**{"decisions": list(COLLAPIPE), "workload.local_steps": 4})
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     env.reset(seed=3)
     env.action_space.seed(3)
@@ -111,8 +102,8 @@ def test_clusters_that_are_done_early_can_be_drawn():
 @pytest.mark.parametrize("per", ["round", "second"])
 def test_frozen_queues_have_no_price(per):
     """Queues of devices that are away do not move, so no plan and no reward depends on them."""
-    scenario = scenario_of({"off_mean_s": 60.0}, budgets={"per": per})
-    env = CollaPipeVectorEnv(6, scenario, "surrogate", reward="drift_plus_penalty")
+    scenario = often(**{"decisions": list(COLLAPIPE), "budgets.per": per})
+    env = CollaPipeVectorEnv(6, scenario, "surrogate", reward="delay")
     env.reset(seed=2)
     for _ in range(3):
         env.step(np.zeros((6, env.single_action_space.shape[0]), np.float32))
@@ -120,7 +111,8 @@ def test_frozen_queues_have_no_price(per):
     away = np.concatenate((np.zeros((6, 2, 1), bool), ~state.present), axis=-1)
     assert away.any()
     plans, rewards = [], []
-    policy, reward = DSSRA(scenario, threads=1), env._mdp.reward
+    policy = DSSRA(scenario, threads=1)
+    reward = make_reward("drift_plus_penalty", scenario, reference_delay(scenario))
     for z in (0.0, 30.0):
         other = dataclasses.replace(state, backlog=np.where(away, z, state.backlog))
         plan = policy.act(None, other)
