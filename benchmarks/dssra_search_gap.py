@@ -13,12 +13,13 @@ smaller. Run::
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from evolution import Evolution
@@ -28,6 +29,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.pricing import round_objective
+from collapipe_env.evaluation.table import markdown_table
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
@@ -53,41 +55,36 @@ WHAT = "relative gap of DSSRA's objective to the best of an independent search (
 COMMON = {"workload": {"head": "common", "local_steps": 4}}
 METERED = {"server": {"terms": "metered"}}
 PER_SECOND = {"budgets": {"per": "second"}}
+EVERYTHING = ("recompute", "schedule", "server_blocks", "clock_cap")
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A row of the table.
 
     Attributes:
         opened: Decisions that are open beyond CollaPipe's own.
         changes: Changes of the scenario.
-        bound: Whether the paper's bound is minimised in place of the exact drift.
         goal: Largest gap wanted [%].
+        drift: DSSRA's drift: the exact one, or the paper's bound.
     """
 
     opened: tuple[str, ...] = ()
-    changes: Mapping[str, Any] | None = None
-    bound: bool = False
+    changes: Mapping[str, Any] = {}
     goal: float = GOAL_OPEN
-
-    def scenario(self, base: str) -> Scenario:
-        """The scenario of the row."""
-        return load_scenario({"base": base, "decisions": [*COLLAPIPE, *self.opened], **(self.changes or {})})
+    drift: Literal["exact", "bound"] = "exact"
 
 
-EVERYTHING = ("recompute", "schedule", "server_blocks", "clock_cap")
 CELLS = {
     "closed": Cell(goal=GOAL_CLOSED),
-    "closed, bound": Cell(bound=True, goal=GOAL_CLOSED),
+    "closed, bound": Cell(goal=GOAL_CLOSED, drift="bound"),
     "recompute": Cell(("recompute",)),
     "schedule": Cell(("schedule",)),
     "clocks": Cell(("clock_cap",)),
     "schedule, clocks": Cell(("schedule", "clock_cap")),
     "server": Cell(("server_blocks",), METERED),
     "everything": Cell(EVERYTHING, METERED),
-    "common head": Cell((), COMMON, goal=GOAL_COMMON),
-    "common head, everything": Cell(EVERYTHING, {**COMMON, **METERED}, goal=GOAL_COMMON),
+    "common head": Cell((), COMMON, GOAL_COMMON),
+    "common head, everything": Cell(EVERYTHING, {**COMMON, **METERED}, GOAL_COMMON),
     "per second": Cell((), PER_SECOND),
     "per second, everything": Cell(EVERYTHING, {**PER_SECOND, **METERED}),
 }
@@ -109,21 +106,16 @@ class Options(BenchmarkOptions):
     """Seed of the states and searches, at least 0."""
 
 
-@dataclass(frozen=True, eq=False)
-class Gaps:
-    """Decisions of some states and the best plans found.
+class Gaps(NamedTuple):
+    """DSSRA's plans of some states beside the best ones found.
 
     Attributes:
-        state: The systems (S, ...).
-        ours: DSSRA's plans.
         best: The best plans of the search, or DSSRA's where it found no better.
         gap: Objectives of DSSRA's plans over the best ones, less 1 (S,).
         alone: The same over the best plans that the search found from random plans; may be below 0 (S,).
         rate: Plans priced in a second.
     """
 
-    state: SystemState
-    ours: Allocation
     best: Allocation
     gap: FloatArray
     alone: FloatArray
@@ -157,12 +149,7 @@ def objective(scheduler: DSSRA, state: SystemState, plan: Allocation, order: flo
     """Drift plus penalty of plans (E,), from the simulator's physics alone.
 
     With budgets per second a plan may be followed by a wait, as long as waiting pays: it is no decision.
-
-    Args:
-        scheduler: Scheduler with the parameters, ``V`` and form of the drift.
-        state: The systems (E, ...).
-        plan: The plans (E, ...).
-        order: Order of the mean of the clusters' delays that stands for the longest one.
+    ``order`` is that of the mean of the clusters' delays that stands for the longest one.
     """
     p = scheduler.parameters
     costs = round_costs(p, state, plan)
@@ -218,14 +205,7 @@ def given_part(scheduler: DSSRA, state: SystemState, plan: Allocation) -> FloatA
 
 
 def gaps(scheduler: DSSRA, state: SystemState, evaluations: int, rng: np.random.Generator) -> Gaps:
-    """DSSRA's gaps in some states.
-
-    Args:
-        scheduler: DSSRA as it ships.
-        state: The states (E, ...).
-        evaluations: Plans to price for each state.
-        rng: Source of the search's random numbers.
-    """
+    """DSSRA's gaps in some states (E, ...), from about so many plans that are priced for each."""
     codec, ours = action_codec(scheduler.scenario), scheduler.allocate(state)
     value = objective(scheduler, state, ours)
     search = Evolution(codec, state, partial(objective, scheduler), rng)
@@ -236,26 +216,24 @@ def gaps(scheduler: DSSRA, state: SystemState, evaluations: int, rng: np.random.
     check_allocation(scheduler.parameters, state, best)
     least, given = np.minimum(value, found.value), given_part(scheduler, state, best)
     gap, alone = ((value - other) / (other - given) for other in (least, found.alone))
-    return Gaps(state, ours, best, gap, alone, rate)
+    return Gaps(best, gap, alone, rate)
 
 
 def measure(options: Options) -> dict[str, list[Gaps]]:
     """Gaps of every cell, showing progress."""
     found: dict[str, list[Gaps]] = {}
     batches = -(-options.states // ROWS)
-    with tqdm(total=batches * len(options.scenarios) * len(options.cells), unit="batch", disable=None) as bar:
-        for base in options.scenarios:
-            for name in options.cells:
-                bar.set_postfix_str(f"{base}, {name}")
-                cell = CELLS[name]
-                scenario = cell.scenario(base)
-                scheduler = DSSRA(scenario, drift="bound" if cell.bound else "exact")
-                rng = np.random.default_rng(options.seed)
-                for state in states_of(scenario, batches, options.seed):
-                    found.setdefault(f"{base}, {name}", []).append(
-                        gaps(scheduler, state, options.evaluations, rng)
-                    )
-                    bar.update()
+    pairs = list(itertools.product(options.scenarios, options.cells))
+    with tqdm(total=batches * len(pairs), unit="batch", disable=None) as bar:
+        for base, name in pairs:
+            bar.set_postfix_str(f"{base}, {name}")
+            cell = CELLS[name]
+            scenario = load_scenario({"base": base, "decisions": [*COLLAPIPE, *cell.opened], **cell.changes})
+            scheduler, rng = DSSRA(scenario, drift=cell.drift), np.random.default_rng(options.seed)
+            parts = found[f"{base}, {name}"] = []
+            for state in states_of(scenario, batches, options.seed):
+                parts.append(gaps(scheduler, state, options.evaluations, rng))
+                bar.update()
     return found
 
 
@@ -282,12 +260,12 @@ def figures(found: Mapping[str, list[Gaps]]) -> list[Figure]:
 
 def table(found: Mapping[str, list[Gaps]]) -> str:
     """Gaps in percent, one cell a row, in Markdown."""
-    lines = ["| | median | 95th percentile | worst | states |", "|---|---:|---:|---:|---:|"]
+    rows = []
     for label, parts in found.items():
         gap = 100.0 * np.concatenate([p.gap for p in parts])
         numbers = (np.median(gap), np.percentile(gap, 95), gap.max())
-        lines.append(f"| {label} | {' | '.join(f'{n:.2f} %' for n in numbers)} | {len(gap)} |")
-    return "\n".join(lines)
+        rows.append((label, *(f"{n:.2f} %" for n in numbers), len(gap)))
+    return markdown_table(("", "median", "95th percentile", "worst", "states"), rows)
 
 
 def _run(options: Options) -> None:

@@ -70,12 +70,7 @@ class Options(SliceOptions):
 
 
 def figures(options: Options) -> list[Figure]:
-    """Measure; see the module.
-
-    Returns:
-        For every scenario and size the largest difference from NumPy and the times of a step per environment
-        over NumPy's, then the net's training: the difference of its first loss, and the times of its steps.
-    """
+    """All figures; sizes that do not fit the memory are skipped."""
     found: list[Figure] = []
     for scenario, size in itertools.product(options.scenarios, options.num_envs or NUM_ENVS[options.device]):
         try:

@@ -19,13 +19,14 @@ from measuring import BenchmarkOptions, command, store
 from pydantic import Field
 from tqdm import tqdm
 
+from collapipe_env.evaluation.table import markdown_table
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.physics.moves import LOST, STAY
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 
-WHAT = "learning with moments of moved blocks reset"
+HEADS = ("share reset", "mean loss (nat)", "last loss (nat)", "mean above none", "progress lost")
 
 
 class Options(BenchmarkOptions):
@@ -54,13 +55,11 @@ def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArra
     learner = make_learner("real", scenario, 1)
     learner.reset([np.random.default_rng([seed, 0])])
     rng = np.random.default_rng([seed, 1])
-    blocks = np.zeros((1, N, 1), dtype=np.int64) + work.blocks
-    M = np.ones((1, N), dtype=np.int64)
-    losses = np.empty(rounds)
+    M, losses = np.ones((1, N), dtype=np.int64), np.empty(rounds)
     for t in range(rounds):
         lost = rng.random((1, N, work.blocks)) < share
         outcome = RoundOutcome(
-            blocks=blocks,
+            blocks=np.full((1, N, 1), work.blocks),
             micro_batches=M,
             arrivals=Arrivals.of(np.ones((1, N, work.local_steps, 1), dtype=np.bool_), M),
             survival=np.ones((1, N)),
@@ -78,49 +77,38 @@ def slowdown(without: FloatArray, losses: FloatArray) -> float:
         losses: Losses with resets (rounds,) [nat].
     """
     rounds = np.arange(1, len(without) + 1, dtype=np.float64)
-
-    def misfit(lost: float) -> float:
-        return float(((np.interp((1.0 - lost) * rounds, rounds, without) - losses) ** 2).sum())
-
     candidates = np.linspace(-0.5, 0.95, 146)
-    return float(candidates[np.argmin([misfit(lost) for lost in candidates])])
+    courses = [np.interp((1.0 - lost) * rounds, rounds, without) for lost in candidates]
+    return float(candidates[np.argmin([((course - losses) ** 2).sum() for course in courses])])
 
 
 def compare(options: Options) -> None:
     """Train, print the table and store it."""
     torch.set_num_threads(1)
-    base = load_scenario(options.scenario)
-    scenario = base.with_overrides(
+    scenario = load_scenario(options.scenario).with_overrides(
         {"dynamics.processes": {"migration": {"moments": "reset"}}, "learning.evaluate_every": 1}
     )
     runs = [(share, seed) for share in options.shares for seed in range(options.seeds)]
-    losses = {
-        (share, seed): train(scenario, share, options.rounds, seed)
-        for share, seed in tqdm(runs, unit="run", disable=None)
-    }
-    print(f"{options.scenario}: {options.rounds} rounds, {options.seeds} seeds, paired differences\n")
-    print("| share reset | mean loss (nat) | last loss (nat) | mean above none | progress lost (%) |")
-    print("|---:|---:|---:|---:|---:|")
+    trained = [train(scenario, share, options.rounds, seed) for share, seed in tqdm(runs, disable=None)]
+    losses = np.array(trained).reshape(len(options.shares), options.seeds, options.rounds)
     rows = []
-    for share in options.shares:
-        mine = np.array([losses[share, seed] for seed in range(options.seeds)])
-        first = np.array([losses[options.shares[0], seed] for seed in range(options.seeds)])
-        gaps = (mine - first).mean(axis=1)
+    for share, mine in zip(options.shares, losses, strict=True):
+        gaps = (mine - losses[0]).mean(axis=1)
         error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
-        row = {
-            "share": share,
-            "mean_loss": float(mine.mean()),
-            "last_loss": float(mine[:, -1].mean()),
-            "more": float(gaps.mean()),
-            "standard_error": float(error),
-            "progress_lost": slowdown(first.mean(axis=0), mine.mean(axis=0)),
-        }
-        rows.append(row)
-        print(
-            f"| {share:g} | {row['mean_loss']:.4f} | {row['last_loss']:.4f} "
-            f"| {row['more']:+.4f} ± {row['standard_error']:.4f} | {100.0 * row['progress_lost']:.0f} |"
+        rows.append(
+            {
+                "share": share,
+                "mean_loss": float(mine.mean()),
+                "last_loss": float(mine[:, -1].mean()),
+                "more": float(gaps.mean()),
+                "standard_error": float(error),
+                "progress_lost": slowdown(losses[0].mean(axis=0), mine.mean(axis=0)),
+            }
         )
-    store(options, WHAT, rows=rows)
+    form = "{share:g}|{mean_loss:.4f}|{last_loss:.4f}|{more:+.4f} ± {standard_error:.4f}|{progress_lost:.0%}"
+    print(f"{options.scenario}: {options.rounds} rounds, {options.seeds} seeds, paired differences\n")
+    print(markdown_table(HEADS, [form.format(**row).split("|") for row in rows]))
+    store(options, "learning with moments of moved blocks reset", rows=rows)
 
 
 main = command(Options, compare, __doc__)

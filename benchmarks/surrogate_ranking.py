@@ -15,9 +15,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from measuring import BenchmarkOptions, Figure, command, publish
@@ -60,14 +59,8 @@ class Options(BenchmarkOptions):
     """Worker processes, at least 1."""
 
 
-@dataclass(frozen=True)
-class Course:
-    """One episode under one learner: an entry for each round.
-
-    Attributes:
-        delay: Round delays [s].
-        loss: Smoothed loss after each round [nat].
-    """
+class Course(NamedTuple):
+    """One episode under one learner: delays [s], and smoothed losses after each round [nat]."""
 
     delay: FloatArray
     loss: FloatArray
@@ -83,8 +76,7 @@ Courses = Mapping[str, Sequence[Course]]
 """A scheduler's episodes by learner."""
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """One scheduler under both learners.
 
     Attributes:
@@ -113,7 +105,7 @@ def modelled(allocations: Sequence[Allocation]) -> bool:
     )
 
 
-def play(options: Options) -> tuple[EvaluationPlan, dict[str, dict[str, list[Course]]], dict[str, str]]:
+def play(options: Options) -> tuple[EvaluationPlan, dict[str, Courses], dict[str, str]]:
     """Play all episodes that are not finished yet.
 
     Returns:
@@ -136,16 +128,16 @@ def play(options: Options) -> tuple[EvaluationPlan, dict[str, dict[str, list[Cou
         for learner in LEARNERS
     ]
     outcomes = evaluate_all(plans, options.processes, tolerant=True)
-    courses: dict[str, dict[str, list[Course]]] = {}
+    courses = {}
     for name in outcomes[0].results:
-        real, surrogate = (
-            [Course(np.array(r.delay), np.array(r.smoothed_loss)) for r in outcome.results[name]]
-            for outcome in outcomes
-        )
-        for first, second in zip(real, surrogate, strict=True):
+        found = {
+            learner: [Course(np.array(r.delay), np.array(r.smoothed_loss)) for r in outcome.results[name]]
+            for learner, outcome in zip(LEARNERS, outcomes, strict=True)
+        }
+        for first, second in zip(*found.values(), strict=True):
             if not np.allclose(first.delay, second.delay, rtol=1e-9):
                 raise DataError(f"{name!r} decides otherwise under the surrogate: leave it out")
-        courses[name] = {"real": real, "surrogate": surrogate}
+        courses[name] = found
     return plans[0], courses, outcomes[0].impossible
 
 
@@ -155,22 +147,19 @@ def default_target(courses: Sequence[Course]) -> float:
     return float(np.median([one.loss[place] for one in courses]))
 
 
-def correlation(name: str, real: FloatArray, surrogate: FloatArray, seed: int = 0) -> Figure:
+def correlation(name: str, real: FloatArray, surrogate: FloatArray) -> Figure:
     """Spearman's coefficient of the means over episodes, with a 95 % bootstrap interval.
 
-    Both schedulers and episodes are resampled, as either could have been others.
+    Both schedulers and episodes are resampled, as either could have been others. The coefficient is NaN where
+    one of the learners ranks all schedulers the same.
 
     Args:
         name: Name of the figure.
-        real: One figure for each scheduler and episode (schedulers, episodes).
+        real: One number for each scheduler and episode (schedulers, episodes).
         surrogate: The same under the surrogate.
-        seed: Seed of the resampling.
-
-    Returns:
-        The coefficient; NaN where one of the learners ranks all schedulers the same.
     """
     schedulers, episodes = real.shape
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = rng.integers(schedulers, size=(RESAMPLES, schedulers, 1))
     columns = rng.integers(episodes, size=(RESAMPLES, 1, episodes))
     first, second = (rankdata(table[rows, columns].mean(axis=-1), axis=-1) for table in (real, surrogate))
@@ -214,9 +203,7 @@ def table(schedulers: Sequence[Ranked]) -> str:
 
 def _run(options: Options) -> None:
     plan, courses, impossible = play(options)
-    target = options.target
-    if target is None:
-        target = default_target([one for found in courses.values() for one in found["real"]])
+    target = options.target or default_target([one for found in courses.values() for one in found["real"]])
     schedulers = []
     for name, found in courses.items():
         plans = [a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]
@@ -227,14 +214,14 @@ def _run(options: Options) -> None:
     for name, reason in impossible.items():
         print(f"{name}: not possible: {reason}")
     met = (figures[0].value or 0.0) >= GOAL
-    used = {"scenario": plan.scenario.name, "task": plan.scenario.workload.task, "rounds": plan.rounds}
+    used: dict[str, Any] = {"scenario": plan.scenario.name, "task": plan.scenario.workload.task}
     publish(
-        options.model_copy(update=used),
+        options.model_copy(update={**used, "rounds": plan.rounds}),
         "schedulers' time to a target loss under real training and under the surrogate (Spearman's rho)",
         figures,
         target_nat=target,
         goal_met=met,
-        schedulers=[{**asdict(entry), "figures": entry.figures.tolist()} for entry in schedulers],
+        schedulers=[{**r._asdict(), "figures": r.figures.tolist()} for r in schedulers],
         impossible=impossible,
     )
     print(f"goal, rho of seconds of modelled schedulers at least {GOAL:g}: {'met' if met else 'missed'}")

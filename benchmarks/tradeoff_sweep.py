@@ -39,15 +39,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-DEFAULT_V = (0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2)
-
-
 class Options(BenchmarkOptions):
     """Delay and energy backlog against V."""
 
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
-    v: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = DEFAULT_V
+    v: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = (
+        *(0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2),
+    )
     """Values of V in 1/s, ascending, above 0."""
     rounds: Annotated[int, Field(ge=1)] = 400
     """Counted rounds of each V, at least 1."""
@@ -92,14 +91,7 @@ def start(scenario: Scenario, envs: int, seed: int) -> World:
 def played(
     world: World, scheduler: DSSRA, count: int, label: str, free: bool = False
 ) -> Iterator[RoundRecord]:
-    """Play rounds, showing progress.
-
-    Args:
-        world: The environments; play continues from their state.
-        count: Number of rounds.
-        label: Label of the progress bar.
-        free: Whether decisions ignore the energy budgets, as with empty queues.
-    """
+    """Play rounds from the present state; ``free`` decisions ignore the budgets, as with empty queues."""
     for _ in tqdm(range(count), desc=label, unit="round", disable=None):
         state = world.state
         if free:
@@ -108,11 +100,7 @@ def played(
 
 
 def sweep(scenario: Scenario, options: Options) -> tuple[list[Point], float]:
-    """Play every V on the same channels, and DSSRA without energy budgets.
-
-    Returns:
-        A point for each V, and the time-average delay without budgets [s], which bounds the others.
-    """
+    """Points of every V on the same channels, and the delay without energy budgets [s], their bound."""
     points: list[Point] = []
     backlog: FloatArray | None = None
     total = options.warmup + options.rounds
@@ -120,39 +108,23 @@ def sweep(scenario: Scenario, options: Options) -> tuple[list[Point], float]:
         world = start(scenario, options.envs, options.seed)
         if backlog is not None:
             world.state = replace(world.state, backlog=backlog * (v / options.v[place - 1]))
-        counted = itertools.islice(
+        records = itertools.islice(
             played(world, DSSRA(scenario, tradeoff_v=v), total, f"V = {v:g}"), options.warmup, None
         )
-        delay, queue, ratio = zip(
-            *((r.costs.delay, r.backlog, r.costs.energy_ratio) for r in counted), strict=True
-        )
-        backlog = world.state.backlog
-        present = world.state.present
+        each = ((r.costs.delay, r.backlog, r.costs.energy_ratio) for r in records)
+        delay, queue, ratio = (np.mean(values, axis=0) for values in zip(*each, strict=True))
+        backlog, present = world.state.backlog, world.state.present
         nodes = np.concatenate((np.ones_like(present[..., :1]), present), axis=-1)  # the CU always exists
-        mean_queue = np.mean(queue, axis=0)
-        points.append(
-            Point(
-                v,
-                float(np.mean(delay)),
-                float(mean_queue[nodes].mean()),
-                float(mean_queue.max()),
-                float(np.mean(ratio, axis=0).max()),
-            )
-        )
-    world = start(scenario, options.envs, options.seed)
-    free = itertools.islice(
-        played(world, DSSRA(scenario), total, "no budgets", free=True), options.warmup, None
+        figures = (delay.mean(), queue[nodes].mean(), queue.max(), ratio.max())
+        points.append(Point(v, *map(float, figures)))
+    free = played(
+        start(scenario, options.envs, options.seed), DSSRA(scenario), total, "no budgets", free=True
     )
-    return points, float(np.mean([record.costs.delay for record in free]))
+    return points, float(np.mean([r.costs.delay for r in itertools.islice(free, options.warmup, None)]))
 
 
 def long_run(scenario: Scenario, rounds: int, seed: int) -> list[dict[str, float]]:
     """Budgets in the long run from empty queues, at the scenario's own V.
-
-    Args:
-        scenario: The scenario to play.
-        rounds: Number of rounds.
-        seed: Seed of the channels.
 
     Returns:
         After a tenth, a half and all of the rounds, the worst node's time-average energy over budget and its
@@ -162,68 +134,52 @@ def long_run(scenario: Scenario, rounds: int, seed: int) -> list[dict[str, float
     for index, record in enumerate(played(world, DSSRA(scenario), rounds, "long run"), 1):
         spent = spent + record.costs.energy_ratio
         if index in {max(rounds // 10, 1), max(rounds // 2, 1), rounds}:
+            ratio, backlog = float(np.max(spent)) / index, float(record.backlog.max()) / index
             course.append(
-                {
-                    "rounds": index,
-                    "worst_energy_ratio": float(np.max(spent)) / index,
-                    "largest_backlog_per_round": float(record.backlog.max()) / index,
-                }
+                {"rounds": index, "worst_energy_ratio": ratio, "largest_backlog_per_round": backlog}
             )
     return course
 
 
 def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
-    """Delay and backlog against V, on an Agg canvas.
-
-    Args:
-        points: At least one.
-        limit: Delay without budgets [s].
-        name: The scenario's name, for the title.
-    """
+    """Delay and its limit [s], and backlog, against V, on an Agg canvas."""
     v = np.array([p.v for p in points])
+    dashed = {"color": COLOURS[6], "linestyle": "--", "linewidth": 1.2}
     with mpl.rc_context(RC):
         figure = new_figure(8.6, 3.7)
         left, right = figure.subplots(1, 2)
         left.plot(v, [p.delay for p in points], marker="o", color=COLOURS[0], label="DSSRA")
-        left.axhline(
-            limit, color=COLOURS[6], linestyle="--", linewidth=1.2, label="no energy budgets (bound)"
-        )
+        left.axhline(limit, **dashed, label="no energy budgets (bound)")
         left.set_ylim(bottom=0.95 * limit)
-        left.set_ylabel("time-average round delay (s)")
-        left.set_title("Delay falls towards its limit", loc="left", fontsize=10.5)
-        left.legend()
         right.plot(v, [p.largest_backlog for p in points], marker="s", color=COLOURS[1], label="fullest node")
         right.plot(v, [p.backlog for p in points], marker="o", color=COLOURS[0], label="mean of the nodes")
         middle = len(points) // 2
-        guide = points[middle].backlog * v / v[middle]
-        right.plot(v, guide, color=COLOURS[6], linestyle="--", linewidth=1.2, label="proportional to V")
-        right.set_ylabel("time-average backlog (budgets)")
-        right.set_title("Queues grow with V", loc="left", fontsize=10.5)
-        right.legend()
-        for axes in (left, right):
+        right.plot(v, points[middle].backlog * v / v[middle], **dashed, label="proportional to V")
+        log_axis(right, "y")
+        for axes, title, label in (
+            (left, "Delay falls towards its limit", "time-average round delay (s)"),
+            (right, "Queues grow with V", "time-average backlog (budgets)"),
+        ):
+            axes.set_title(title, loc="left", fontsize=10.5)
+            axes.set_ylabel(label)
             axes.set_xlabel("V (1/s)")
             log_axis(axes, "x")
-        log_axis(right, "y")
+            axes.legend()
         figure.suptitle(f"Drift plus penalty on the {name} scenario", x=0.01, ha="left", fontsize=11)
     return figure
-
-
-def table(points: Sequence[Point], limit: float) -> str:
-    """The sweep as text."""
-    lines = ["   V [1/s]  delay [s]  mean backlog  fullest node  backlog / V  worst node's energy / budget"]
-    lines += [
-        f"{p.v:10.3g} {p.delay:10.3f} {p.backlog:13.3f} {p.largest_backlog:13.3f} {p.backlog / p.v:12.3f} "
-        f"{p.energy_ratio:29.3f}"
-        for p in points
-    ]
-    return "\n".join([*lines, f"{'no budgets':>10s} {limit:10.3f}"])
 
 
 def _run(options: Options) -> None:
     scenario = load_scenario(options.scenario)
     points, limit = sweep(scenario, options)
     long = long_run(scenario, options.long_rounds, options.seed)
-    print(table(points, limit))
+    print("   V [1/s]  delay [s]  mean backlog  fullest node  backlog / V  worst node's energy / budget")
+    for p in points:
+        print(
+            f"{p.v:10.3g} {p.delay:10.3f} {p.backlog:13.3f} {p.largest_backlog:13.3f} "
+            f"{p.backlog / p.v:12.3f} {p.energy_ratio:29.3f}"
+        )
+    print(f"{'no budgets':>10s} {limit:10.3f}")
     for mark in long:
         print(
             f"after {mark['rounds']:,} rounds at V = {scenario.budgets.tradeoff_v:g}: worst node's "
@@ -233,13 +189,9 @@ def _run(options: Options) -> None:
     picture = options.figure or options.file.with_suffix(".png")
     save(draw(points, limit, scenario.name), picture)
     print(f"drawn in {picture}")
-    store(
-        options,
-        "time-average delay and energy backlog of DSSRA against V",
-        points=[asdict(p) for p in points],
-        delay_without_budgets=limit,
-        long_run=long,
-    )
+    what = "time-average delay and energy backlog of DSSRA against V"
+    rows = [asdict(p) for p in points]
+    store(options, what, points=rows, delay_without_budgets=limit, long_run=long)
 
 
 main = command(Options, _run, __doc__)

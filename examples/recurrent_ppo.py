@@ -233,4 +233,4 @@ def main(args: Args) -> Evaluation:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(tyro.cli(Args, description=__doc__))

@@ -15,19 +15,22 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic import BaseModel
 from zoo_card import best_of, card, validation_figures
 
 from collapipe_env.agents.learned.agent_file import AgentFile, packed_agent, read_agent_file
 from collapipe_env.agents.learned.agent_loading import ALGORITHMS
-from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError
+from collapipe_env.ground.errors import CheckpointError, DataError
 from collapipe_env.ground.files import read_regular, write_bytes, write_text
 from collapipe_env.zoo import shipped_agents as zoo
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from measuring import command
 
 LARGEST_NOTES = 1024**2
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
+class Options(BaseModel):
     """Add a trained agent to the zoo."""
 
     checkpoint: tyro.conf.Positional[Path]
@@ -46,21 +49,7 @@ class Options:
     """Write over the agent that has this name."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    options = tyro.cli(Options, description=__doc__, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
-    try:
-        agent = add(options)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(
-        f"{zoo.PREFIX}{agent.name}: {agent.size:,} bytes, SHA-256 {agent.sha256}\n{zoo.FOLDER / agent.file}"
-    )
-    return 0
-
-
-def add(options: Options) -> zoo.ShippedAgent:
+def add(options: Options) -> None:
     """Write file, card and entry of an agent.
 
     Raises:
@@ -79,12 +68,12 @@ def add(options: Options) -> zoo.ShippedAgent:
         )
     record, tensors = with_whole_curve(options.checkpoint)
     ALGORITHMS.require(record.algorithm)
-    command = options.command or str(record.training.get("command") or "")
+    trained_by = options.command or str(record.training.get("command") or "")
     figures = options.figures or validation_figures(record)
-    for option, value in (("--command", command), ("--figures", figures)):
+    for option, value in (("--command", trained_by), ("--figures", figures)):
         if not value:
             raise CheckpointError(f"{options.checkpoint} does not record what {option} is to say: give it")
-    record = dataclasses.replace(record, training={**record.training, "command": command})
+    record = dataclasses.replace(record, training={**record.training, "command": trained_by})
     content = packed_agent(record, tensors, str(options.checkpoint))
     agent = zoo.ShippedAgent(
         name=options.name,
@@ -94,17 +83,19 @@ def add(options: Options) -> zoo.ShippedAgent:
         trained_on=record.trained_on,
         description=" ".join(options.description.split()),
         figures=" ".join(figures.split()),
-        command=command,
+        command=trained_by,
     )
-    weights = sum(value.size for value in tensors.values())
-    text = card(agent, record, weights, "" if options.notes is None else _notes(options.notes))
+    notes = "" if options.notes is None else _notes(options.notes)
+    text = card(agent, record, sum(value.size for value in tensors.values()), notes)
     others = [entry for entry in listed.values() if entry.name != agent.name]
     if len(others) < len(listed):
         zoo.write_index(others)  # no entry may stand beside the file of another
     write_bytes(zoo.FOLDER / agent.file, content)
     write_text(zoo.FOLDER / agent.card, text)
     zoo.write_index(sorted([*others, agent], key=lambda entry: entry.name))
-    return agent
+    print(
+        f"{zoo.PREFIX}{agent.name}: {agent.size:,} bytes, SHA-256 {agent.sha256}\n{zoo.FOLDER / agent.file}"
+    )
 
 
 def with_whole_curve(checkpoint: Path) -> AgentFile:
@@ -114,14 +105,13 @@ def with_whole_curve(checkpoint: Path) -> AgentFile:
     """
     found = read_agent_file(checkpoint).playing
     latest = checkpoint.with_name("latest.safetensors")
-    if checkpoint.name == "best.safetensors" and latest.exists():
-        last = read_agent_file(latest).record
-        before = found.record.history
-        if last.history[: len(before)] == before and before[-1:] == [best_of(last.history)]:
-            record = dataclasses.replace(found.record, history=last.history, training=last.training)
-            return AgentFile(record, found.tensors)
+    if checkpoint.name != "best.safetensors" or not latest.exists():
+        return found
+    last, before = read_agent_file(latest).record, found.record.history
+    if last.history[: len(before)] != before or before[-1:] != [best_of(last.history)]:
         raise CheckpointError(f"{latest} is not of the training that {checkpoint} is the best version of")
-    return found
+    record = dataclasses.replace(found.record, history=last.history, training=last.training)
+    return AgentFile(record, found.tensors)
 
 
 def _notes(path: Path) -> str:
@@ -130,6 +120,8 @@ def _notes(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path} ({error}): give a text in UTF-8") from None
 
+
+main = command(Options, add, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,8 +1,8 @@
-"""Choose one of several training runs of the graph net, on validation episodes alone.
+"""Choose one of several training runs of the graph net.
 
-A run is judged by the geometric mean of the priced delays on ``small``,
-``medium``, a system between ``medium`` and ``large``, and one of 48 clusters, which is larger than any in the
-training: runs that are equally good on known sizes may differ beyond them. Runs for the tier Wild are judged
+Every run is judged by its objective (priced delay with the energy gate) on validation episodes of the
+scenarios of the training's own validation and of a system beyond the sizes of the training, 48 clusters of 12
+devices: runs that are equally good on known sizes may differ beyond them. Runs for the tier Wild are judged
 on ``large-wild`` and on a random system of 48 clusters. No test episode is used. Run::
 
     python tools/choose_graph_net.py runs/net-*/checkpoints/latest.safetensors
@@ -12,10 +12,12 @@ on ``large-wild`` and on a random system of 48 clusters. No test episode is used
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import tyro
 from generated_parts import markdown_table
+from pydantic import BaseModel, Field
 from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
@@ -27,9 +29,11 @@ from collapipe_env.agents.learned.graph.graph_training import (
     wild_scenarios,
 )
 from collapipe_env.agents.learned.graph.systems import scaled
-from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from measuring import command
 
 LARGE = (48, 12)
 """Clusters and devices of the system beyond those of the training."""
@@ -43,54 +47,36 @@ def sized(clusters: int, devices: int) -> Scenario:
     return load_scenario("large").with_overrides(scaled(clusters) | {"cluster.devices": devices})
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(BaseModel):
     """Choose one of several training runs of the graph net."""
 
-    nets: tyro.conf.Positional[tuple[str, ...]]
+    nets: tyro.conf.Positional[Annotated[tuple[str, ...], Field(min_length=1)]]
     """A saved net of each run, or one of the zoo."""
     systems: RandomSystems = "ladder"
     """Kind of systems to judge the runs on."""
-    episodes: int = 8
-    """Validation episodes of each scenario."""
-    rounds: int = 300
-    """Rounds of an episode."""
+    episodes: Annotated[int, Field(ge=1)] = 8
+    """Validation episodes of each scenario, at least 1."""
+    rounds: Annotated[int, Field(ge=1)] = 300
+    """Rounds of an episode, at least 1."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Judge the runs and print the table, best first; returns the exit status."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    if min(options.episodes, options.rounds) < 1:
-        low = "episodes" if options.episodes < 1 else "rounds"
-        print(f"error: --{low} = {getattr(options, low)}: 1 or more is needed", file=sys.stderr)
-        return 2
-    if not options.nets:
-        print("error: no net is given: name the files of one or more", file=sys.stderr)
-        return 2
+def run(options: Options) -> None:
+    """Judge the runs and print the table, best first."""
     wild = options.systems == "wild"
     scenarios = wild_scenarios() if wild else (*validation_scenarios(), sized(*LARGE))
     shown = load_scenario("large-wild" if wild else "medium")
     validate = GraphValidator(shown, scenarios, options.episodes, options.rounds)
-    lines = []
-    try:
-        nets = {name: require_graph_net(read_agent_file(agent_path(name)), name) for name in options.nets}
-        for path, net in tqdm(nets.items(), "validating", disable=None, leave=False):
-            score = validate(net, 0, 0.0)
-            lines.append((score.objective, path, score.priced_delay, score.energy_ratio))
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    cells = [
-        [path, f"{objective:.4f}", f"{delay:.3f}", f"{100.0 * (energy - 1.0):+.2f}"]
-        for objective, path, delay, energy in sorted(lines)
+    nets = {name: require_graph_net(read_agent_file(agent_path(name)), name) for name in options.nets}
+    scores = {name: validate(net, 0, 0.0) for name, net in tqdm(nets.items(), "validating", disable=None)}
+    heads = ("net", "geometric mean (s)", f"priced delay on `{shown.name}` (s)", "over budget (%)")
+    rows = [
+        (name, f"{s.objective:.4f}", f"{s.priced_delay:.3f}", f"{100.0 * (s.energy_ratio - 1.0):+.2f}")
+        for name, s in sorted(scores.items(), key=lambda item: item[1].objective)
     ]
-    print(
-        markdown_table(
-            ["net", "geometric mean (s)", f"priced delay on `{shown.name}` (s)", "over budget (%)"], cells
-        )
-    )
-    return 0
+    print(markdown_table(heads, rows))
 
+
+main = command(Options, run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,15 +17,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fitting.conditions import (
-    FITTED,
-    FITTED_OPENED,
-    HELD_OUT,
-    HELD_OUT_OPENED,
-    Condition,
-)
+from fitting.conditions import FITTED, FITTED_OPENED, HELD_OUT, HELD_OUT_OPENED, Condition
 from fitting.least_squares import (
-    Agreement,
     agreement,
     before_overfitting,
     by_condition,
@@ -37,11 +30,8 @@ from fitting.least_squares import (
 )
 from fitting.matched_steps import APART, Matched, matched
 from fitting.real_runs import EVALUATE_EVERY, Run, RunsFile, run_key, run_of, train
-from fitting.shipped_runs import (
-    HeldOutRuns,
-    held_out_file,
-    write_held_out,
-)
+from fitting.shipped_runs import HeldOutRuns, held_out_file, write_held_out
+from generated_parts import markdown_table
 from pydantic import BaseModel, Field
 
 from collapipe_env.ground.errors import DataError
@@ -90,45 +80,28 @@ class Options(BaseModel):
 def conditions_of(
     scenario: Scenario, listed: Sequence[Condition], besides: Sequence[Condition] = ()
 ) -> list[Condition]:
-    """Return the listed conditions that differ in this scenario, from each other and from those in use.
+    """The listed conditions that differ in this scenario, from each other and from those in use.
 
     With a single cluster, for instance, half of the clusters and all clusters are the same.
-
-    Args:
-        scenario: The scenario of the fit.
-        listed: Conditions in general.
-        besides: Conditions that are in use already.
     """
 
     def footprint(condition: Condition) -> tuple[object, ...]:
-        N, B = condition.clusters(scenario), scenario.workload.batch_size
-        table = condition.survival_table(N, 2)
+        N, B, H = condition.clusters(scenario), scenario.workload.batch_size, condition.local_steps
         partition = "iid" if N == 1 else condition.partition
-        H = condition.local_steps
         head = condition.head if H > 1 else "common"
-        playing = max(1, round(N * condition.taking_part))
-        return N, H, head, playing, condition.micro_batches_of(B), partition, table.tobytes()
+        playing, survival = max(1, round(N * condition.taking_part)), condition.survival_table(N, 2)
+        return N, H, head, playing, condition.micro_batches_of(B), partition, survival.tobytes()
 
-    taken = {footprint(condition) for condition in besides}
-    chosen = []
-    for condition in listed:
-        if footprint(condition) not in taken:
-            taken.add(footprint(condition))
-            chosen.append(condition)
-    return chosen
+    found: dict[tuple[object, ...], Condition] = {}
+    for condition in (*besides, *listed):
+        found.setdefault(footprint(condition), condition)
+    return list(found.values())[len(set(map(footprint, besides))) :]
 
 
 def real_runs(
     scenario: Scenario, conditions: Sequence[Condition], options: Options, runs_file: Path
 ) -> list[Run]:
-    """Return all runs, finished ones from the file, with a progress bar over rounds.
-
-    Args:
-        scenario: The scenario of the fit.
-        conditions: Conditions to run under.
-        options: Rounds and seeds.
-        runs_file: File of finished runs.
-    """
+    """All runs, finished ones from the file, with a progress bar over rounds."""
     kept = RunsFile(runs_file)
     # Seed by seed, so that an interrupted call has runs of every condition.
     wanted = [(condition, seed) for seed in range(options.seeds) for condition in conditions]
@@ -149,14 +122,7 @@ def real_runs(
 
 
 def fit_all(runs: Sequence[Run]) -> tuple[SurrogateConstants, list[Matched]]:
-    """Return the constants; those of :data:`APART` come from pairs of runs, where there are such pairs.
-
-    Args:
-        runs: Runs of the fit.
-
-    Returns:
-        The constants, and those that were found from pairs.
-    """
+    """The constants, and those of :data:`APART`, which come from pairs of runs where there are such pairs."""
     constants, found = fit(runs), []
     for name in APART:
         one = matched(constants, runs, name)
@@ -174,7 +140,7 @@ def entry_of(
     held_out: list[Run],
     pairs: Sequence[Matched],
 ) -> dict[str, Any]:
-    """Return the stored entry of a fit."""
+    """The stored entry of a fit."""
     inside, outside = agreement(constants, fitted), agreement(constants, held_out)
     return {
         "task": scenario.workload.task,
@@ -204,14 +170,14 @@ def entry_of(
 
 
 def _cut(options: Options, runs: Sequence[Run]) -> int:
-    """Return the number of conditions whose runs were cut at overfitting."""
+    """The number of conditions whose runs were cut at overfitting."""
     whole = 1 + options.rounds // EVALUATE_EVERY
     return sum(len(group[0].losses) < whole for group in by_condition(runs).values())
 
 
 def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequence[Run]) -> str:
-    """Return a table of final losses and errors under every condition, then the summary."""
-    lines = [f"{'':9} {'condition':44} {'real':>8} {'surrogate':>9} {'RMSE of mean':>12}   final loss, nat"]
+    """Final losses and errors under every condition."""
+    rows = []
     for name, runs in (("fitted", fitted), ("held out", held_out)):
         for condition, group in by_condition(runs).items():
             # A single evaluation is noisy, so the mean of the last fifth stands for the end.
@@ -219,22 +185,13 @@ def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequen
             real = np.mean([run.losses[-last:] for run in group])
             predicted = np.mean([predicted_losses(constants, run)[-last:] for run in group])
             error = agreement(constants, group).mean_rmse
-            lines.append(f"{name:9} {condition!s:44} {real:8.4f} {predicted:9.4f} {error:12.4f}")
-    lines.append("")
-    for name, runs in (("fitted", fitted), ("held out", held_out)):
-        found: Agreement = agreement(constants, runs)
-        lines.append(
-            f"{name:9} RMSE {found.rmse:.4f} nat, of means over seeds {found.mean_rmse:.4f}, "
-            f"R^2 {found.r2:.3f}, between seeds {seed_noise(runs):.4f} nat, ranks of conditions "
-            f"by last loss {ranking(constants, runs):.2f}, by rounds to a target "
-            f"{ranking_of_times(constants, runs):.2f}"
-        )
-    lines += [f"  {name:14} {value}" for name, value in asdict(constants).items()]
-    return "\n".join(lines)
+            rows.append((name, condition, f"{real:.4f}", f"{predicted:.4f}", f"{error:.4f}"))
+    heads = ("", "condition", "real final loss (nat)", "surrogate", "RMSE of mean")
+    return markdown_table(heads, rows, left=2)
 
 
 def stored_fits(path: Path) -> dict[str, Any]:
-    """Return the entries of a file of fits; none if there is no file yet.
+    """The entries of a file of fits; none if there is no file yet.
 
     Raises:
         DataError: If the file is damaged.

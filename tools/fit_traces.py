@@ -20,13 +20,7 @@ from collapipe_env.trace_files.trace_formats import Quantity
 
 
 class Fitted(NamedTuple):
-    """Traces that a profile is fitted to.
-
-    Attributes:
-        known: Name of the known set.
-        quantity: Quantity of its traces.
-        files: Regular expression that file names match from their start.
-    """
+    """Traces of a known set, whose file names match a regular expression from their start."""
 
     known: str
     quantity: Quantity
@@ -46,11 +40,7 @@ SOURCES: Mapping[str, Fitted] = {
 
 
 def fitted_traces(source: Fitted) -> list[Trace]:
-    """Traces of a source, all parts of the split.
-
-    Args:
-        source: The source, whose files lie below ``COLLAPIPE_DATA``.
-    """
+    """Traces of a source below ``COLLAPIPE_DATA``, all parts of the split."""
     known = known_sets()[source.known]
     verify_set(source.known)
     every = source_traces(known.folder, Columns(known.format, source.quantity), "all")
@@ -58,11 +48,7 @@ def fitted_traces(source: Fitted) -> list[Trace]:
 
 
 def fit(source: Fitted) -> Profile:
-    """Fit a profile.
-
-    Args:
-        source: Traces that it is fitted to.
-    """
+    """Fit a profile."""
     traces = fitted_traces(source)
     found = moments(traces)
     mixture = fitted_mixture(found.correlation)
@@ -80,11 +66,7 @@ def fit(source: Fitted) -> Profile:
 
 
 def profile_table(profiles: Mapping[str, Profile]) -> str:
-    """Return the table of profiles beside the measured figures.
-
-    Args:
-        profiles: Fitted profiles by name.
-    """
+    """The table of profiles beside the measured figures."""
     rows = []
     for name, profile in profiles.items():
         source = SOURCES[name]
@@ -106,14 +88,9 @@ def profile_table(profiles: Mapping[str, Profile]) -> str:
 
 
 HEADS = (
-    "profile",
-    "data set",
-    "traces, seconds",
-    "mean",
-    "sd within, between traces",
-    "correlation at 1, 10, 60 s",
-    "its fit",
-)
+    "profile", "data set", "traces, seconds", "mean", "sd within, between traces",
+    "correlation at 1, 10, 60 s", "its fit",
+)  # fmt: skip
 PAGE = Path(__file__).parents[1] / "docs" / "traces.md"
 
 

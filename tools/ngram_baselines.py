@@ -24,19 +24,13 @@ DISCOUNTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def stream_of(split: Split) -> list[int]:
-    """Return the tokens of packed rows as one stream, the first one included."""
+    """The tokens of packed rows as one stream, the first one included."""
     rows = split.targets[split.targets != NO_TARGET]
     return [int(split.tokens[0, 0]), *rows.tolist()]
 
 
 def unigram_nats(train: Sequence[int], asked: Sequence[int], vocabulary: int) -> float:
-    """Return the nats of all tokens except the first, by their counts in training plus one.
-
-    Args:
-        train: Training stream.
-        asked: Held-out stream.
-        vocabulary: Number of ids.
-    """
+    """Nats of all tokens of a held-out stream except the first, by their counts in training plus one."""
     counts = Counter(train[1:])
     total = len(train) - 1 + vocabulary
     return -sum(math.log((counts[token] + 1) / total) for token in asked[1:])
@@ -47,24 +41,20 @@ class KneserNey:
 
     Orders below the highest count the contexts in which an n-gram occurs. The lowest is mixed with the
     uniform distribution, with the weight ``floor``, so that no token is impossible.
+
+    Args:
+        train: Training stream.
+        order: Tokens of an n-gram, at least 2.
+        discount: Taken off every count, in (0, 1).
+        vocabulary: Number of ids.
+        floor: Weight of the uniform distribution.
     """
 
     def __init__(
         self, train: Sequence[int], order: int, discount: float, vocabulary: int, floor: float = 1e-3
     ) -> None:
-        """Count.
-
-        Args:
-            train: Training stream.
-            order: Tokens of an n-gram, at least 2.
-            discount: Taken off every count, in (0, 1).
-            vocabulary: Number of ids.
-            floor: Weight of the uniform distribution.
-        """
         self.order, self.discount, self.vocabulary, self.floor = order, discount, vocabulary, floor
-        counts: Counter[tuple[int, ...]] = Counter(
-            tuple(train[i : i + order]) for i in range(len(train) - order + 1)
-        )
+        counts = Counter(tuple(train[i : i + order]) for i in range(len(train) - order + 1))
         self._levels = []  # from the highest order down
         for _ in range(order):
             totals: defaultdict[tuple[int, ...], int] = defaultdict(int)
@@ -77,23 +67,18 @@ class KneserNey:
             counts = Counter(gram[1:] for gram in counts)
 
     def probability(self, token: int, context: tuple[int, ...]) -> float:
-        """Return the probability of a token after a context of ``order - 1`` tokens."""
+        """Probability of a token after a context of ``order - 1`` tokens."""
         counts, totals, _ = self._levels[-1]
         found = (1.0 - self.floor) * counts[token,] / totals[()] + self.floor / self.vocabulary
-        for n in range(1, self.order):
-            counts, totals, kinds = self._levels[self.order - 1 - n]
+        for n, (counts, totals, kinds) in enumerate(reversed(self._levels[:-1]), 1):
             seen = context[len(context) - n :]
-            total = totals.get(seen, 0)
-            if total:
+            if total := totals.get(seen, 0):
                 count = counts.get((*seen, token), 0)
                 found = (max(count - self.discount, 0.0) + self.discount * kinds[seen] * found) / total
         return found
 
     def nats(self, asked: Sequence[int]) -> float:
-        """Return the nats of all tokens of a stream except the first.
-
-        The first tokens have shorter contexts, filled up with the stream's first token.
-        """
+        """Nats of all tokens of a stream except the first, before which the stream's first token stands."""
         width = self.order - 1
         padded = [asked[0]] * (width - 1) + list(asked)
         return -sum(
@@ -103,12 +88,12 @@ class KneserNey:
 
 
 def perplexities(dataset: str, vocabulary: int, part: str = "test") -> dict[str, float]:
-    """Return the perplexities of both baselines on a held-out part, and the bits per byte of the trigrams.
+    """Perplexities of both baselines on the ``dev`` or ``test`` part, and bits per byte of the trigrams.
 
     Args:
         dataset: As in a scenario's ``learning.dataset``.
         vocabulary: Ids of the byte-pair vocabulary.
-        part: ``"dev"`` or ``"test"``.
+        part: Held-out part.
     """
     sizes = Architecture(1, 8, 8, 1, 64, vocabulary, causal=True)
     data = get_task("language-modelling").load(TaskSpec(sizes, vocabulary, dataset=dataset))
@@ -130,12 +115,11 @@ def perplexities(dataset: str, vocabulary: int, part: str = "test") -> dict[str,
 
 def main() -> None:
     """Print the perplexities."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dataset", default="embedded")
     parser.add_argument("--vocabulary", type=int, default=1000)
     parser.add_argument("--part", choices=("dev", "test"), default="test")
-    arguments = parser.parse_args()
-    for name, value in perplexities(arguments.dataset, arguments.vocabulary, arguments.part).items():
+    for name, value in perplexities(**vars(parser.parse_args())).items():
         print(f"{name}: {value:.3f}")
 
 

@@ -8,6 +8,7 @@ import surrogate_ranking as ranking
 
 TINY = """
 base: small
+workload: {blocks: 3, batch_size: 8}
 learning:
   evaluation_samples: 16
   proxy: {width: 8, feedforward: 8, sequence_length: 8, vocabulary: 128}

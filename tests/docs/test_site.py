@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -126,3 +127,12 @@ def test_a_notebook_is_run_once_and_a_failing_one_ends_the_build(notebooks_hook,
     assert outputs[0] == outputs[1]
     assert outputs[2] == "other\n"
     assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_the_site_is_set_to_load_nothing_from_elsewhere():
+    settings = YAML(typ="safe").load(ROOT / "mkdocs.yml")
+    assert settings["theme"]["font"] is False
+    assert "extra_javascript" not in settings
+    assert all((ROOT / "docs" / script).is_file() for script in settings["extra"]["polyfills"])
+    for sheet in settings["extra_css"]:
+        assert "http" not in (ROOT / "docs" / sheet).read_text(encoding="utf-8")

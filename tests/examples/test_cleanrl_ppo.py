@@ -15,7 +15,8 @@ OPTIONS = {"num_envs": 16, "num_steps": 20, "minibatch_size": 160, "against": ("
 
 def test_it_ends_with_the_table_of_its_weights(tmp_path: Path, capsys) -> None:
     # More than an episode, so that truncated rows are met.
-    result = main(Args(total_timesteps=2_000, out=tmp_path, **OPTIONS))
+    quick = {"num_envs": 2, "num_steps": 52, "minibatch_size": 104}
+    result = main(Args(total_timesteps=208, out=tmp_path, **{**OPTIONS, **quick}))
     printed = capsys.readouterr().out
     assert "PPO (one file)" in printed
     assert str(tmp_path / "agent.pt") in printed.splitlines()[-1]

@@ -28,7 +28,7 @@ def folder(minari, tmp_path_factory):
     options = tool.Options(out=out, scenarios=("small",), schedulers=("dssra", "random"), episodes=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(out))  # put back afterwards
-        tool.main(options, "the command")
+        tool.run(options)
         yield out
 
 
@@ -61,18 +61,18 @@ def test_the_card_names_sets_and_checksums_and_a_rerun_keeps_them(minari, folder
         tool.digest(minari.load_dataset("collapipe/small/random-v0")),
     )
     options = tool.Options(out=folder, scenarios=("small",), schedulers=("dssra", "random"), episodes=2)
-    tool.main(options, "the command")
+    tool.run(options)
     assert capsys.readouterr().out.count("already exists") == 2
     assert (folder / "README.md").read_text() == text
     with pytest.raises(tool.ScenarioError, match="has 2 episodes, not 3"):
-        tool.main(tool.Options(out=folder, scenarios=("small",), schedulers=("dssra",), episodes=3), "")
+        tool.run(tool.Options(out=folder, scenarios=("small",), schedulers=("dssra",), episodes=3))
 
 
 def test_ppo_needs_an_agent_of_the_scenario():
     assert tool.scheduler_of("ppo", "small-wild", {}) is None
     assert tool.scheduler_of("ppo", "small", {}).name == "small-ppo"
     with pytest.raises(tool.ScenarioError, match="give it as SCENARIO=FILE"):
-        tool.given_agents(["best.zip"])
+        tool.given_agents(tool.Options(ppo=("best.zip",)))
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "iql", "td3_bc"])

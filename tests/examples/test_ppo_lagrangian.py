@@ -110,7 +110,8 @@ def test_a_validation_is_the_mean_over_episodes_of_the_worst_node() -> None:
 
 @pytest.mark.parametrize(("limit", "held"), [(9.0, True), (-0.95, False)])
 def test_the_verdict_is_that_of_the_held_out_episodes(limit: float, held: bool, tmp_path, capsys) -> None:
-    result = main(Args(steps=700, limit=limit, validations=1, out=tmp_path, **OPTIONS))
+    quick = {"envs": 4, "minibatch": 40, "validation_episodes": 2}
+    result = main(Args(steps=160, limit=limit, validations=1, out=tmp_path, **{**OPTIONS, **quick}))
     printed = capsys.readouterr().out
     assert f"the limit of {100 * limit:+.1f} % {'HELD' if held else 'did NOT hold'} on the held" in printed
     assert ("no version kept to the limit" in printed) == (not held)

@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     """A tiny training with its folder."""
     folder = tmp_path_factory.mktemp("recurrent")
     tiny = {"envs": 4, "rollout": 8, "minibatch": 16, "hidden": 8, "episodes": 1, "validation_episodes": 1}
-    return main(Args(steps=256, out=folder, against=("random",), **tiny)), folder
+    return main(Args(steps=96, out=folder, against=("random",), **tiny)), folder
 
 
 def test_rows_are_the_environments_cut_by_cluster() -> None:

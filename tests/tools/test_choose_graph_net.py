@@ -16,7 +16,6 @@ from collapipe_env.agents.learned.validation import VALIDATION_SEED
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
-from collapipe_env.zoo.shipped_agents import agent_path
 
 
 def trained(folder, seed):
@@ -58,13 +57,3 @@ def test_runs_are_ranked_by_their_objectives_on_sizes_known_and_not(tmp_path, ca
     assert [cells[0].removeprefix("| ") for cells in found] == sorted(wanted, key=wanted.__getitem__)
     for cells in found:
         assert float(cells[1]) == round(wanted[cells[0].removeprefix("| ")], 4)
-
-
-def test_what_is_no_net_is_refused(tmp_path, capsys):
-    assert choose_graph_net.main([str(tmp_path / "none.safetensors")]) == 2
-    assert "none.safetensors" in capsys.readouterr().err
-    assert choose_graph_net.main([str(agent_path("zoo:small-ppo"))]) == 2
-    assert "is an agent of ppo, not a graph net" in capsys.readouterr().err
-    for option in ("episodes", "rounds"):
-        assert choose_graph_net.main([str(agent_path("zoo:graph")), f"--{option}", "0"]) == 2
-        assert f"--{option} = 0: 1 or more is needed" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     """A small comparison."""
     folder = tmp_path_factory.mktemp("comparison")
     arguments = ["--scenarios", "small", "--schedulers", "dssra", *RIVALS, "--episodes", "2", "--rounds", "3"]
-    assert collapipe(["compare", *arguments, "--processes", "1", "--out", str(folder)]) == 0
+    assert collapipe(["compare", *arguments, "--processes", "1", "--no-figures", "--out", str(folder)]) == 0
     return folder
 
 

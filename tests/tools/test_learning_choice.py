@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from studies import learning_choice, learning_runs
 
+import docs as tool
 from collapipe_env.scenario import load_scenario
+
+ENTRY = tool.entries()["learning/choice"]
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def played(monkeypatch, tmp_path):
 
 
 def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played):
-    text = learning_choice.study({"task": "classification"}, False)
+    text = learning_choice.study(ENTRY, False)
     parts = [scenario.learning.evaluation_split for scenario in played]
     assert parts == ["dev"] * (len(parts) - 2) + ["test"] * 2
     start, choice = (scenario.learning for scenario in played[-2:])
@@ -72,8 +75,8 @@ def test_a_value_must_be_better_by_more_than_chance(scores, present, better):
 
 def test_the_start_is_the_first_value_of_every_field_and_all_are_valid():
     small = load_scenario("small")
-    for candidates in learning_choice.FIELDS.values():
-        for values in candidates:
+    for field in ENTRY["fields"].values():
+        for values in learning_choice.candidates(**field):
             assert small.with_overrides(values) is not None
-    names = [name for candidates in learning_choice.FIELDS.values() for name in candidates[0]]
+    names = [name for field in ENTRY["fields"].values() for name in field["names"]]
     assert len(names) == len(set(names))

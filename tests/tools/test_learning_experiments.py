@@ -10,6 +10,7 @@ from studies import learning_experiments as experiments
 from studies import learning_runs
 from tool_support import tiny_scenario
 
+import docs as tool
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.ground.errors import DataError
@@ -18,6 +19,8 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World
+
+ENTRY = tool.entries()["learning/experiments"]
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +35,11 @@ def options(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(options, tiny):
-    return experiments.trained(options, load_scenario(str(tiny)))
+    return experiments.trained(ENTRY, options, load_scenario(str(tiny)))
 
 
 def test_cases_differ_in_what_they_are_about(results):
-    assert set(results) == set(experiments.CASES)
+    assert set(results) == set(ENTRY["cases"])
     for case in results.values():
         for one, delay in zip(case.curves, case.delays, strict=True):
             assert len(one.loss) == len(one.seconds) == 1 + len(one.metric) == 5
@@ -54,7 +57,7 @@ def test_cases_differ_in_what_they_are_about(results):
 
 def test_the_reference_is_what_the_environment_does(results, tiny):
     """Played here by hand, with the even split and the real learner."""
-    changes = {**experiments.BASE, **learning_runs.evaluations(4, 30)}
+    changes = {**ENTRY["with"], **learning_runs.evaluations(4, 30)}
     scenario = load_scenario(str(tiny)).with_overrides(changes)
     env = CollaPipeVectorEnv(1, scenario, "real", reward="delay", autoreset_mode="Disabled")
     env.reset(seed=HELD_OUT_SEED)
@@ -77,16 +80,16 @@ def test_the_table_and_the_picture_hold_every_case(results, options, tiny, tmp_p
     monkeypatch.setattr(learning_runs, "PICTURES", tmp_path)
     monkeypatch.setattr(learning_runs.Training, "of", lambda *_: replace(options, drawn=True))
     monkeypatch.setattr(experiments, "trained", lambda *_: results)
-    text = experiments.study({"task": "classification"}, False)
-    assert text.count("\n| ") == len(experiments.CASES)  # the head has none before it
+    text = experiments.study(ENTRY, False)
+    assert text.count("\n| ") == len(ENTRY["cases"])  # the head has none before it
     assert "4 rounds, 2 seeds" in text
     assert (tmp_path / experiments.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
 def test_finished_runs_are_not_trained_again(results, options, tiny):
     played = {path: path.stat().st_mtime_ns for path in options.work.rglob("*.npz")}
-    assert len(played) == 2 * len(experiments.CASES)
-    again = experiments.trained(options, load_scenario(str(tiny)))
+    assert len(played) == 2 * len(ENTRY["cases"])
+    again = experiments.trained(ENTRY, options, load_scenario(str(tiny)))
     assert {path: path.stat().st_mtime_ns for path in played} == played
     assert again["many"].delays == results["many"].delays
 

@@ -40,7 +40,7 @@ def test_kneser_ney_is_nltks(order, discount):
 def test_kneser_ney_is_nltks_on_text():
     sizes = Architecture(1, 8, 8, 1, 64, 1000, causal=True)
     data = get_task("language-modelling").load(TaskSpec(sizes, 1000))
-    train, asked = baselines.stream_of(data.train)[:20_000], baselines.stream_of(data.test)[:200]
+    train, asked = baselines.stream_of(data.train)[:4_000], baselines.stream_of(data.test)[:100]
     require_nltks(train, asked, 3, 0.8, 1000)
 
 

@@ -1,7 +1,6 @@
 """The table of tasks: baselines by hand, and what the command writes and keeps."""
 
 import gzip
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +11,11 @@ from studies import simple_baselines as baselines
 from studies import task_results as tasks
 from tool_support import tiny_scenario
 
+import docs as tool
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.scenario import load_scenario
+
+ENTRY = tool.entries()["learning/tasks"]
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +33,13 @@ def data(tmp_path_factory):
 def trained(data, tmp_path_factory):
     """Folder of the runs, the picture and the part, on sets at sizes that train in no time."""
     folder = tmp_path_factory.mktemp("tasks")
-    sets = {name: replace(one, overrides={}, rounds=2) for name, one in tasks.SETS.items()}
+    sets = {name: ENTRY["sets"][name] | {"with": {}, "rounds": 2} for name in ("reviews", "sst2", "wnut17")}
     options = learning_runs.Training(str(tiny_scenario(folder)), 2, 2, folder / "runs", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAPIPE_DATA", str(data))
         patch.setattr(learning_runs, "PICTURES", folder)
         patch.setattr(learning_runs.Training, "of", lambda *_: options)
-        patch.setattr(tasks, "SETS", sets)
-        return folder, tasks.study({"sets": ["reviews", "sst2", "wnut17"]}, False)
+        return folder, tasks.study(ENTRY | {"sets": sets}, False)
 
 
 def test_numbers_are_those_of_the_runs_and_the_picture_is_written(trained):
@@ -52,13 +53,12 @@ def test_numbers_are_those_of_the_runs_and_the_picture_is_written(trained):
     assert (folder / tasks.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", list(tasks.SETS))
+@pytest.mark.parametrize("name", ENTRY["sets"])
 def test_settings_of_every_set_are_valid(name):
-    chosen = tasks.SETS[name]
-    scenario = (
-        load_scenario("small").with_task(chosen.task).with_overrides({**tasks.RECIPE, **chosen.overrides})
-    )
-    assert scenario.workload.task == chosen.task
+    chosen = ENTRY["sets"][name]
+    scenario = load_scenario("small").with_task(chosen["task"])
+    changed = scenario.with_overrides({**ENTRY["with"], **chosen.get("with", {})})
+    assert changed.workload.task == chosen["task"]
 
 
 def test_shortened_pairs_are_the_first(tmp_path):
@@ -125,10 +125,9 @@ def test_entity_f1_does_not_join_sentences():
 
 def test_copying_scores_what_is_the_same():
     same = ["the quick brown fox jumps", "over the lazy dog today"]
-    assert baselines.copied_source((same, same)).scores["bleu"] == pytest.approx(1.0)
-    assert baselines.copied_source((same, ["völlig anders hier drin", "nichts davon gleich heute"])).scores[
-        "bleu"
-    ] == pytest.approx(0.0, abs=0.02)
+    other = ["völlig anders hier drin", "nichts davon gleich heute"]
+    assert baselines.translation_scores(same, same)["bleu"] == pytest.approx(1.0)
+    assert baselines.translation_scores(same, other)["bleu"] == pytest.approx(0.0, abs=0.02)
 
 
 def test_nearest_sentence_by_hand():

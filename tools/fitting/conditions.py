@@ -47,7 +47,7 @@ class Condition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> Self:
-        """Return the condition from its fields by name; JSON may have turned tuples into lists.
+        """The condition from its fields by name; JSON may have turned tuples into lists.
 
         Raises:
             DataError: If the fields are not those of a condition.
@@ -58,7 +58,7 @@ class Condition:
         return cls(**values)
 
     def __str__(self) -> str:
-        """Return one line for tables and legends."""
+        """One line for tables and legends."""
         parts = [_percent(self.survival)]
         if self.later_survival is not None:
             parts[0] += f", then {_percent(self.later_survival)}"
@@ -74,15 +74,15 @@ class Condition:
         return ", ".join(parts)
 
     def clusters(self, scenario: Scenario) -> int:
-        """Return the number of clusters ``N`` that take part."""
+        """The number of clusters ``N`` that take part."""
         return max(1, round(scenario.clusters * self.clusters_share))
 
     def micro_batches_of(self, batch_size: int) -> int:
-        """Return the largest divisor of the batch size that is not above :attr:`micro_batches`."""
+        """The largest divisor of the batch size that is not above :attr:`micro_batches`."""
         return max(m for m in range(1, min(self.micro_batches, batch_size) + 1) if batch_size % m == 0)
 
     def survival_table(self, clusters: int, rounds: int) -> FloatArray:
-        """Return the survival in each round and cluster (rounds, clusters)."""
+        """The survival in each round and cluster (rounds, clusters)."""
         table = np.empty((rounds, clusters))
         half = rounds // 2
         table[:half] = np.resize(self.survival, clusters)
@@ -90,20 +90,14 @@ class Condition:
         return table
 
     def players(self, clusters: int, rounds: int, rng: np.random.Generator) -> BoolArray | None:
-        """Return the clusters that take part in each round (rounds, clusters); None if all do.
-
-        Args:
-            clusters: ``N``.
-            rounds: Rounds of the run.
-            rng: Draws them.
-        """
+        """The clusters that take part in each round, drawn (rounds, clusters); None if all do."""
         if self.taking_part == 1.0:
             return None
         count = max(1, round(clusters * self.taking_part))
         return rng.random((rounds, clusters)).argsort(axis=-1).argsort(axis=-1) < count
 
     def overrides(self, scenario: Scenario) -> dict[str, object]:
-        """Return overrides of the scenario, by dotted path, for training under this condition."""
+        """Overrides of the scenario, by dotted path, for training under this condition."""
         clusters = self.clusters(scenario)
         changes: dict[str, object] = {
             "workload.local_steps": self.local_steps,

@@ -6,7 +6,8 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -34,45 +35,22 @@ OUTLIER = 0.3
 """Residuals above this share of the losses' standard deviation count less: real losses have spikes."""
 
 
-@dataclass(frozen=True)
 class _Batch:
-    """Runs that differ only in their arrivals, computed together.
+    """Runs that differ only in their arrivals, computed together, with their losses (runs, evaluations)."""
 
-    Attributes:
-        partition: Spread of their data.
-        skew: Skew of the partition.
-        outcome: Rounds of all of them, one run after the other.
-        factors: Shares of the full step size (runs, R, H).
-        losses: Real losses (runs, evaluations).
-    """
-
-    partition: str
-    skew: float
-    outcome: SurrogateOutcome
-    factors: FloatArray
-    losses: FloatArray
-
-    @classmethod
-    def of(cls, runs: Sequence[Run]) -> _Batch:
-        first = runs[0]
-        return cls(
-            first.condition.partition,
-            first.skew,
-            SurrogateOutcome(
-                np.concatenate([run.outcome.surviving_samples for run in runs]),
-                np.concatenate([run.outcome.error_probability for run in runs]),
-                np.concatenate([run.outcome.own_steps for run in runs]),
-            ),
-            np.stack([run.factors for run in runs]),
-            np.stack([run.losses for run in runs]),
-        )
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.partition, self.skew = runs[0].condition.partition, runs[0].skew
+        # One run after the other.
+        names = ("surviving_samples", "error_probability", "own_steps")
+        parts = ([getattr(run.outcome, name) for run in runs] for name in names)
+        self.outcome = SurrogateOutcome(*map(np.concatenate, parts))
+        self.factors = np.concatenate([run.factors for run in runs])
+        self.losses = np.stack([run.losses for run in runs])
 
     def predicted(self, constants: SurrogateConstants) -> FloatArray:
-        """Return the surrogate's losses, shaped as :attr:`losses`."""
+        """The surrogate's losses, shaped as :attr:`losses`."""
         zeta = constants.heterogeneity.get(self.partition, 0.0) * self.skew
-        runs, rounds, steps = self.factors.shape
-        factors = self.factors.reshape(runs * rounds, steps)
-        made = progress(constants, self.outcome, zeta, factors).reshape(runs, rounds)
+        made = progress(constants, self.outcome, zeta, self.factors).reshape(len(self.losses), -1)
         reached = np.concatenate((np.zeros((len(made), 1)), np.cumsum(made, axis=1)), axis=1)
         losses: FloatArray = loss_at(constants, reached[:, ::EVALUATE_EVERY])
         return losses[:, : self.losses.shape[1]]
@@ -82,20 +60,19 @@ def _batches(runs: Sequence[Run]) -> list[_Batch]:
     """Group runs in as few batches as possible."""
     groups: defaultdict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        outcome = run.outcome
-        shape = outcome.surviving_samples.shape
+        shape = run.outcome.surviving_samples.shape
         groups[run.condition.partition, run.skew, shape, len(run.losses)].append(run)
-    return [_Batch.of(group) for group in groups.values()]
+    return [_Batch(group) for group in groups.values()]
 
 
 def predicted_losses(constants: SurrogateConstants, run: Run) -> FloatArray:
-    """Return the surrogate's losses at a run's evaluations, of the untrained model first [nat]."""
-    losses: FloatArray = _Batch.of([run]).predicted(constants)[0]
+    """The surrogate's losses at a run's evaluations, of the untrained model first [nat]."""
+    losses: FloatArray = _Batch([run]).predicted(constants)[0]
     return losses
 
 
 def residuals(constants: SurrogateConstants, runs: Sequence[Run]) -> FloatArray:
-    """Return predicted less real losses, of all evaluations of all runs in order [nat]."""
+    """Predicted less real losses, of all evaluations of all runs in order [nat]."""
     return np.concatenate([predicted_losses(constants, run) - run.losses for run in runs])
 
 
@@ -104,9 +81,6 @@ def before_overfitting(runs: Sequence[Run]) -> list[Run]:
 
     The law describes learning, not memorising: where the mean loss over seeds in the last fifth exceeds the
     lowest by more than a tenth of the fall, the runs end at the lowest. Training would stop there too.
-
-    Args:
-        runs: Whole runs.
     """
     kept = []
     for group in by_condition(runs).values():
@@ -119,7 +93,7 @@ def before_overfitting(runs: Sequence[Run]) -> list[Run]:
 
 
 def fit(runs: Sequence[Run], known: Mapping[str, float] | None = None) -> SurrogateConstants:
-    """Return the constants that follow the runs best.
+    """The constants that follow the runs best.
 
     The initial loss is the mean over the runs. The other constants minimise a sum of squares in which
     outliers count linearly (soft L1). The sum has several minima, since a slow start and a low floor fit
@@ -150,28 +124,26 @@ class _Search:
 
     def __init__(self, runs: Sequence[Run], known: Mapping[str, float]) -> None:
         sat_out = any(run.condition.taking_part < 1.0 for run in runs)
-        # A constant that no run depends on is not searched.
+        # A constant that no run depends on is not searched, nor that of a partition without runs.
         self._known = known if sat_out else {"sitting_out": 0.0, **known}
         self._linear = [name for name in LINEAR if name not in self._known]
+        made = {run.condition.partition for run in runs}
+        self._skewed = [kind for kind in SKEWED_PARTITIONS if kind in made]
         self._batches = _batches(runs)
         losses = np.concatenate([run.losses for run in runs])
         self._initial = float(np.mean([run.losses[0] for run in runs]))
-        self._lowest = float(losses.min())
+        self._gap = self._initial - float(losses.min())
         self._scale = OUTLIER * max(float(losses.std()), 1e-6)
         self._steps = float(np.median([run.factors.sum() for run in runs]))
         self._samples = float(max(run.outcome.surviving_samples.sum(axis=1).max() for run in runs))
-        # A partition without runs has no constant to fit.
-        made = {run.condition.partition for run in runs}
-        self._skewed = [kind for kind in SKEWED_PARTITIONS if kind in made]
 
     def starts(self) -> list[SurrogateConstants]:
-        """Return the start values."""
-        gap = self._initial - self._lowest
+        """The start values."""
         places = itertools.product((0.8, 1.2), (1.0, 2.0), (0.05, 0.5), (1.0, 3.0))
         return [
             SurrogateConstants(
                 initial_loss=self._initial,
-                floor_loss=max(self._initial - depth * gap, 0.0),
+                floor_loss=max(self._initial - depth * self._gap, 0.0),
                 exponent=shape,
                 head_share=share,
                 head_speed=10.0,
@@ -187,54 +159,44 @@ class _Search:
         ]
 
     def residuals(self, constants: SurrogateConstants) -> FloatArray:
-        """Return predicted less real losses in units of an outlier's least residual, in any order."""
+        """Predicted less real losses in units of an outlier's least residual, in any order."""
         errors = [(batch.predicted(constants) - batch.losses).ravel() for batch in self._batches]
         return np.concatenate(errors) / self._scale
 
     def cost(self, constants: SurrogateConstants) -> float:
-        """Return the soft L1 norm of the residuals."""
+        """The soft L1 norm of the residuals."""
         return float(np.sum(np.sqrt(1.0 + self.residuals(constants) ** 2) - 1.0))
 
     def descend(self, start: SurrogateConstants) -> SurrogateConstants:
-        """Return the local minimum that a descent from ``start`` reaches."""
-        low = [math.log(x) for x in (0.3, 1.0, 1e-3 / self._steps, 1e-3 * self._samples)]
-        high = [math.log(x) for x in (8.0, 1e3, 1e2 / self._steps, 1e2 * self._samples)]
-        low += [0.0] * (len(self._linear) + len(self._skewed))
-        high += [HIGHEST.get(name, 0.999 * self._initial) for name in self._linear] + [1e2] * len(
-            self._skewed
-        )
+        """The local minimum that a descent from ``start`` reaches."""
+        free, pace, noise = [*self._linear, *self._skewed], 1.0 / self._steps, self._samples
+        low = [*map(math.log, (0.3, 1.0, 1e-3 * pace, 1e-3 * noise)), *[0.0] * len(free)]
+        high = [*map(math.log, (8.0, 1e3, 1e2 * pace, 1e2 * noise))]
+        high += [HIGHEST.get(name, 0.999 * self._initial) for name in self._linear]
+        high += [1e2] * len(self._skewed)
+        begun = [*(math.log(getattr(start, name)) for name in LOGARITHMIC)]
+        begun += [getattr(start, name) for name in self._linear]
+        begun += [start.heterogeneity[kind] for kind in self._skewed]
 
-        def scaled(values: FloatArray) -> FloatArray:
-            return self.residuals(self._constants(start, values))
+        def constants(values: FloatArray) -> SurrogateConstants:
+            logarithms, rest = values[: len(LOGARITHMIC)].tolist(), values[len(LOGARITHMIC) :].tolist()
+            found = dict(zip(free, rest, strict=True))
+            zeta = {kind: found.pop(kind) for kind in self._skewed}
+            found |= zip(LOGARITHMIC, map(math.exp, logarithms), strict=True)
+            return replace(start, **found, heterogeneity={**start.heterogeneity, **zeta})
 
         solution = least_squares(
-            scaled,
-            np.clip(self._values(start), low, high),
+            lambda values: self.residuals(constants(values)),
+            np.clip(begun, low, high),
             bounds=(low, high),
             x_scale="jac",
             loss="soft_l1",
             max_nfev=100,
         )
-        return self._constants(start, solution.x)
-
-    def _values(self, constants: SurrogateConstants) -> FloatArray:
-        return np.array(
-            [math.log(getattr(constants, name)) for name in LOGARITHMIC]
-            + [getattr(constants, name) for name in self._linear]
-            + [constants.heterogeneity[kind] for kind in self._skewed]
-        )
-
-    def _constants(self, start: SurrogateConstants, values: FloatArray) -> SurrogateConstants:
-        numbers = [float(value) for value in values]
-        first, second = len(LOGARITHMIC), len(LOGARITHMIC) + len(self._linear)
-        zeta: Mapping[str, float] = dict(zip(self._skewed, numbers[second:], strict=True))
-        changed = dict(zip(LOGARITHMIC, map(math.exp, numbers[:first]), strict=True))
-        changed |= dict(zip(self._linear, numbers[first:second], strict=True))
-        return replace(start, **changed, heterogeneity={**start.heterogeneity, **zeta})
+        return constants(solution.x)
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """Agreement of the surrogate with real runs.
 
     Attributes:
@@ -252,66 +214,53 @@ class Agreement:
 
 def agreement(constants: SurrogateConstants, runs: Sequence[Run]) -> Agreement:
     """Compare the surrogate with real runs."""
-    errors = residuals(constants, runs)
-    losses = np.concatenate([run.losses for run in runs])
-    means = [
-        np.mean([predicted_losses(constants, run) - run.losses for run in group], axis=0)
+    errors, losses = residuals(constants, runs), np.concatenate([run.losses for run in runs])
+    means = [real - seen for real, seen in _curves(constants, runs)]
+    variance = float(losses.var())
+    r2 = 1.0 - float(np.mean(errors**2)) / variance if variance > 0.0 else math.nan
+    return Agreement(_root_mean_square(errors), r2, _root_mean_square(np.concatenate(means)))
+
+
+def _curves(constants: SurrogateConstants, runs: Sequence[Run]) -> list[tuple[FloatArray, FloatArray]]:
+    """Real and predicted losses of each condition, means over seeds."""
+    return [
+        (
+            np.mean([run.losses for run in group], axis=0),
+            np.mean([predicted_losses(constants, run) for run in group], axis=0),
+        )
         for group in by_condition(runs).values()
     ]
-    variance = float(losses.var())
-    return Agreement(
-        rmse=_root_mean_square(errors),
-        r2=1.0 - float(np.mean(errors**2)) / variance if variance > 0.0 else math.nan,
-        mean_rmse=_root_mean_square(np.concatenate(means)),
-    )
+
+
+def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Spearman's coefficient; NaN for fewer than three pairs, or if all values of a side are equal."""
+    if len(pairs) < 3 or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+        return math.nan
+    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
 
 
 def ranking(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
-    """Return Spearman's rank correlation of predicted and real losses at the end, over conditions.
+    """Rank correlation of predicted and real losses at the end over conditions; else NaN.
 
-    Losses at the end are means over the last fifth of the evaluations and a condition's seeds. NaN for fewer
-    than three conditions, or if all losses are equal.
-
-    Args:
-        constants: Constants of a fit.
-        runs: Real runs.
+    Losses at the end are means over the last fifth of the evaluations and a condition's seeds.
     """
-    groups = list(by_condition(runs).values())
-    if len(groups) < 3:
-        return math.nan
-    last = -(-len(runs[0].losses) // 5)
-    real = [float(np.mean([run.losses[-last:] for run in group])) for group in groups]
-    seen = [float(np.mean([predicted_losses(constants, run)[-last:] for run in group])) for group in groups]
-    if len(set(real)) == 1 or len(set(seen)) == 1:
-        return math.nan
-    return float(spearmanr(real, seen).statistic)
+    curves, last = _curves(constants, runs), math.ceil(len(runs[0].losses) / 5)
+    return _rank_correlation([(real[-last:].mean(), seen[-last:].mean()) for real, seen in curves])
 
 
 def ranking_of_times(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
-    """Return Spearman's rank correlation of predicted and real rounds to a target, over conditions.
+    """Rank correlation of predicted and real rounds to a target over conditions; else NaN.
 
     The target is the median over conditions of the real loss half-way. A condition that never reaches it
-    counts with its whole length plus the gap between its last loss and the target. NaN for fewer than three
-    conditions.
-
-    Args:
-        constants: Constants of a fit.
-        runs: Real runs.
+    counts with its whole length plus the gap between its last loss and the target.
     """
-    groups = list(by_condition(runs).values())
-    if len(groups) < 3:
-        return math.nan
-    real = [np.mean([run.losses for run in group], axis=0) for group in groups]
-    seen = [np.mean([predicted_losses(constants, run) for run in group], axis=0) for group in groups]
-    target = float(np.median([losses[len(losses) // 2] for losses in real]))
-    times = [[_time_to(losses, target) for losses in curves] for curves in (real, seen)]
-    if any(len(set(column)) == 1 for column in times):
-        return math.nan
-    return float(spearmanr(times[0], times[1]).statistic)
+    curves = _curves(constants, runs)
+    target = float(np.median([real[len(real) // 2] for real, _ in curves]))
+    return _rank_correlation([(_time_to(real, target), _time_to(seen, target)) for real, seen in curves])
 
 
 def _time_to(losses: FloatArray, target: float) -> float:
-    """Return the number of evaluations until a loss, interpolated between two of them."""
+    """The number of evaluations until a loss, interpolated between two of them."""
     below = np.flatnonzero(losses <= target)
     if not below.size:
         return len(losses) + float(losses[-1]) - target
@@ -323,7 +272,7 @@ def _time_to(losses: FloatArray, target: float) -> float:
 
 
 def seed_noise(runs: Sequence[Run]) -> float:
-    """Return the root mean square difference of a condition's seeds over sqrt(2) [nat]; NaN for one seed.
+    """The root mean square difference of a condition's seeds over sqrt(2) [nat]; NaN for one seed.
 
     No surrogate can follow single runs more closely.
     """

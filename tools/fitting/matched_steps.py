@@ -59,7 +59,7 @@ class Matched:
         return float(np.std(self.by_seed, ddof=1) / math.sqrt(count)) if count > 1 else math.nan
 
     def __str__(self) -> str:
-        """Return a line about the constant and how well it is known."""
+        """A line about the constant and how well it is known."""
         each = ", ".join(f"{value:.2g}" for value in self.by_seed)
         return (
             f"{self.name} {self.value:.2g} from {self.pairs} pairs of conditions at equal numbers of local "
@@ -68,12 +68,7 @@ class Matched:
 
 
 def twins(runs: Sequence[Run], name: str) -> list[tuple[Condition, Condition]]:
-    """Return pairs of conditions that differ only in the fields of a constant.
-
-    Args:
-        runs: Runs under them.
-        name: The constant, one of :data:`APART`.
-    """
+    """Pairs of conditions that differ only in the fields of a constant of :data:`APART`."""
     usual, changed = APART[name], next(iter(APART[name]))
     return [
         (first, second)
@@ -84,12 +79,9 @@ def twins(runs: Sequence[Run], name: str) -> list[tuple[Condition, Condition]]:
 
 
 def matched(constants: SurrogateConstants, runs: Sequence[Run], name: str) -> Matched | None:
-    """Return the value that best explains the pairs' differences at equal steps; None without pairs.
+    """The value of a constant of :data:`APART` that best explains the pairs' differences at equal steps.
 
-    Args:
-        constants: All other constants, fitted before.
-        runs: Real runs.
-        name: The constant, one of :data:`APART`.
+    ``None`` without pairs. All other constants were fitted before.
     """
     pairs = twins(runs, name)
     if not pairs:
@@ -108,7 +100,7 @@ def _of(runs: Sequence[Run], seeds: Sequence[int]) -> list[Run]:
 
 
 def _least(constants: SurrogateConstants, pairs: Sequence[tuple[list[Run], list[Run]]], name: str) -> float:
-    """Return the value of a constant with the least error of the pairs' differences."""
+    """The value of a constant with the least error of the pairs' differences."""
     places = [_common_steps(a, b) for a, b in pairs]
     both = list(zip(pairs, places, strict=True))
     real = [_difference(_losses(a), _losses(b), at) for (a, b), at in both]
@@ -130,13 +122,13 @@ def _least(constants: SurrogateConstants, pairs: Sequence[tuple[list[Run], list[
 
 
 def _losses(runs: Sequence[Run], constants: SurrogateConstants | None = None) -> FloatArray:
-    """Return the mean loss over seeds at each evaluation: the real one, or the one that constants predict."""
+    """The mean loss over seeds at each evaluation: the real one, or the one that constants predict."""
     each = [run.losses if constants is None else predicted_losses(constants, run) for run in runs]
     return np.asarray(np.mean(each, axis=0))
 
 
 def _common_steps(first: Sequence[Run], second: Sequence[Run]) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the numbers of local steps after which both are evaluated, and the indices of these losses."""
+    """The numbers of local steps after which both are evaluated, and the indices of these losses."""
     sizes = [runs[0].condition.local_steps * EVALUATE_EVERY for runs in (first, second)]
     ends = [min(len(run.losses) for run in runs) for runs in (first, second)]
     common = math.lcm(*sizes)
@@ -146,12 +138,12 @@ def _common_steps(first: Sequence[Run], second: Sequence[Run]) -> tuple[IntArray
 
 
 def _difference(first: FloatArray, second: FloatArray, at: tuple[IntArray, IntArray, IntArray]) -> FloatArray:
-    """Return the second loss less the first after equal numbers of local steps."""
+    """The second loss less the first after equal numbers of local steps."""
     return np.asarray(second[at[2]] - first[at[1]])
 
 
 def _slope(losses: FloatArray, steps: IntArray, places: IntArray) -> FloatArray:
-    """Return the fall of the loss with the logarithm of the steps, at least a share of the steepest."""
+    """The fall of the loss with the logarithm of the steps, at least a share of the steepest."""
     if len(steps) < 2:
         return np.ones(len(steps))
     fall = np.abs(np.gradient(losses[places], np.log(steps)))

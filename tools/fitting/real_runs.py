@@ -49,7 +49,7 @@ class Run:
 
 @lru_cache(maxsize=256)
 def prepared(scenario: Scenario, condition: Condition, rounds: int) -> Scenario:
-    """Return the scenario as it is trained under a condition."""
+    """The scenario as it is trained under a condition."""
     return scenario.with_overrides(
         {
             **condition.overrides(scenario),
@@ -63,13 +63,7 @@ def prepared(scenario: Scenario, condition: Condition, rounds: int) -> Scenario:
 
 
 def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> RoundOutcome:
-    """Draw the rounds of a run from its seed; the leading axis counts rounds.
-
-    Args:
-        scenario: The scenario as it is trained, see :func:`prepared`.
-        seed: Seed of the arrivals.
-        rounds: Length R of the run.
-    """
+    """Draw the rounds of a run in a :func:`prepared` scenario from its seed; first axis: rounds."""
     N, H = scenario.clusters, scenario.workload.local_steps
     M = condition.micro_batches_of(scenario.workload.batch_size)
     survival = condition.survival_table(N, rounds)
@@ -90,13 +84,7 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
 
 
 def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, losses: Sequence[float]) -> Run:
-    """Return a run with given losses; everything else follows from condition and seed.
-
-    Args:
-        scenario: The scenario of the fit.
-        seed: The run's seed.
-        rounds: Its length R.
-        losses: Its evaluation losses, as in :class:`Run`.
+    """A run with given losses; everything else follows from condition and seed.
 
     Raises:
         DataError: If there are not as many losses as evaluations.
@@ -127,29 +115,22 @@ def train(
     rounds: int,
     on_round: Callable[[], object] = lambda: None,
 ) -> list[float]:
-    """Train for real and return the evaluation losses, as in :class:`Run`.
-
-    Args:
-        scenario: The scenario of the fit.
-        seed: Seed of arrivals and training.
-        rounds: Length R of the run.
-        on_round: Called after each round.
-    """
+    """Train for real and return the evaluation losses, as in :class:`Run`."""
     from collapipe_env.learners.factory import make_learner
 
     trained = prepared(scenario, condition, rounds)
     learner = make_learner("real", trained, 1)
-    rounds_played = outcomes_of(trained, condition, seed, rounds)
+    played = outcomes_of(trained, condition, seed, rounds)
     losses = [float(learner.reset([np.random.default_rng([seed, 0])]).loss[0])]
     for t in range(rounds):
         one = slice(t, t + 1)
         report = learner.train_round(
             RoundOutcome(
-                blocks=rounds_played.blocks[one],
-                micro_batches=rounds_played.micro_batches[one],
-                arrivals=Arrivals.of(rounds_played.arrivals.survived[one], rounds_played.micro_batches[one]),
-                survival=rounds_played.survival[one],
-                participates=None if rounds_played.participates is None else rounds_played.participates[one],
+                blocks=played.blocks[one],
+                micro_batches=played.micro_batches[one],
+                arrivals=Arrivals.of(played.arrivals.survived[one], played.micro_batches[one]),
+                survival=played.survival[one],
+                participates=None if played.participates is None else played.participates[one],
             )
         )
         if (t + 1) % EVALUATE_EVERY == 0:
@@ -166,10 +147,7 @@ class RunsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a file, which need not exist yet.
-
-        Args:
-            path: The JSON file.
+        """Open a JSON file, which need not exist yet.
 
         Raises:
             DataError: If the file is damaged.
@@ -183,7 +161,7 @@ class RunsFile:
             self._runs = dict(runs)
 
     def losses(self, key: str) -> list[float] | None:
-        """Return the losses of a run; None if it has not finished yet.
+        """The losses of a run; None if it has not finished yet.
 
         Raises:
             DataError: If its entry is damaged.
@@ -204,7 +182,7 @@ class RunsFile:
 
 
 def run_key(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> str:
-    """Return a digest of everything that a run's losses depend on."""
+    """A digest of everything that a run's losses depend on."""
     trained = prepared(scenario, condition, rounds)
     digest = hashlib.sha256()
     kept = (trained.clusters, trained.workload, trained.learning)

@@ -39,15 +39,12 @@ class HeldOutRuns:
 
 
 def held_out_file(fits: Path | None = None) -> Path:
-    """Return the file of held-out runs beside a file of fits; beside the shipped one by default."""
+    """The file of held-out runs beside a file of fits; beside the shipped one by default."""
     return (fits_file() if fits is None else fits).with_name("surrogate_runs.json")
 
 
 def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
-    """Write the held-out runs of a fit into a file, which keeps those of other fits.
-
-    Args:
-        key: The fit's key, ``"<scenario>/<task>"``.
+    """Write the runs of a fit, by its key ``"<scenario>/<task>"``, into a file that keeps those of others.
 
     Raises:
         DataError: If the file is damaged or cannot be written.
@@ -71,10 +68,7 @@ def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
 
 
 def read_held_out(path: Path, *, whole: bool = False) -> dict[str, HeldOutRuns]:
-    """Return the runs in a file, by the keys of their fits.
-
-    Args:
-        whole: Return them as long as they were, not cut where overfitting begins.
+    """The runs in a file, by the keys of their fits; ``whole`` ones are not cut where overfitting begins.
 
     Raises:
         DataError: If the file is damaged.

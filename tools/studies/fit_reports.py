@@ -34,22 +34,12 @@ STEPS = ((1, True), (2, True), (8, True), (16, True), (1, False), (4, False))
 
 
 def number(value: float | None, digits: str) -> str:
-    """Return a number as text, a dash where there is none.
-
-    Args:
-        value: The number; ``None`` and NaN for none.
-        digits: Its format.
-    """
+    """A number as text, a dash for ``None`` and NaN."""
     return "–" if value is None or math.isnan(value) else format(value, digits)
 
 
 def estimate(entry: Mapping[str, Any], name: str) -> str:
-    """Return a constant and its range over seeds.
-
-    Args:
-        entry: A fit.
-        name: The constant.
-    """
+    """A constant of a fit and its range over seeds."""
     value, each = entry["constants"].get(name, 0.0), entry.get("by_seed", {}).get(name)
     if not each:
         return f"{value:.2g}, not from pairs" if name == "drift" else "–"
@@ -58,12 +48,7 @@ def estimate(entry: Mapping[str, Any], name: str) -> str:
 
 
 def row(key: str, entry: Mapping[str, Any]) -> list[str]:
-    """Return the row of a fit.
-
-    Args:
-        key: ``"<scenario>/<task>"``.
-        entry: The fit.
-    """
+    """The row of a fit, by its key ``"<scenario>/<task>"``."""
     return [
         f"`{key}`",
         f"{entry['fitted_conditions']} + {entry['held_out_conditions']}",
@@ -80,12 +65,7 @@ def row(key: str, entry: Mapping[str, Any]) -> list[str]:
 
 
 def steps_row(key: str, runs: Sequence[Run]) -> list[str]:
-    """Return the mean error of a fit's last losses by local steps, a dash where no run has so many.
-
-    Args:
-        key: ``"<scenario>/<task>"``.
-        runs: Its whole held-out runs.
-    """
+    """Mean error of a fit's last losses by local steps, over whole runs; a dash where no run has so many."""
     constants = read_fits(fits_file())[key].constants
     cells = [f"`{key}`"]
     for steps, even in STEPS:
@@ -153,27 +133,19 @@ def draw(fits: dict[str, tuple[SurrogateConstants, HeldOutRuns]]) -> Figure:
             draw_panel(grid[row, column], key, *fits[key])
         else:
             grid[row, column].set_axis_off()
-    handles = [
-        *(
-            mpl.lines.Line2D([], [], color=COLOURS[i], linewidth=2.2, label=label)
-            for i, (_, label) in enumerate(DRAWN)
-        ),
-        mpl.lines.Line2D([], [], color=INK, linewidth=2.0, linestyle=DASHES, label="surrogate"),
-        mpl.lines.Line2D([], [], color=INK, linewidth=0.8, alpha=0.6, label="real, one line a seed"),
+    looks = [
+        *({"color": COLOURS[i], "linewidth": 2.2, "label": label} for i, (_, label) in enumerate(DRAWN)),
+        {"color": INK, "linewidth": 2.0, "linestyle": DASHES, "label": "surrogate"},
+        {"color": INK, "linewidth": 0.8, "alpha": 0.6, "label": "real, one line a seed"},
     ]
+    handles = [mpl.lines.Line2D([], [], **look) for look in looks]
     figure.legend(handles=handles, loc="outside lower center", ncols=2 if columns < 3 else 3)
     figure.supylabel("evaluation loss (nat)")
     return figure
 
 
 def draw_panel(axes: Axes, key: str, constants: SurrogateConstants, held_out: HeldOutRuns) -> None:
-    """Curves of the drawn conditions and the errors over all held-out ones.
-
-    Args:
-        axes: Where to draw.
-        key: ``"<scenario>/<task>"``.
-        constants: The fit.
-    """
+    """Curves of the drawn conditions and the errors over all held-out ones."""
     groups = by_condition(held_out.runs)
     rounds = np.arange(0, held_out.rounds + 1, EVALUATE_EVERY)
     shown: list[float] = []
@@ -193,11 +165,8 @@ def draw_panel(axes: Axes, key: str, constants: SurrogateConstants, held_out: He
     found, noise = agreement(constants, held_out.runs), seed_noise(held_out.runs)
     between = f", seeds {noise:.3f}" if np.isfinite(noise) else ""
     axes.set_xlabel("round")
-    axes.set_title(
-        f"{key.replace('/', ', ')}\nerror {found.rmse:.3f}{between}, $R^2$ {found.r2:.2f}",
-        fontsize=9.5,
-        parse_math=True,
-    )
+    title = f"{key.replace('/', ', ')}\nerror {found.rmse:.3f}{between}, $R^2$ {found.r2:.2f}"
+    axes.set_title(title, fontsize=9.5, parse_math=True)
 
 
 def picture() -> Figure:

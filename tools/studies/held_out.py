@@ -99,20 +99,9 @@ def comparisons(entry: Entry, quick: bool) -> Iterator[tuple[dict[str, Any], str
     for episodes in sorted(set(entry["scenarios"].values()), reverse=True):
         chosen = [name for name, of in entry["scenarios"].items() if of == episodes]
         folder = KEPT / ("quick" if quick else "comparisons") / "-".join((entry["learner"], *chosen))
-        sizes = ["--episodes", "1" if quick else str(episodes), "--rounds", str(rounds)]
-        command = [
-            *(
-                "compare",
-                "--scenarios",
-                *chosen,
-                "--schedulers",
-                *names,
-                *sizes,
-                "--learner",
-                entry["learner"],
-            ),
-            *("--processes", str(PROCESSES), "--out", str(folder)),
-        ]
+        sizes = f"--episodes {1 if quick else episodes} --rounds {rounds} --learner {entry['learner']}"
+        command = ["compare", "--scenarios", *chosen, "--schedulers", *names, *sizes.split()]
+        command += ["--processes", str(PROCESSES), "--out", str(folder)]
         typed = typed_command(["collapipe", *command])
         if collapipe(command):
             raise DataError(f"`{typed}` failed")
@@ -169,23 +158,20 @@ def stated(entry: Entry, quick: bool) -> str:
     rows = []
     played = comparisons(entries()[entry["of"]], quick)
     for name, found in (one for summary, _ in played for one in summary["scenarios"].items()):
-        by_name = {one["scheduler"]: one for one in found["summary"]}
-
-        def ratio(what: str, other: str, of: Mapping[str, Any] = by_name) -> float | None:
-            return of[REFERENCE][what]["mean"] / of[other][what]["mean"] if other in of else None
-
-        delays = [ratio("delay_mean", other) for other in ("pipeline", "titanic", "vanilla_fl")]
-        faster = None if delays[2] is None else 1.0 / delays[2]
-        memory = ratio("peak_memory_bytes", "vanilla_fl")
-        cells = [
-            (delays[0], "+.1f"),
-            (delays[1], "+.1f"),
-            (delays[2], "+.1f"),
-            (faster, "+.0f"),
-            (memory, "+.0f"),
-        ]
-        texts = ("not possible" if x is None else f"{100.0 * (x - 1.0):{digits}} %" for x, digits in cells)
-        rows.append([f"`{name}`", *texts])
+        by_name, cells = {one["scheduler"]: one for one in found["summary"]}, [f"`{name}`"]
+        for other, what, power, digits in (
+            ("pipeline", "delay_mean", 1, "+.1f"),
+            ("titanic", "delay_mean", 1, "+.1f"),
+            ("vanilla_fl", "delay_mean", 1, "+.1f"),
+            ("vanilla_fl", "delay_mean", -1, "+.0f"),  # samples per second
+            ("vanilla_fl", "peak_memory_bytes", 1, "+.0f"),
+        ):
+            if other in by_name:
+                ratio = by_name[REFERENCE][what]["mean"] / by_name[other][what]["mean"]
+                cells.append(f"{100.0 * (ratio**power - 1.0):{digits}} %")
+            else:
+                cells.append("not possible")
+        rows.append(cells)
     heads = ("scenario", "delay against PipeLine (even split)", "against TITANIC", "against VanillaFL")
     more = ("samples per second against VanillaFL", "most memory of a device against VanillaFL")
     return markdown_table((*heads, *more), rows)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from player import KEPT
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "learning"
+WHOLE_TEST: Mapping[str, object] = {
+    "learning.evaluation_split": "test",
+    "learning.evaluation_samples": 1_000_000,
+    "learning.metric_samples": 1_000_000,
+}
+"""Changes of a scenario that scores its whole test part."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +71,8 @@ class Training:
         return load_scenario(self.scenario).with_task(task)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One run at its evaluations.
-
-    Attributes:
-        seconds: Simulated time until each evaluation [s]; the first is the untrained model's.
-        loss: Evaluation loss [nat].
-        metric: The task's headline metric; without the untrained model's.
-    """
+class Curve(NamedTuple):
+    """One run at its evaluations: the first, of time and loss, is the untrained model's."""
 
     seconds: FloatArray
     loss: FloatArray
@@ -81,14 +80,7 @@ class Curve:
 
 
 def planned(options: Training, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:
-    """Plan all runs of a case.
-
-    Args:
-        options: Number of runs, and where they are kept.
-        name: Name of the case, and of its folder.
-        scenario: The scenario; its rounds are the rounds of a run.
-        scheduler: Scheduler that allocates.
-    """
+    """All runs of a case, over the scenario's rounds."""
     return EvaluationPlan(
         scenario=scenario.with_overrides({"name": name}),
         schedulers=(scheduler,),
@@ -125,11 +117,9 @@ def evaluations(rounds: int, wanted: int) -> dict[str, object]:
 def curve(result: EpisodeResult, every: int) -> Curve:
     """A run at its evaluations, one every ``every`` rounds."""
     chosen = slice(every - 1, None, every)
-    return Curve(
-        seconds=np.concatenate(([0.0], np.cumsum(result.delay)[chosen])),
-        loss=np.array([result.initial_loss, *result.loss[chosen]]),
-        metric=np.array(result.metric[chosen]),
-    )
+    seconds = np.concatenate(([0.0], np.cumsum(result.delay)[chosen]))
+    loss = np.array([result.initial_loss, *result.loss[chosen]])
+    return Curve(seconds, loss, np.array(result.metric[chosen]))
 
 
 def time_to_loss(run: Curve, target: float) -> float:
@@ -143,8 +133,8 @@ def time_to_loss(run: Curve, target: float) -> float:
 
 def reached(times: Sequence[float]) -> str:
     """Simulated times to a loss as text; if some runs never reach it, the number that do."""
-    there = [seconds for seconds in times if not np.isnan(seconds)]
-    return interval(times, ".0f") if len(there) == len(times) else f"{len(there)} of {len(times)} reach it"
+    there = int(np.isfinite(times).sum())
+    return interval(times, ".0f") if there == len(times) else f"{there} of {len(times)} reach it"
 
 
 def interval(values: Sequence[float], digits: str) -> str:
@@ -156,9 +146,8 @@ def interval(values: Sequence[float], digits: str) -> str:
 
 def band(axes: Axes, x: FloatArray, runs: Sequence[FloatArray], colour: str) -> FloatArray:
     """Draw the mean over seeds, and a band from the least to the greatest; returns the mean."""
-    values = np.array(runs)
-    mean: FloatArray = values.mean(axis=0)
-    axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+    mean: FloatArray = np.mean(runs, axis=0)
+    axes.fill_between(x, np.min(runs, axis=0), np.max(runs, axis=0), color=colour, alpha=0.15, linewidth=0)
     axes.plot(x, mean, color=colour, linewidth=1.5)
     return mean
 

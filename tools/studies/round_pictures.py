@@ -137,12 +137,7 @@ def plain_round() -> Any:
 
 
 def scheduled(base: Allocation, name: ScheduleName, room: int = 0) -> Allocation:
-    """Four stages of three blocks under one schedule.
-
-    Args:
-        base: Everything except segments and schedule.
-        room: Micro-batches (or chunks) in flight beyond the default.
-    """
+    """Four stages of three blocks under one schedule, with room for more micro-batches in flight."""
     blocks = np.zeros_like(base.blocks)
     blocks[..., :STAGES] = 3
     depth = np.maximum(STAGES - np.arange(blocks.shape[-1]), 0)
@@ -202,13 +197,8 @@ def front() -> Figure:
         values = {label: row[-1].values() for (label,), row in rows}
         places = {label: [float(found[name]) for name in names] for label, found in values.items()}
         walked = {label: place for label, place in places.items() if label.endswith(" V")}
-        axes.plot(
-            *zip(*walked.values(), strict=True),
-            color=COLOURS[0],
-            marker="o",
-            markersize=4.5,
-            label="DSSRA over V",
-        )
+        points = zip(*walked.values(), strict=True)
+        axes.plot(*points, color=COLOURS[0], marker="o", markersize=4.5, label="DSSRA over V")
         right, height = np.max(list(walked.values()), axis=0)
         labelled = -np.inf
         for label, place in walked.items():
@@ -232,8 +222,7 @@ def front() -> Figure:
 def correlations(traces: list[Trace]) -> FloatArray:
     """Autocorrelation around each trace's own mean at :data:`LAGS_S`, weighted by length.
 
-    Args:
-        traces: Traces; those no longer than a lag do not count for it.
+    Traces no longer than a lag do not count for it.
     """
     around = [values - values.mean() for values in map(decibels, traces)]
     found = []

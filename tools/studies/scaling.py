@@ -65,11 +65,8 @@ def scenario_at(axis: str, value: int) -> Scenario:
     """``medium`` with one size changed, and other fields changed to suit it.
 
     Band, server and base station's power grow with the clusters, so that each keeps its share; sites are
-    closer together, so that many fit; memory and energy budgets grow where a device has more to do.
-
-    Args:
-        axis: Name of the axis; the number of environments changes nothing here.
-        value: The size.
+    closer together, so that many fit; memory and energy budgets grow where a device has more to do. The
+    number of environments changes nothing here.
     """
     sizes = {"clusters": 4, "devices": 5, "blocks": 12, "samples": 64, axis: value}
     N = sizes["clusters"]
@@ -228,10 +225,7 @@ def draw(found: Mapping[str, Mapping[str, Series]]) -> Figure:
 
 
 def peer_table(path: Path) -> str:
-    """The stored peer comparison in Markdown.
-
-    Args:
-        path: File that ``benchmarks/peers.py`` wrote.
+    """The comparison that ``benchmarks/peers.py`` stored, in Markdown.
 
     Raises:
         DataError: If it cannot be read.

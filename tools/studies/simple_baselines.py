@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sacrebleu import corpus_bleu, corpus_chrf
@@ -23,14 +23,8 @@ Tagged = tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]
 """Words and tags of sentences."""
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """Scores of a simple method on the test part.
-
-    Attributes:
-        name: Name of the method.
-        scores: The task's metrics by name.
-    """
+class Baseline(NamedTuple):
+    """A simple method, and the task's metrics of it on the test part."""
 
     name: str
     scores: Mapping[str, float]
@@ -45,9 +39,9 @@ def baselines_of(scenario: Scenario) -> tuple[Baseline, Baseline]:
     known, asked = (train.inputs, train.answers), (test.inputs, test.answers)
     if scenario.workload.task == "classification":
         return majority_class(known, asked), naive_bayes(known, asked)
-    if scenario.workload.task == "ner":
-        return nothing_tagged(), memorised_tags(known, asked)
-    return copied_source(asked), nearest_target(known, asked)
+    if scenario.workload.task == "ner":  # tagging every word O finds no entity
+        return Baseline("all O", {"entity_f1": 0.0}), memorised_tags(known, asked)
+    return Baseline("copied source", translation_scores(*asked)), nearest_target(known, asked)
 
 
 def class_scores(said: Sequence[str], right: Sequence[str]) -> dict[str, float]:
@@ -68,11 +62,6 @@ def naive_bayes(train: Labelled, test: Labelled) -> Baseline:
     return Baseline("naive Bayes", class_scores(model.predict(words.transform(test[0])).tolist(), test[1]))
 
 
-def nothing_tagged() -> Baseline:
-    """Tag every word O: no entity is found."""
-    return Baseline("all O", {"entity_f1": 0.0})
-
-
 def memorised_tags(train: Tagged, test: Tagged) -> Baseline:
     """Tag every word as it was tagged most often in training, and new words O."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
@@ -84,28 +73,24 @@ def memorised_tags(train: Tagged, test: Tagged) -> Baseline:
     return Baseline("memorised tags", {"entity_f1": entity_f1(said, test[1])})
 
 
+def entities(sentences: Sequence[Sequence[str]]) -> set[tuple[int, int, int, str]]:
+    """Sentence, first word, end and type of every entity. An I- that continues none begins one."""
+    found = set()
+    for number, tags in enumerate(sentences):
+        start, kind = 0, ""
+        for place, tag in enumerate([*tags, "O"]):
+            if kind and tag != f"I-{kind}":
+                found.add((number, start, place, kind))
+                kind = ""
+            if tag != "O" and not kind:
+                start, kind = place, tag[2:]
+    return found
+
+
 def entity_f1(said: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> float:
-    """F1 of entities: type, first and last word must be right. An I- that continues none begins one."""
-
-    def entities(sentences: Sequence[Sequence[str]]) -> set[tuple[int, int, int, str]]:
-        found = set()
-        for number, tags in enumerate(sentences):
-            start, kind = 0, ""
-            for place, tag in enumerate([*tags, "O"]):
-                if kind and tag != f"I-{kind}":
-                    found.add((number, start, place, kind))
-                    kind = ""
-                if tag != "O" and not kind:
-                    start, kind = place, tag[2:]
-        return found
-
+    """F1 of entities: type, first and last word must be right."""
     ours, theirs = entities(said), entities(right)
     return 2.0 * len(ours & theirs) / (len(ours) + len(theirs)) if ours or theirs else 0.0
-
-
-def copied_source(test: Labelled) -> Baseline:
-    """Leave the sentence as it is."""
-    return Baseline("copied source", translation_scores(test[0], test[1]))
 
 
 def nearest_target(train: Labelled, test: Labelled) -> Baseline:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -54,16 +53,8 @@ RULES: Mapping[str, tuple[str, Callable[[Scenario], DSSRATarget]]] = {
 """Title and scheduler of each rule, in the order of the table."""
 
 
-@dataclass(frozen=True)
-class Played:
-    """Episodes of one rule.
-
-    Attributes:
-        title: Name of the rule.
-        results: The episodes.
-        steps: Mean local steps of clusters that take part.
-        share: Mean share of the clusters that take part.
-    """
+class Played(NamedTuple):
+    """A rule's episodes, with mean local steps of clusters that take part, and the share that do."""
 
     title: str
     results: list[EpisodeResult]
@@ -133,35 +124,19 @@ def play_all(entry: Mapping[str, Any], scenario: Scenario, seconds: float, episo
 
 
 def curve(result: EpisodeResult, column: str, grid: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the smoothed loss after amounts of time or energy [nat].
-
-    Args:
-        column: ``delay`` [s] or ``energy_j`` [J].
-        grid: The amounts, ascending.
-    """
+    """The smoothed loss [nat] after ascending amounts of a column, ``delay`` [s] or ``energy_j`` [J]."""
     spent = np.cumsum(getattr(result, column)) * (1.0 - 1e-12)
     return np.array([result.initial_loss, *result.smoothed_loss])[np.searchsorted(spent, grid, side="right")]
 
 
 def spent_until(result: EpisodeResult, column: str, target: float) -> float:
-    """Return the time or energy until the smoothed loss reaches a target; NaN if it never does.
-
-    Args:
-        column: ``delay`` [s] or ``energy_j`` [J].
-        target: The loss [nat].
-    """
+    """The time or energy until the smoothed loss reaches a target; NaN if it never does."""
     below = np.flatnonzero(np.asarray(result.smoothed_loss) <= target)
     return float(np.cumsum(getattr(result, column))[below[0]]) if below.size else math.nan
 
 
 def table(played: Sequence[Played], target: float, seconds: float) -> str:
-    """Return the table of the rules.
-
-    Args:
-        played: The rules' episodes.
-        target: Target loss [nat].
-        seconds: Simulated time of the last column [s].
-    """
+    """The table of the rules, until a simulated time [s]."""
     rows = []
     for one in played:
         times = [spent_until(r, "delay", target) for r in one.results]
@@ -192,13 +167,7 @@ def table(played: Sequence[Played], target: float, seconds: float) -> str:
 
 
 def draw(played: Sequence[Played], target: float, path: Path) -> None:
-    """Draw loss against simulated time and against energy.
-
-    Args:
-        played: The rules' episodes.
-        target: Target loss [nat].
-        path: The picture (PNG).
-    """
+    """Draw loss against simulated time and against energy."""
     with mpl.rc_context(RC):
         figure = new_figure(10.0, 4.2)
         axes = figure.subplots(1, 2, sharey=True)

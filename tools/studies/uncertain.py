@@ -114,16 +114,11 @@ def played(options: Options, name: str) -> tuple[Results, int]:
         for row in ("recurrent", "wiped")
         for seed, model in enumerate(models)
     }
+    rivals: list[Any] = [*options.against, *memories.values()]
+    if name in options.plain:
+        rivals.insert(-len(memories), PolicyScheduler(plain(options, name), name="plain", normalise=False))
     episodes = evaluate(
-        [
-            *options.against,
-            *(
-                [PolicyScheduler(plain(options, name), name="plain", normalise=False)]
-                if name in options.plain
-                else []
-            ),
-            *memories.values(),
-        ],
+        rivals,
         scenario,
         seeds=options.episodes,
         rounds=options.rounds,
@@ -193,22 +188,11 @@ def draw(options: Options) -> Figure:
             axes.plot(curves[0][0], mean, color=colour, linewidth=2.0, label=f"{label}, cluster policy")
         if name in options.plain:
             last = Validator(load_scenario(name), 16)(plain(options, name), 0, 0.0).priced_delay
-            axes.plot(
-                options.steps / 1000.0,
-                last,
-                "x",
-                color=COLOURS[2],
-                clip_on=False,
-                label="PPO as it comes, at the end",
-            )
-        for scheduler, colour in ((EVEN, MUTED), (REFERENCE, INK)):
-            axes.axhline(
-                validated(name, scheduler),
-                color=colour,
-                linestyle=DASHES if scheduler == EVEN else "-",
-                linewidth=1.2,
-                label=TITLES[scheduler],
-            )
+            label = "PPO as it comes, at the end"
+            axes.plot(options.steps / 1000.0, last, "x", color=COLOURS[2], clip_on=False, label=label)
+        for scheduler, colour, style in ((EVEN, MUTED, DASHES), (REFERENCE, INK, "-")):
+            delay, label = validated(name, scheduler), TITLES[scheduler]
+            axes.axhline(delay, color=colour, linestyle=style, linewidth=1.2, label=label)
         low, high = axes.get_ylim()
         if high > 3.0 * low:
             log_axis(axes, "y")

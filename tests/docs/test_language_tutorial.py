@@ -3,54 +3,46 @@
 import json
 import math
 import re
-import shlex
 import sys
 from pathlib import Path
 
+import pages_support as support
 import pytest
 
 from collapipe_env.cli.main import main
 from collapipe_env.scenario import load_scenario
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "fine_tune_language_model.md").read_text(encoding="utf-8")
+PAGE = support.DOCS / "fine_tune_language_model.md"
+QUICK = ("--processes", "1", "--no-figures")
 
 
-def blocks(language: str) -> list[str]:
-    """Code of the page in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def blocks(language):
+    return [text for kind, text in support.code(PAGE) if kind == language]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with the scenario files of the page."""
     monkeypatch.chdir(tmp_path)
     for text in blocks("yaml"):
-        name = re.match(r"# (\w+\.yaml)\n", text)
-        assert name is not None, text
-        Path(name[1]).write_text(text)
+        Path(re.match(r"# (\w+\.yaml)\n", text)[1]).write_text(text)
     return tmp_path
 
 
-def test_scenarios_are_of_one_cluster_of_six(folder: Path) -> None:
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == ["own.yaml", "six_boards.yaml", "tiny.yaml"]
-    for name in names:
-        scenario = load_scenario(name)
+def test_scenarios_are_of_one_cluster_of_six(folder):
+    found = {path.name: load_scenario(path.name) for path in folder.iterdir()}
+    assert sorted(found) == ["own.yaml", "six_boards.yaml", "tiny.yaml"]
+    for scenario in found.values():
         assert scenario.cluster.devices_per_cluster == (6,)
         assert scenario.workload.update_compression == "lora"
-    assert load_scenario("own.yaml").workload.blocks == 24
-    assert load_scenario("own.yaml").workload.width == 896
+    assert (found["own.yaml"].workload.blocks, found["own.yaml"].workload.width) == (24, 896)
 
 
 @pytest.mark.slow
-def test_the_commands_end_as_the_page_says(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_end_as_the_page_says(folder, capsys, monkeypatch):
     pytest.importorskip("transformers")
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    commands = "".join(blocks("bash")).replace("\\\n", "")
-    make, check, price, train = (shlex.split(line) for line in commands.splitlines())
+    monkeypatch.syspath_prepend(str(support.ROOT / "tools"))
+    make, check, price, train = support.lines(PAGE)
     assert make == ["python", "tools/make_tiny_checkpoint.py"]
     sys.modules.pop("make_tiny_checkpoint", None)
     import make_tiny_checkpoint
@@ -63,14 +55,12 @@ def test_the_commands_end_as_the_page_says(
     assert "encoder blocks  24, 37.4 MB of memory each, 106.4 MB beside them" in printed
     assert "energy budgets can be met in all 64 sampled episodes" in printed
 
-    quick = ["--processes", "1", "--no-figures"]
-    assert main([*price[1:], *quick]) == 0
-    results = json.loads(Path("runs/evaluate-six-boards/results.json").read_text())
-    dssra, pipeline = results["summary"]
+    assert main([*price[1:], *QUICK]) == 0
+    dssra, pipeline = json.loads(Path("runs/evaluate-six-boards/results.json").read_text())["summary"]
     assert dssra["scheduler"] == "dssra"
     assert pipeline["difference"]["mean"] > 0.05
 
-    assert main([*train[1:], *quick]) == 0
+    assert main([*train[1:], *QUICK]) == 0
     printed = capsys.readouterr().out
     assert "- top-p 0.9: " in printed
     (episode,) = json.loads(Path("runs/tuned/results.json").read_text())["episodes"]["dssra"]
@@ -79,9 +69,8 @@ def test_the_commands_end_as_the_page_says(
     assert after < 0.25 * before
 
     (load,) = blocks("python")
-    place = re.search('folder = "(.*)"', load)
-    assert place is not None
-    assert f"model:     {place[1]}/" in printed
+    place = re.search('folder = "(.*)"', load)[1]
+    assert f"model:     {place}/" in printed
     exec(load, {})
     written = capsys.readouterr().out.strip()
     assert written.startswith("One day the shepherd asked")

@@ -1,5 +1,6 @@
 """Pages of the documentation as a Markdown parser sees them, and their code run as it stands there."""
 
+import functools
 import re
 import shlex
 import sys
@@ -10,13 +11,14 @@ from markdown_it import MarkdownIt
 
 from collapipe_env.cli.main import main
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS, README = ROOT / "docs", ROOT / "README.md"
 QUICK = ("--episodes", "1", "--rounds", "2", "--processes", "1", "--no-figures")
 ELSEWHERE = {"make", "pip", "python", "tensorboard"}
 """Programs of the pages that a test does not start."""
 
 
+@functools.cache
 def tokens(page):
     """Blocks of a page, in order."""
     return MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
@@ -28,11 +30,12 @@ def links(page):
     return [str(part.attrs.get("href", part.attrs.get("src"))) for part in parts if part.attrs]
 
 
+@functools.cache
 def headings(page):
-    """Texts of a page's headings, without marks."""
+    """Tags and texts of a page's headings, without marks."""
     found = tokens(page)
     return [
-        "".join(part.content for part in found[i + 1].children)
+        (token.tag, "".join(part.content for part in found[i + 1].children))
         for i, token in enumerate(found)
         if token.type == "heading_open"
     ]
@@ -41,7 +44,7 @@ def headings(page):
 def site_anchors(page):
     """Anchors of a page's headings on the site, as Python-Markdown makes them."""
     anchors = set()
-    for text in headings(page):
+    for _, text in headings(page):
         plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
         anchor = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
         while anchor in anchors:
@@ -53,12 +56,20 @@ def site_anchors(page):
 
 def repository_anchors(page):
     """Anchors of the same headings where a forge shows the file: runs of hyphens stay."""
-    return {re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-") for text in headings(page)}
+    return {re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-") for _, text in headings(page)}
 
 
 def code(page):
     """Language and text of every block of code of a page that names its language."""
     return [(t.info.strip(), t.content) for t in tokens(page) if t.type == "fence" and t.info.strip()]
+
+
+def lines(page):
+    """Words of every line of a page's blocks for a shell, without comments."""
+    for language, text in code(page):
+        for line in text.replace("\\\n", " ").splitlines() if language == "bash" else ():
+            if words := shlex.split(line, comments=True):
+                yield words
 
 
 def run_page(page, folder, shorter=(), without=()):
@@ -71,9 +82,9 @@ def run_page(page, folder, shorter=(), without=()):
         without: Commands of ``collapipe`` that are passed over.
 
     Returns:
-        The commands that were called.
+        Names that the page's code defines.
     """
-    names, commands, used = {"__name__": "__page__"}, [], set()
+    names, used = {"__name__": "__page__"}, set()
     for language, text in code(page):
         for shown, run in shorter:
             if shown in text:
@@ -83,24 +94,22 @@ def run_page(page, folder, shorter=(), without=()):
             (folder / f"{named[1]}.{named[2]}").write_text(text, encoding="utf-8")
             sys.modules.pop(named[1], None)
         elif language == "python":
-            exec(compile(text, f"{page.name}", "exec"), names)
+            exec(compile(text, page.name, "exec"), names)
         elif language == "bash":
-            lines = text.replace("\\\n", " ").splitlines()
-            commands += [_called(line, without) for line in lines if line.strip()]
+            for line in text.replace("\\\n", " ").splitlines():
+                _call(line, without)
         else:
-            assert language in {"yaml", "text"}, f"{page.name} has code in {language!r}, which nobody runs"
+            assert language in {"yaml", "text", "toml", "json", "bibtex"}, (
+                f"{page.name} has code in {language!r}, which nobody runs"
+            )
     unused = {shown for shown, _ in shorter} - used
     assert not unused, f"{page.name} no longer has {unused}"
-    return [command for command in commands if command]
+    return names
 
 
-def _called(line, without):
-    program, *arguments = shlex.split(line, comments=True)
-    if program in ELSEWHERE:
-        return None
-    assert program == "collapipe", line
-    if arguments[0] in without:
-        return None
-    status = main([*arguments, *(QUICK if arguments[0] in ("evaluate", "compare") else ())])
-    assert status == 0, f"{line}: exit status {status}"
-    return arguments
+def _call(line, without):
+    program, *arguments = shlex.split(line, comments=True) or ["make"]
+    if program not in ELSEWHERE and arguments[0] not in without:
+        assert program == "collapipe", line
+        status = main([*arguments, *(QUICK if arguments[0] in ("evaluate", "compare") else ())])
+        assert status == 0, f"{line}: exit status {status}"

@@ -1,6 +1,8 @@
-"""The page on versions against the code, and the types of the public names."""
+"""The reference names what is there, with its types; extras, versions and formats are those of the code."""
 
 import ast
+import functools
+import importlib
 import inspect
 import re
 import textwrap
@@ -17,12 +19,54 @@ from collapipe_env.evaluation import runner
 from collapipe_env.execution import committed_rounds
 from collapipe_env.zoo import shipped_agents
 
+PROJECT = tomllib.loads((support.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PUBLIC = sorted(set(collapipe_env.__all__) - {"__version__"})
-PAGE = (support.DOCS / "versions.md").read_text(encoding="utf-8")
 
 
-def test_formats_are_those_of_the_code():
-    told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", PAGE, re.M)}
+def page(name):
+    return (support.DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def referenced():
+    for path in sorted(support.DOCS.glob("reference_*.md")):
+        text = path.read_text(encoding="utf-8")
+        for name, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.MULTILINE):
+            members = re.search(r"members: \[(.*)\]", options)
+            yield name, members[1].split(", ") if members else []
+
+
+def found(name):
+    """What a dotted name stands for."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        return functools.reduce(getattr, parts[end:], thing)
+    raise AssertionError(name)
+
+
+def test_the_reference_names_what_is_there_and_every_public_name():
+    names = list(referenced())
+    assert len(names) > 30
+    for name, members in names:
+        thing = found(name)
+        assert thing.__doc__, name
+        assert all(getattr(thing, member).__doc__ for member in members), name
+    told = {name.rpartition(".")[2] for name, _ in names} | {one for _, members in names for one in members}
+    assert set(PUBLIC) <= told
+    assert set(PUBLIC) <= set(re.findall(r"`(\w+)`", page("reference")))
+
+
+def test_installation_names_every_extra():
+    for extra in PROJECT["optional-dependencies"]:
+        assert re.search(rf"^\|[^|]*`{extra}`", page("install"), re.MULTILINE), extra
+    assert next(d for d in PROJECT["dependencies"] if d.startswith("torch")) in page("install")
+
+
+def test_formats_and_pythons_are_those_of_the_code():
+    told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", page("versions"), re.M)}
     assert told == {
         "state of an environment": snapshot.STATE_VERSION,
         "saved agent": agent_file.FORMAT_VERSION,
@@ -30,12 +74,8 @@ def test_formats_are_those_of_the_code():
         "episode of a comparison": runner.FORMAT,
         "committed rounds of an execution": committed_rounds.VERSION,
     }
-
-
-def test_pythons_are_those_of_the_package():
-    project = tomllib.loads((support.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = [c.rpartition(" ")[2] for c in project["classifiers"] if re.search(r":: 3\.\d+$", c)]
-    assert f"| Python | {', '.join(named)} |" in PAGE
+    named = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    assert f"| Python | {', '.join(named)} |" in page("versions")
 
 
 def functions(thing):
