@@ -51,17 +51,19 @@ def test_parts_share_nothing_and_leave_nothing_out(count):
     assert all(index % 5 < 3 for index in parts[0])
 
 
-@needs_data
-def test_a_file_belongs_to_one_part_whatever_is_read_of_it(data):  # noqa: F811
+def test_a_file_belongs_to_one_part_whatever_is_read_of_it(tmp_path):
     """Files without RSRP are left out, but not counted out."""
-    for part in ("train", "dev", "test"):
+    for number in range(10):
+        power = "-" if number in (0, 3) else "-90"
+        rows = f"a,LTE,{power},1\nb,LTE,{power},1\nc,LTE,{power},1\n"
+        (tmp_path / f"t{number}.csv").write_text("Timestamp,NetworkMode,RSRP,DL_bitrate\n" + rows)
+    for part, expected in (("train", "1256 7"), ("dev", "8"), ("test", "49")):
         power, rates = (
-            {t.name for t in source_traces("wireless/ucc_5g/driving", Columns("ucc-5g", quantity), part)}
+            {trace.name[1] for trace in source_traces(str(tmp_path), Columns("ucc-5g", quantity), part)}
             for quantity in ("rsrp", "rate")
         )
-        assert power <= rates
-    power = source_traces("wireless/ucc_5g/driving", Columns("ucc-5g"), "all")
-    assert len(power) == 12
+        assert power == set(expected) - {" "}
+        assert rates - power == {"train": {"0"}, "dev": {"3"}, "test": set()}[part]
 
 
 def test_relative_paths_are_looked_for_below_the_data_folder(folder, monkeypatch, tmp_path):
