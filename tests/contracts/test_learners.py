@@ -223,6 +223,20 @@ def test_a_damaged_state_is_refused_and_nothing_changes(place, change, written):
     assert_same(learner.get_state(), state)
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("progress", -1.0), ("progress", np.nan), ("step", -1), ("step", 2**60), ("round", -1), ("round", 0.5)],
+)
+def test_a_surrogate_refuses_numbers_that_training_never_reaches(place, value):
+    learner = make_learner("surrogate", SCENARIO, 1)
+    learner.reset(rngs(0))
+    learner.train_round(outcome())
+    state = learner.get_state()
+    with pytest.raises(StateError, match=f"learner/{place}"):
+        learner.set_state({**state, place: np.array([value])})
+    assert_same(learner.get_state(), state)
+
+
 @pytest.mark.parametrize("count", [30, pytest.param(150, marks=pytest.mark.slow)])
 def test_random_damages_are_refused_or_harmless(count, written):
     learner, good = written

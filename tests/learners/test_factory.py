@@ -70,6 +70,15 @@ def test_an_object_that_is_no_learner_is_refused(value):
         CollaPipeEnv("small", value)
 
 
+def test_errors_of_the_package_reach_the_caller_as_they_are():
+    def picky(*_):
+        raise ScenarioError("give it more clusters")
+
+    register_learner("picky", picky)
+    with pytest.raises(ScenarioError, match=r"^give it more clusters$"):
+        CollaPipeEnv("small", "picky")
+
+
 def test_registered_learners_have_names_everywhere():
     register_learner("halving", Halving)
     assert losses(CollaPipeEnv("small", "halving")) == [4.0, 2.0, 1.0]

@@ -129,54 +129,53 @@ def test_tokenizers_that_lose_the_text():
 
 
 DEEP = ("[" * 100_000, '{"a": ' * 500 + "1" + "}" * 500, "9" * 5000)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+FRAME = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
+DAMAGES = {
+    "bert": [
         ("vocab.txt", None, "no tokenizer.json or vocab.txt"),
-        ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\nword", r"lacks \[SEP\]; this is not a vocabulary of BERT"),
-        ("vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]", r"has \[PAD\] at 1 and \[UNK\] at 0"),
-        ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\nword", ":6: token 'word' is already in line 5"),
-        ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n" + "\n".join(map(str, range(60))), "to 63, but .* 61"),
-        ("vocab.txt", b"\xff\xfe", "cannot read"),
-        ("tokenizer_config.json", '{"do_lower_case": "yes"}', "do_lower_case is 'yes'"),
-        ("tokenizer_config.json", "[]", "holds a list"),
-        ("tokenizer.json", '{"model": 3}', "cannot read .*: it is damaged"),
+        (
+            "vocab.txt",
+            "[PAD]\n[UNK]\n[CLS]\nword",
+            r"vocab.txt lacks \[SEP\]; this is not a vocabulary of BERT",
+        ),
+        ("vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]", r"vocab.txt: .*has \[PAD\] at 1 and \[UNK\] at 0"),
+        ("vocab.txt", FRAME + "word\nword", "vocab.txt:6: token 'word' is already in line 5"),
+        ("vocab.txt", FRAME + "\n".join(map(str, range(60))), "vocab.txt .*to 63, but .* 61"),
+        ("vocab.txt", b"\xff\xfe", "cannot read .*vocab.txt"),
+        (
+            "tokenizer_config.json",
+            '{"do_lower_case": "yes"}',
+            "tokenizer_config.json: do_lower_case is 'yes'",
+        ),
+        ("tokenizer_config.json", "[]", "tokenizer_config.json.* holds a list"),
+        ("tokenizer.json", '{"model": 3}', "cannot read .*tokenizer.json.*: it is damaged"),
         *((name, text, name) for name in ("tokenizer_config.json", "tokenizer.json") for text in DEEP),
     ],
-)
-def test_damaged_tokenizers(name, content, message, bert):
-    if content is None:
-        (bert / name).unlink()
-    else:
-        (bert / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(CheckpointError, match=message) as refusal:
-        checkpoint_tokenizer(bert)
-    assert name in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+    "gpt2": [
         ("merges.txt", None, r"merges.txt \(No such file"),
         ("vocab.json", "{", "vocab.json"),
         ("merges.txt", "x y\n", "is damaged"),
         ("vocab.json", json.dumps({**LETTERS, "z": 61}), "up to 61"),
-        ("config.json", ..., "eos_token_id is None"),
-        ("config.json", 61, "eos_token_id is 61"),
+        ("config.json", {"eos_token_id": ...}, "eos_token_id is None"),
+        ("config.json", {"eos_token_id": 61}, "eos_token_id is 61"),
         ("adapter_config.json", "{}", "merge_and_unload"),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "damage"), [(family, one) for family in DAMAGES for one in DAMAGES[family]]
 )
-def test_damaged_tokenizers_of_language_models(name, content, message, gpt2):
+def test_damaged_tokenizers(family, damage, request):
+    folder, (name, content, message) = request.getfixturevalue(family), damage
     if content is None:
-        (gpt2 / name).unlink()
-    elif name == "config.json":
-        edit_config(gpt2, eos_token_id=content)
+        (folder / name).unlink()
+    elif isinstance(content, dict):
+        edit_config(folder, **content)
     else:
-        (gpt2 / name).write_text(content)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(CheckpointError, match=message):
-        language_tokenizer(gpt2)
+        (checkpoint_tokenizer if family == "bert" else language_tokenizer)(folder)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer_config.json"])

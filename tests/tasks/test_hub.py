@@ -38,6 +38,10 @@ labelled_texts_of, pairs_of, tagged_sentences_of, documents_of = (
 )
 
 
+def columns(**lists):
+    return Dataset.from_dict(lists)
+
+
 def sentiment(count, label=None):
     labels = [i % 2 if label is None else label for i in range(count)]
     rows = {"idx": list(range(count)), "sentence": [f"film {i}" for i in range(count)], "label": labels}
@@ -68,26 +72,20 @@ def test_labelled_texts_with_names_of_classes():
     assert [len(part) for part in (train, dev, test)] == [20, 4, 6]
     assert (train.inputs[:2], train.answers[:2]) == (("film 0", "film 1"), ("neg", "pos"))
     assert dev.places[3] == "hf:films validation row 3"
-    assert labelled_texts_of(splits, "hf:films", 1, 2) == (train, dev, test)
-    assert labelled_texts_of(splits, "hf:films", "sentence", "label") == (train, dev, test)
+    for columns in ((1, 2), ("sentence", "label")):
+        assert labelled_texts_of(splits, "hf:films", *columns) == (train, dev, test)
     assert labelled_texts_of(splits, "hf:films", "0+sentence")[0].inputs[1] == "1 film 1"
-
-
-def test_the_only_column_of_classes_is_the_label():
+    # The only column of classes is the label, whatever its name.
     rows = sentiment(20).rename_column("label", "kind").add_column("stars", [1, 1, 2, 2] * 5)
     assert set(labelled_texts_of({"train": rows}, "hf:films")[0].answers) == {"neg", "pos"}
 
 
-def test_unlabelled_parts_count_as_missing():
+def test_missing_and_unlabelled_parts_are_carved_out_of_training():
     splits = DatasetDict(train=sentiment(20), validation=sentiment(4), test=sentiment(6, label=-1))
     with pytest.warns(UserWarning, match="hf:films test has no labels, so a tenth of the training part"):
         train, dev, test = labelled_texts_of(splits, "hf:films")
     assert [len(part) for part in (train, dev, test)] == [18, 4, 2]
-    assert set(train.inputs).isdisjoint(test.inputs)
     assert sorted(train.inputs + test.inputs) == sorted(f"film {i}" for i in range(20))
-
-
-def test_sole_split_is_cut_in_three():
     parts = labelled_texts_of({"test": sentiment(40)}, "hf:films")
     assert [len(part) for part in parts] == [32, 4, 4]
     assert sorted(text for part in parts for text in part.inputs) == sorted(f"film {i}" for i in range(40))
@@ -102,23 +100,18 @@ def test_pairs_of_a_translation_column():
     assert pairs_of(splits, "hf:mt")[1].inputs[1] == "en 1"
     three = {"train": translated(20, ("cs", "de", "fr"))}
     assert pairs_of(three, "hf:mt", ("fr", "cs"))[0].answers[0].startswith("cs ")
-    with pytest.raises(DataError, match=r"3 languages or columns of text \(cs, de, fr\) where two"):
-        pairs_of(three, "hf:mt")
 
 
 def test_pairs_of_two_columns_and_of_plain_dictionaries():
-    columns = Dataset.from_dict({"id": [1, 2, 3], "tgt": ["x", "y", "z"], "src": ["a", "b", "c"]})
-    train, dev, test = pairs_of({"train": columns}, "hf:mt")
-    pairs = {pair for part in (train, dev, test) for pair in zip(part.inputs, part.answers, strict=True)}
+    data = {"train": columns(id=[1, 2, 3], tgt=["x", "y", "z"], src=["a", "b", "c"])}
+    parts = pairs_of(data, "hf:mt")
+    pairs = {pair for part in parts for pair in zip(part.inputs, part.answers, strict=True)}
     assert pairs == {("a", "x"), ("b", "y"), ("c", "z")}
-    assert pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].inputs[0] in "xyz"
-    plain = Dataset.from_dict({"id": [1, 2, 3], "one": ["a", "b", "c"], "two": ["x", "y", "z"]})
+    assert pairs_of(data, "hf:mt", ("tgt", "src"))[0].inputs[0] in "xyz"
+    plain = columns(id=[1, 2, 3], one=["a", "b", "c"], two=["x", "y", "z"])
     assert pairs_of({"train": plain}, "hf:mt")[0].languages == ("one", "two")
-    nested = Dataset.from_dict({"translation": [{"en": f"a {i}", "de": f"b {i}"} for i in range(5)]})
+    nested = columns(translation=[{"en": f"a {i}", "de": f"b {i}"} for i in range(5)])
     assert pairs_of({"train": nested}, "hf:mt")[0].inputs[0].startswith("a ")
-    holes = Dataset.from_dict({"en": ["a", " ", "c"], "de": ["x", "y", "z"]})
-    with pytest.raises(DataError, match="hf:mt train row 1: the text in 'en' is empty"):
-        pairs_of({"train": holes}, "hf:mt")
 
 
 def test_tagged_sentences():
@@ -129,24 +122,32 @@ def test_tagged_sentences():
     assert dev.places[1] == "hf:names validation row 1"
     assert train.subset([4]).places == (train.places[4],)
     assert train.places[4] == f"hf:names train row {train.inputs[4][2][1:]}"
-    strings = Features(
-        {"id": Value("string"), "tokens": List(Value("string")), "ner_tags": List(Value("string"))}
-    )
-    same = tagged_sentences_of(
-        {"train": tagged(20, strings, TAGS), "dev": tagged(3, strings, TAGS)}, "hf:names"
-    )
-    assert same[0].answers == train.answers
+    texts = List(Value("string"))
+    strings = Features({"id": Value("string"), "tokens": texts, "ner_tags": texts})
+    same = {"train": tagged(20, strings, TAGS), "dev": tagged(3, strings, TAGS)}
+    assert tagged_sentences_of(same, "hf:names")[0].answers == train.answers
     assert tagged_sentences_of(splits, "hf:names", 1, 2) == (train, dev, test)
-
-
-def test_sentences_without_words_are_left_out():
-    data = Dataset.from_dict(
-        {"tokens": [["a"], []] * 10, "tags": [["O"], []] * 10},
-        features=Features({"tokens": List(Value("string")), "tags": List(Value("string"))}),
+    # Sentences without words are left out.
+    data = columns(tokens=[["a"], []] * 10, tags=[["O"], []] * 10).cast(
+        Features({"tokens": texts, "tags": texts})
     )
     parts = tagged_sentences_of({"train": data}, "hf:names")
     assert sum(map(len, parts)) == 10
     assert all(int(place[-1]) % 2 == 0 for part in parts for place in part.places)
+
+
+def test_documents():
+    texts = columns(text=[f"text {i}" for i in range(20)], source=["web", "book"] * 10)
+    splits = DatasetDict(train=texts, test=columns(text=["", " a\r\nb ", None]))
+    train, dev, test = documents_of(splits, "hf:prose")
+    assert [len(part) for part in (train, dev, test)] == [18, 2, 1]
+    assert test.inputs == ("a\nb",)
+    kinds = dict(zip(train.inputs + dev.inputs, train.answers + dev.answers, strict=True))
+    assert kinds == {f"text {i}": ["web", "book"][i % 2] for i in range(20)}
+    stars = documents_of({"train": sentiment(20)}, "hf:films", "sentence", "label")[0]
+    assert stars.inputs[0].startswith("film")
+    assert set(stars.answers) == {"neg", "pos"}
+    assert documents_of({"train": sentiment(20)}, "hf:films")[0].inputs == stars.inputs  # the only strings
 
 
 @pytest.fixture
@@ -175,10 +176,6 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
     assert parts[0].languages == load_parallel(tmp_path / "pairs")[0].languages == ("en", "de")
 
 
-def columns(**lists):
-    return Dataset.from_dict(lists)
-
-
 SAME = dict.fromkeys(("train", "validation_matched", "validation_other"), sentiment(9))
 HOLES = columns(text=["a", None, "b"], label=[0, 1, 0])
 NUMBERED, LETTERS = columns(tokens=[["a"]] * 9, tags=[[3]] * 9), columns(a=["x"] * 9, b=["y"] * 9)
@@ -198,12 +195,24 @@ FAULTS = [
     (load_tagged, tagged(9), (None, "ner"), NO_LISTS.format("ner", "label_column")),
     (load_tagged, tagged(9), ("id",), NO_LISTS.format("id", "text_column")),
     (load_tagged, NUMBERED, (), r"row 0: 1 words and the tags \[3\]; every word needs one tag by its name"),
+    (
+        load_parallel,
+        columns(en=["a", " ", "c"], de=["x", "y", "z"]),
+        (),
+        "hf:x train row 1: the text in 'en' is empty",
+    ),
+    (
+        load_parallel,
+        translated(20, ("cs", "de", "fr")),
+        (),
+        r"3 languages or columns of text \(cs, de, fr\) where",
+    ),
     (load_documents, LETTERS, (), "hf:x train: no column 'text' for text_column; valid names: a, b"),
     (load_documents, columns(text=[" ", ""] * 9), (), "no text in column 'text'"),
 ]
 
 
-@pytest.mark.parametrize(("load", "splits", "options", "message"), FAULTS, ids=range(11))
+@pytest.mark.parametrize(("load", "splits", "options", "message"), FAULTS, ids=range(len(FAULTS)))
 def test_splits_that_do_not_fit(load, splits, options, message):
     splits = splits if isinstance(splits, dict) else {"train": splits}
     with pytest.raises(DataError, match=message):
@@ -283,25 +292,3 @@ def test_versions_that_run_code_are_refused(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", lambda *_: pytest.fail("it was asked all the same"))
     with pytest.raises(DataError, match=r"datasets from 4\.0 on, .* but 3\.6\.0 is installed; pip"):
         hub.fetch("hf:glue")
-
-
-def texts(count, **more):
-    return Dataset.from_dict({"text": [f"text {i}" for i in range(count)], **more})
-
-
-def test_documents():
-    splits = DatasetDict(
-        train=texts(20, source=["web", "book"] * 10), test=Dataset.from_dict({"text": ["", " a\r\nb ", None]})
-    )
-    train, dev, test = documents_of(splits, "hf:prose")
-    assert [len(part) for part in (train, dev, test)] == [18, 2, 1]
-    assert test.inputs == ("a\nb",)
-    assert set(train.answers + dev.answers) == {"web", "book"}
-    assert all(
-        (int(one.split()[1]) % 2 == 0) == (kind == "web")
-        for one, kind in zip(train.inputs, train.answers, strict=True)
-    )
-    stars = documents_of({"train": sentiment(20)}, "hf:films", "sentence", "label")[0]
-    assert stars.inputs[0].startswith("film")
-    assert set(stars.answers) == {"neg", "pos"}
-    assert documents_of({"train": sentiment(20)}, "hf:films")[0].inputs == stars.inputs  # the only strings

@@ -29,10 +29,10 @@ STYLES = {
 }
 
 
-def scenario_of(name, rate=0.03, **workload):
+def scenario_of(name, **workload):
     proxy = {"style": None, "width": 16, "feedforward": 24, "heads": 2, "sequence_length": LENGTH}
     proxy |= {"vocabulary": VOCABULARY, **({"kv_heads": 1} if name.startswith("llama") else {})}
-    rates = {"learning_rate": rate, "server_learning_rate": rate, "warmup_steps": 0, "token_dropout": 0.0}
+    rates = {"learning_rate": 0.05, "server_learning_rate": 0.05, "warmup_steps": 0, "token_dropout": 0.0}
     workload |= {"task": "language-modelling", "blocks": BLOCKS, "batch_size": 16, **STYLES[name]}
     return load_scenario(
         {
@@ -44,32 +44,22 @@ def scenario_of(name, rate=0.03, **workload):
     )
 
 
-def trained(scenario, rounds):
-    """Models before and after rounds in which everything arrives, and the last losses."""
-    setup = TorchLearner.from_scenario(scenario, 1).prepare()[0]
-    run = Federation(setup, np.random.default_rng(3))
-    table = run.common_model[0].embedding.weight.detach().clone()
-    outcome = outcome_of([(1, 1)] * N, np.ones((N, 1, 16), dtype=bool), micro_batches=(2,) * N)
-    plan = trained_round(outcome, setup, 1)[0]
-    losses = [run.train_round(plan) for _ in range(rounds)]
-    return table, run.common_model, losses
-
-
+@pytest.mark.parametrize("adapters", [False, True])
 @pytest.mark.parametrize("name", STYLES)
-def test_a_scenario_trains(name):
-    scenario = scenario_of(name)
-    _, (model, head), losses = trained(scenario, 12)
+def test_a_scenario_trains(name, adapters):
+    """Checkpoints of these styles are fine-tuned in `test_language_checkpoints.py`."""
+    workload = {"update_compression": "lora", "lora_rank": 4} if adapters else {}
+    setup = TorchLearner.from_scenario(scenario_of(name, **workload), 1).prepare()[0]
+    run = Federation(setup, np.random.default_rng(3))
+    model, head = run.common_model
+    table = model.embedding.weight.detach().clone()
+    outcome = outcome_of([(1, 1)] * N, np.ones((N, 1, 16), dtype=bool), micro_batches=(2,) * N)
+    losses = [run.train_round(trained_round(outcome, setup, 1)[0]) for _ in range(4)]
     assert losses[0] == pytest.approx(math.log(VOCABULARY), abs=1.5)
-    assert losses[-1] < losses[0] - 0.7
+    assert losses[-1] < losses[0]
+    assert torch.equal(model.embedding.weight, table) == adapters
     assert isinstance(head, TokenLinear if name == "pre-ln" else LanguageHead)
     assert torch.equal(head.weight, model.embedding.weight) == ("tied" in name)
-
-
-@pytest.mark.parametrize("name", ["gpt2-tied", "llama"])
-def test_adapters_of_language_models_learn(name):
-    table, (model, _), losses = trained(scenario_of(name, 0.1, update_compression="lora", lora_rank=4), 12)
-    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.05
-    assert torch.equal(model.embedding.weight, table)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

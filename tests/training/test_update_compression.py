@@ -24,10 +24,9 @@ def compressor(parts, like, seed=0, **options):
 
 
 def packed(message, sender):
-    """One sender's message as it is put on the air: values, scales of 8-bit integers, then indices.
+    """One sender's message on the air: values, scales of 8-bit integers, indices from their highest bit on.
 
-    Indices begin with their most significant bit. The byte that gives the shift of half precision is a
-    control message and is left out.
+    The byte that gives the shift of half precision is a control message and is left out.
     """
     data = message.values[sender].numpy().tobytes()
     if message.values.dtype == torch.int8:
@@ -39,10 +38,9 @@ def packed(message, sender):
     return data
 
 
-def unpack(data, size, entries, bits):
+def unpacked(data, size, entries, bits):
     """An independent receiver: values, scales and indices from the bytes of a message."""
-    kind = {32: np.float32, 16: np.float16, 8: np.int8}[bits]
-    values = np.frombuffer(data, kind, entries).astype(np.float64)
+    values = np.frombuffer(data, {32: np.float32, 16: np.float16, 8: np.int8}[bits], entries).astype(float)
     place = entries * bits // 8
     if bits == 8:
         groups = -(-entries // SCALED_TOGETHER)
@@ -57,13 +55,11 @@ def unpack(data, size, entries, bits):
     return values, indices
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    size=st.integers(1, 5000),
-    share=st.floats(0.001, 1),
-    bits=st.sampled_from([8, 16, 32]),
-    seed=st.integers(0, 99),
-)
+BITS, SEEDS = st.sampled_from([8, 16, 32]), st.integers(0, 99)
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=st.integers(1, 5000), share=st.floats(0.001, 1), bits=BITS, seed=SEEDS)
 def test_messages_have_the_priced_size_and_can_be_read_back(size, share, bits, seed):
     wire = UpdateFormat(bits, "top-k", share)
     x = update(2, size, seed)
@@ -73,7 +69,7 @@ def test_messages_have_the_priced_size_and_can_be_read_back(size, share, bits, s
     for sender in range(2):
         data = packed(message, sender)
         assert len(data) == -(-wire.upload_bits(size) // 8)
-        values, places = unpack(data, size, entries, bits)
+        values, places = unpacked(data, size, entries, bits)
         if bits == 16:
             values = values * float(message.scale[sender])  # the shift, a control message
         received = np.zeros(size)
@@ -81,8 +77,8 @@ def test_messages_have_the_priced_size_and_can_be_read_back(size, share, bits, s
         np.testing.assert_allclose(message.decode()[sender].numpy(), received, rtol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
-@given(size=st.integers(1, 3000), scale=st.sampled_from([1e-30, 1e-9, 1.0, 1e30]), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+@given(size=st.integers(1, 3000), scale=st.sampled_from([1e-30, 1e-9, 1.0, 1e30]), seed=SEEDS)
 def test_half_precision_keeps_eleven_digits_at_any_scale(size, scale, seed):
     """Relative error of half precision is 2^-11, down to entries 2^-28 times as large as the largest."""
     x = update(3, size, seed, scale)
@@ -92,15 +88,12 @@ def test_half_precision_keeps_eleven_digits_at_any_scale(size, scale, seed):
     if scale in (1e-9, 1e-30):
         assert not plain.any()  # what the shift is there for
         assert arrived.any()
+    elif scale == 1.0:
+        assert torch.equal(encode(plain, 16, generator()).decode(), plain)
 
 
-def test_half_precision_of_halves_is_exact():
-    x = update(2, 500).half().float()
-    assert torch.equal(encode(x, 16, generator()).decode(), x)
-
-
-@settings(max_examples=40, deadline=None)
-@given(size=st.integers(1, 4000), scale=st.sampled_from([1e-12, 1.0, 1e12]), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+@given(size=st.integers(1, 4000), scale=st.sampled_from([1e-12, 1.0, 1e12]), seed=SEEDS)
 def test_integers_err_by_less_than_a_step_of_their_own_group(size, scale, seed):
     x = update(2, size, seed, scale)
     x[:, : size // 2] *= 100.0
@@ -114,8 +107,8 @@ def test_integers_err_by_less_than_a_step_of_their_own_group(size, scale, seed):
 def test_random_rounding_is_unbiased():
     """Mean of many roundings, within five standard errors; rounding to nearest would be off by far more."""
     x = torch.tensor([[1.27, 0.0123, -0.0057, 0.0049, -0.6261, 0.0]])
-    rolls, draws = 4000, generator(1)
-    mean = sum(encode(x, 8, draws).decode() for _ in range(rolls)) / rolls
+    rolls = 4000
+    mean = encode(x.expand(rolls, -1), 8, generator(1)).decode().mean(dim=0, keepdim=True)
     step = 0.01
     error = 5 * 0.5 * step / rolls**0.5
     assert ((mean - x).abs() < error).all()
@@ -137,21 +130,13 @@ PARTS = [[slice(0, 30)], [slice(30, 50), slice(70, 80)], [slice(50, 70), slice(8
 EVERYTHING = np.ones((3, 3), dtype=bool)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    share=st.floats(0.02, 1),
-    bits=st.sampled_from([8, 16, 32]),
-    rounds=st.integers(1, 6),
-    seed=st.integers(0, 99),
-)
+@settings(max_examples=20, deadline=None)
+@given(share=st.floats(0.02, 1), bits=BITS, rounds=st.integers(1, 6), seed=SEEDS)
 def test_error_feedback_loses_nothing(share, bits, rounds, seed):
     """All that was sent and what is still remembered add up to all updates; unsent parts stay untouched."""
     like = update(3, 90).double()
     subject = compressor(PARTS, like, weight_bits=bits, compression="top-k", top_k_share=share)
-    sent_total, update_total = (
-        torch.zeros(3, 90, dtype=torch.float64),
-        torch.zeros(3, 90, dtype=torch.float64),
-    )
+    sent_total, update_total = torch.zeros(2, 3, 90, dtype=torch.float64)
     rng = np.random.default_rng(seed)
     for t in range(rounds):
         x = update(3, 90, seed + t).double()
@@ -159,15 +144,14 @@ def test_error_feedback_loses_nothing(share, bits, rounds, seed):
         arrived = x.clone()
         memory = subject.residuals.clone()
         subject.upload(arrived, sent)
-        for n in range(3):
-            for p, places in enumerate(PARTS):
-                for place in places:
-                    if sent[n, p]:
-                        sent_total[n, place] += arrived[n, place]
-                        update_total[n, place] += x[n, place]
-                    else:
-                        assert torch.equal(arrived[n, place], x[n, place])
-                        assert torch.equal(subject.residuals[n, place], memory[n, place])
+        on_air = torch.zeros(3, 90, dtype=torch.bool)
+        for n, p in np.argwhere(sent):
+            for place in PARTS[p]:
+                on_air[n, place] = True
+        sent_total += arrived * on_air
+        update_total += x * on_air
+        assert torch.equal(arrived[~on_air], x[~on_air])
+        assert torch.equal(subject.residuals[~on_air], memory[~on_air])
     torch.testing.assert_close(sent_total + subject.residuals, update_total, rtol=0, atol=1e-12)
 
 
