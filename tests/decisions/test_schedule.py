@@ -1,11 +1,7 @@
 """Schedules and recomputation by hand: what their entries say, and what memory makes of them."""
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import (
     COMMON,
     COPIES,
@@ -15,58 +11,8 @@ from collapipe_env.physics.allocation import (
 )
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.simulator.build import action_codec, system_parameters
-from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.even_split import even_split
-from tests.opened_support import PLACED, STATE, opened, same, with_memory
-
-
-def feasible_plan(rng, scenario, state):
-    """A random plan with schedules and blocks of the server, by trial and the simulator's check."""
-    parameters, L = system_parameters(scenario), scenario.blocks
-    E, N, K = state.present.shape
-    plan = even_split(parameters, state)
-    M = rng.choice(scenario.workload.micro_batch_choices, (E, N))
-    kept = rng.integers(0, L, (E, N)) * (rng.random((E, 1)) < 0.7)
-    blocks = np.zeros((E, N, K), dtype=np.int64)
-    kind = rng.choice([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE], (E, N))
-    for e, n in np.ndindex(E, N):
-        left = L - kept[e, n]
-        devices = rng.permutation(np.flatnonzero(state.present[e, n]))[: rng.integers(1, min(K, left) + 1)]
-        # A block each, the rest at random.
-        held = 1 + rng.multinomial(left - len(devices), np.full(len(devices), 1.0 / len(devices)))
-        blocks[e, n, devices] = held
-    caps = 1 + rng.integers(0, M[..., None], (E, N, K))
-    caps = np.where((blocks > 0) & (kind != GPIPE)[..., None], caps, 0)
-    return replace(
-        plan,
-        micro_batches=M,
-        blocks=blocks,
-        schedule=kind,
-        caps=caps,
-        chunks=np.ones((E, N), dtype=np.int64),
-        server_blocks=kept,
-        server_mode=np.where(kept.any(axis=-1), COPIES, COMMON),
-        recompute=rng.integers(0, 2, (E, N)),
-    )
-
-
-@pytest.mark.parametrize("factor", [0.3, 0.6, 1.0, 4.0])
-@pytest.mark.parametrize("own", [False, True])
-def test_plans_that_were_not_decoded_come_back_from_their_actions(own, factor):
-    scenario = opened(*PLACED, **{"workload.recompute": own})
-    parameters, codec = system_parameters(scenario), action_codec(scenario)
-    state = with_memory(scenario, STATE, factor)
-    found = 0
-    for seed in range(6):
-        plan = feasible_plan(np.random.default_rng(seed), scenario, state)
-        for row in range(3):
-            try:
-                check_allocation(parameters, state[row : row + 1], plan[row : row + 1])
-            except AllocationError:
-                continue  # only memory is left to chance
-            action, found = codec.encode(plan[row]), found + 1
-            same(codec.decode(action, state.memory_cap[row], state.memory_bytes[row]), plan[row])
-    assert found > 0 or factor < 0.5
+from tests.opened_support import PLACED, STATE, opened, with_memory
 
 
 def test_what_each_entry_says():

@@ -163,15 +163,6 @@ def test_outdated_gains_follow_the_closed_form(rho, delay):
     assert left == pytest.approx((1.0 - kept**2) / m, rel=0.03)
 
 
-def test_errors_are_the_same_numbers_whatever_else_is_on():
-    known = [
-        played(vector(knowing({"modes": modes, "noise_db": 2.0}, processes=more)), 3)
-        for modes, more in ((["noisy"], {}), (["noisy"], {"heat": {}}), (["noisy", "delayed"], {}))
-    ]
-    errors = [k - t for t, k in known[:2]]
-    np.testing.assert_allclose(errors[0], errors[1], atol=1e-9)
-
-
 def test_a_picture_says_how_well_gains_are_known():
     uneven = {"cluster": {"devices": [3, 2]}, "budgets": ROOMY}
     scenario = knowing({"modes": ["noisy"], "noise_db": 3.0}, **uneven)

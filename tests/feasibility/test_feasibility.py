@@ -37,21 +37,18 @@ README_EXAMPLE = {
     "radio": {"link_errors": "arq", "d2e_shadowing_db": 8.0},
     "budgets": {"device_energy_j": 10.0},
 }
-HARD_RADIO = {"area_side_m": 300.0}, {"d2d_shadowing_db": 6.0, "noise_dbm_per_hz": -160.0}
+REDRAWN = {"layout": "per_episode"}
+SHADOWED = {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0}
 PLAYED = {
     "shadowed": {"base": "medium", "radio": {"d2e_shadowing_db": 8.0}},
-    "small shadowed": {"base": "small", "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0}},
-    "redrawn": {"base": "medium", "cluster": {"layout": "per_episode"}},
-    "both": {
-        "base": "medium",
-        "cluster": {"layout": "per_episode"},
-        "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0},
-    },
-    "tight": {"base": "medium", "cluster": {"layout": "per_episode"}, "budgets": {"device_energy_j": 6.5}},
+    "small shadowed": {"base": "small", "radio": SHADOWED},
+    "redrawn": {"base": "medium", "cluster": REDRAWN},
+    "both": {"base": "medium", "cluster": REDRAWN, "radio": SHADOWED},
+    "tight": {"base": "medium", "cluster": REDRAWN, "budgets": {"device_energy_j": 6.5}},
     "hard radio": {
         "base": "medium",
-        "cluster": {"layout": "per_episode", **HARD_RADIO[0]},
-        "radio": HARD_RADIO[1],
+        "cluster": {**REDRAWN, "area_side_m": 300.0},
+        "radio": {"d2d_shadowing_db": 6.0, "noise_dbm_per_hz": -160.0},
         "budgets": {"cu_energy_j": 30.0},
     },
     "readme": README_EXAMPLE,

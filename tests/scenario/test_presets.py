@@ -12,7 +12,6 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.feasibility import energy_feasibility
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import ClusterSpec, RadioSpec, Scenario, WorkloadSpec, fixed_layout, load_scenario
 from collapipe_env.scenario.names import LADDER, PUBLISHED, TIER_SIZES, TRACED, sizes_of
 from collapipe_env.schedulers import also_playing
@@ -22,8 +21,6 @@ from collapipe_env.simulator.even_split import even_split
 
 CHURN = [f"{size}-churn" for size in sizes_of("churn")]
 WILD = [f"{size}-wild" for size in sizes_of("wild")]
-SCHEDULERS = ("dssra", "dssra-plus", "dssra-truth", "pipeline", "random", "zoo:graph")
-"""Those of the tables."""
 
 
 @pytest.mark.parametrize("name", LADDER)
@@ -127,25 +124,6 @@ def test_wild_has_all_of_it(name):
     assert set(also_playing(scenario)) == {"dssra-plus", "dssra-truth"}
     if name == "small-wild":  # budgets leave room for devices that are away
         assert np.median(energy_feasibility(scenario).least_use) < 0.5
-
-
-@pytest.mark.parametrize("name", ["small-churn", "medium-churn", "small-wild", "medium-wild"])
-@pytest.mark.parametrize("scheduler_name", SCHEDULERS)
-def test_schedulers_play_tiers_in_which_devices_fail(name, scheduler_name):
-    scenario = load_scenario(name)
-    scheduler = make_scheduler(scheduler_name, scenario)
-    form = getattr(scheduler, "observation", "flat")
-    env = CollaPipeVectorEnv(3, scenario, "surrogate", observation=form)
-    observation, _ = env.reset(seed=1)
-    scheduler.reset(1)
-    for _ in range(4):
-        able = env.state.memory_cap.sum(axis=-1) >= scenario.blocks
-        decision = scheduler.act(observation, seen_by(env, oracle=sees_truth(scheduler)))
-        step = env.step_allocation if isinstance(decision, Allocation) else env.step
-        observation = step(decision)[0]
-        record = env.last_round
-        assert (record.allocation.blocks.sum(axis=-1)[able] == scenario.blocks).all()
-        assert np.isfinite(record.costs.delay).all()
 
 
 @pytest.mark.parametrize(("size", "name"), list(zip(TIER_SIZES, TRACED, strict=True)))
