@@ -66,11 +66,7 @@ _HEAT = {
     "board_pause": {"profile": "board", "governor": "pause"},
     "cased_ipa": {"profile": "board_cased", "governor": "ipa"},
 }
-_MIGRATION = {
-    "move": {},
-    "over_cu": {"route": "cu", "moment_bits": 16},
-    "reset": {"moments": "reset"},
-}
+_MIGRATION = {"move": {}, "over_cu": {"route": "cu", "moment_bits": 16}, "reset": {"moments": "reset"}}
 _COMPACT = {
     "train_bits": 16,
     "moment_bits": 8,
@@ -155,13 +151,7 @@ def scenario_of(case: Case) -> dict[str, Any]:
         },
         "learning": {
             "partition": case["partition"],
-            "proxy": {
-                "width": 4,
-                "feedforward": 4,
-                "heads": 1,
-                "sequence_length": 8,
-                "vocabulary": 260,
-            },
+            "proxy": {"width": 4, "feedforward": 4, "heads": 1, "sequence_length": 8, "vocabulary": 260},
             "evaluation_samples": 4,
             "metric_samples": 4,
             "evaluate_every": 1,
@@ -233,15 +223,9 @@ REFUSALS = (
         _GPIPE_ONLY,
     ),
     Refusal(
-        "PiPar runs 1F1B",
-        {"kind": _ON_TENSORS, "schedule": ("off",), "scheduler": ("pipar",)},
-        _GPIPE_ONLY,
+        "PiPar runs 1F1B", {"kind": _ON_TENSORS, "schedule": ("off",), "scheduler": ("pipar",)}, _GPIPE_ONLY
     ),
-    Refusal(
-        "XPipe is asynchronous",
-        {"kind": _ON_TENSORS, "scheduler": ("xpipe",)},
-        _GPIPE_ONLY,
-    ),
+    Refusal("XPipe is asynchronous", {"kind": _ON_TENSORS, "scheduler": ("xpipe",)}, _GPIPE_ONLY),
 )
 """All that is refused. What is not in this list has to play."""
 

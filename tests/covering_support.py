@@ -22,11 +22,7 @@ def groups_of_levels(factors: Factors, strength: int) -> Iterator[Case]:
 
 
 def covering_cases(
-    factors: Factors,
-    allowed: Callable[[Case], bool],
-    *,
-    strength: int = 2,
-    seed: int = 0,
+    factors: Factors, allowed: Callable[[Case], bool], *, strength: int = 2, seed: int = 0
 ) -> list[Case]:
     """Cases that together hold every combination of levels of ``strength`` factors that is allowed.
 

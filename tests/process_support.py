@@ -8,13 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from collapipe_env.dynamics import (
-    PROCESSES,
-    CarriedArray,
-    Events,
-    Process,
-    register_process,
-)
+from collapipe_env.dynamics import PROCESSES, CarriedArray, Events, Process, register_process
 from collapipe_env.ground.arrays import at_most, namespace
 from collapipe_env.simulator.process_registry import active_processes
 

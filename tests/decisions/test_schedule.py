@@ -2,13 +2,7 @@
 
 import numpy as np
 
-from collapipe_env.physics.allocation import (
-    COMMON,
-    COPIES,
-    GPIPE,
-    ONE_F_ONE_B,
-    ZERO_BUBBLE,
-)
+from collapipe_env.physics.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.even_split import even_split

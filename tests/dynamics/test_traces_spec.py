@@ -9,10 +9,7 @@ from collapipe_env.dynamics.traces_spec import TracesSpec, bank_of
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.loading import (
-    scenario_digest,
-    scenario_from_text,
-)
+from collapipe_env.scenario.loading import scenario_digest, scenario_from_text
 from collapipe_env.trace_files import checksum, source_files
 
 
@@ -58,10 +55,7 @@ FAULTS = [
     ({"source": "set"}, "mode is not given: say what the files hold, mode: rsrp or mode: rate"),
     ({"source": "set", "format": "ucc5g"}, "format is 'ucc5g': did you mean 'ucc-5g'"),
     ({"source": "set", "format": "norway-3g", "mode": "rsrp"}, "norway-3g has no rsrp: choose the mode rate"),
-    (
-        {"source": "set", "format": "ucc-5g", "mode": "rate", "column": "UL_bitrate"},
-        "ucc-5g is not a rate",
-    ),
+    ({"source": "set", "format": "ucc-5g", "mode": "rate", "column": "UL_bitrate"}, "ucc-5g is not a rate"),
 ]
 
 

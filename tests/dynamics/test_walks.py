@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from process_support import process_of
 
-from collapipe_env.dynamics.walks import (
-    NUMBERS_TO_START,
-    PauseGo,
-    pause_and_go,
-    start_pausing_and_going,
-)
+from collapipe_env.dynamics.walks import NUMBERS_TO_START, PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import cos_sin_of_turns
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.compiled import compiled

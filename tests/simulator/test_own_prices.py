@@ -84,10 +84,7 @@ def test_a_price_is_one_function_and_one_line(system) -> None:
     ("terms", "message"),
     [
         (2.0, "the price 'toll' returned float: return Terms"),
-        (
-            Terms({"gate": -1.0}),
-            r"returned -1.0 in once\['gate'\] at .*: return numbers from 0 to",
-        ),
+        (Terms({"gate": -1.0}), r"returned -1.0 in once\['gate'\] at .*: return numbers from 0 to"),
         (Terms({"gate": np.ones(7)}), r"once\['gate'\] as float64 \(7,\): expected numbers \(2, 2\)"),
         (Terms(step={"stamp": float("nan")}), r"return numbers from 0 to 1e\+30 \[s\]"),
         (Terms(energy=float("inf")), r"'energy' at .*: return finite numbers \[J\]"),
