@@ -287,7 +287,7 @@ DAMAGED = [
     ("heat-step", "processes/heat/share", lambda x: 0.0 * x + 0.123, "processes/heat"),
     ("heat-step", "processes/heat/level", lambda x: 0 * x + 7, "processes/heat"),
     ("heat-step", "processes/heat/remainder", lambda x: 0.0 * x - 1.0, "processes/heat"),
-    ("heat-step", "processes/heat/reading", lambda x: 0.0 * x + 30.0, "processes/heat"),
+    ("heat-step", "processes/heat/reading", lambda x: 0.0 * x + 30.0, "reading is not the temperature"),
     ("heat-ipa", "processes/heat/full_power", lambda x: 0.0 * x - 1.0, "processes/heat"),
     ("heat-ipa", "processes/heat/share", lambda x: 0.0 * x + 0.123, "processes/heat"),
     ("heat-die", "processes/heat/share", lambda x: 0.0 * x + 0.123, "processes/heat"),
