@@ -42,16 +42,20 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
             power[used] = np.exp(log_power)
             return cluster_cost(1, segments, power, *given, np.empty(chain_size(power.size)))
 
-        power = np.full(segments.size + 1, 0.01)
-        found = search_powers(1, segments, power, *given, np.empty(chain_size(power.size)))
-        assert ((power >= constants.power_min_w) & (power <= constants.power_max_w)).all()
-        assert found == pytest.approx(cost(np.log(power[used])), rel=1e-12)
-        assert (power[np.setdiff1d(np.arange(power.size), used)] == 0.01).all()
+        found = []
+        for first in (0.01, 0.15):
+            power = np.full(segments.size + 1, first)
+            found.append(search_powers(1, segments, power, *given, np.empty(chain_size(power.size))))
+            assert ((power >= constants.power_min_w) & (power <= constants.power_max_w)).all()
+            assert found[-1] == pytest.approx(cost(np.log(power[used])), rel=1e-12)
+            assert (power[np.setdiff1d(np.arange(power.size), used)] == first).all()
         for start in (np.log(power[used]), np.full(used.size, -3.0)):
             reference = minimize(
                 cost, start, method="Powell", bounds=[(low, high)] * used.size, options={"xtol": 1e-6}
             )
-            assert found <= reference.fun * (1.0 + 2e-3)
+            assert max(found) <= reference.fun * (1.0 + 2e-3)
+        free = cost(np.log(power[used]), given=(given[0]._replace(interference_price=0.0), *given[1:]))
+        assert found[-1] - free == pytest.approx(0.05 * seed * power[used].mean(), abs=1e-12)
 
 
 def test_optimal_power_is_the_numerical_optimum():
