@@ -149,9 +149,11 @@ class Store:
         partial.unlink(missing_ok=True)
         try:
             self._opened(partial)
+            self.close()
+            partial.replace(self._path)
         finally:
             self.close()
-        partial.replace(self._path)
+            partial.unlink(missing_ok=True)
 
     def _opened(self, new: Path | None = None) -> optuna.Study:
         """The study, in the file or a new one."""
