@@ -155,7 +155,7 @@ def test_only_what_is_missing_is_played_and_the_rest_is_the_same(base, played, t
 def test_a_scheduler_that_cannot_play_is_reported_and_the_rest_goes_on(
     base, broken, played, tmp_path: Path, capsys
 ) -> None:
-    assert run(base, "--schedulers", "broken", "dssra", "pipeline") == 0
+    assert run(base, "--schedulers", "broken", "dssra", "pipeline", "--no-figures") == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     reason = "three stages, but only two devices"
     assert summary["scenarios"]["two"]["impossible"] == {"broken": reason}
@@ -170,7 +170,6 @@ def test_a_scheduler_that_cannot_play_is_reported_and_the_rest_goes_on(
     assert "two/broken-1" not in map(name, played)  # one failure is enough
     (overall,) = (o for o in summary["overall"] if o["scheduler"] == "broken")
     assert overall["scenarios"] == ["one"]
-    assert (tmp_path / "out" / "figures" / "gantt-two.png").exists()
 
 
 @pytest.mark.slow
@@ -232,14 +231,8 @@ def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys)
     assert names == {"one": {"agent", "dssra", "pipeline"}, "two": {"dssra", "pipeline"}}
     assert list(summary["agent_digests"]) == ["one"]
     capsys.readouterr()
-    for options, message in (
-        ([f"three={agent}"], "'three' is not among --scenarios: valid names: one, two"),
-        (["one="], "write SCENARIO=FILE"),
-        ([f"one={agent}", f"one={agent}"], "hold the same agent: give each training run once"),
-        (["one=none.safetensors"], "cannot read the agent none.safetensors"),
-    ):
-        assert run(base, TWO, "--agent", options) == 2
-        assert message in capsys.readouterr().err
+    assert run(base, TWO, "--agent", f"one={agent}", f"one={agent}") == 2
+    assert "hold the same agent: give each training run once" in capsys.readouterr().err
 
 
 def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: Path, capsys) -> None:
@@ -340,35 +333,3 @@ def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
     assert said in printed.splitlines()
     played = {row["scheduler"] for row in read_csv(tmp_path / "out" / "results.csv")}
     assert played == {"dssra", "pipeline", "random"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--scenarios small mediun", "did you mean 'medium'"),
-        ("--scenarios", "--scenarios is empty"),
-        ("--scenarios small small", "small is the second one named 'small'"),
-        ("--schedulers agent", "give its file with --agent"),
-        ("--schedulers pipeline --reference dssra", "--reference 'dssra' does not play"),
-        ("--schedulers pipeline --gantt random", "--gantt 'random' does not play"),
-        ("--threads 0", "--threads = 0"),
-        ("--agent small", "write SCENARIO=FILE"),
-    ],
-)
-def test_bad_input_gets_one_line_and_writes_nothing(
-    arguments: str, message: str, capsys, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(arguments.split()) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: ")
-    assert message in line
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_with_other_rounds_is_left_alone(base, tmp_path: Path, capsys) -> None:
-    assert run(base, "--schedulers", "pipeline", "--no-figures") == 0
-    before = (tmp_path / "out" / "results.csv").read_text()
-    assert run(base, "--schedulers", "pipeline", "--no-figures", "--rounds", 2) == 2
-    assert "rounds was 3, now 2): choose another place with --out, or start over" in capsys.readouterr().err
-    assert (tmp_path / "out" / "results.csv").read_text() == before

@@ -45,36 +45,14 @@ def test_data_that_is_not_there(dataset: str) -> None:
         chosen_scenario("small", None, dataset)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "train --steps 32 --envs 2 --episodes 1 --rounds 2",
-        "evaluate --episodes 1 --rounds 2 --learner real",
-        "compare --episodes 1 --rounds 2 --learner real",
-    ],
-)
-@pytest.mark.parametrize("in_file", [False, True])
-def test_bad_data_is_known_before_anything_is_written(
-    command: str, in_file: bool, tmp_path: Path, capsys, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    # Translation has no classes to count, so that nothing else would read the data early.
-    file = "name: odd\nbase: small\nworkload: {task: translation}\n"
-    Path("odd.yaml").write_text(file + "learning: {dataset: absent}\n" * in_file)
-    plural = "s" if command.startswith("compare") else ""
-    options = [f"--scenario{plural}", "odd.yaml", *([] if in_file else ["--dataset", "absent"])]
-    assert main([*command.split(), "--processes", "1", "--no-figures", *options]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: absent: no such file or folder")
-    assert [path.name for path in tmp_path.iterdir()] == ["odd.yaml"]
+NAMED = ("German,English\n" + "eins,one\nzwei,two\n" * 10, "mine.csv: translates en -> de")
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate --learner surrogate", "compare", "execute"])
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("command", "content", "line"),
     [
-        ("German,English\n" + "eins,one\nzwei,two\n" * 10, "mine.csv: translates en -> de"),
-        ("eins,one\nzwei,two\n" * 10, "mine.csv: translates the first column -> the second"),
+        *((command, *NAMED) for command in ("train", "evaluate --learner surrogate", "compare")),
+        ("execute", "eins,one\nzwei,two\n" * 10, "mine.csv: translates the first column -> the second"),
     ],
 )
 def test_every_run_says_the_direction_of_its_translation(

@@ -1,17 +1,18 @@
 """``collapipe evaluate`` from end to end, on the smallest system."""
 
+import io
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from variants_support import mostly_slow
 
 from collapipe_env import evaluate
 from collapipe_env.agents.learned.agent_file import write_agent_file
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, usual
 from collapipe_env.agents.learned.sb3_models import build_model, saved_model
+from collapipe_env.cli.early_end import run_process
 from collapipe_env.cli.main import main
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -58,14 +59,12 @@ def test_several_saved_agents_share_a_row(scenario, tmp_path: Path) -> None:
     for seed, path in enumerate(agents):
         saved = saved_model(build_model(parameters, env, seed), "ppo", parameters, system, {}, [])
         write_agent_file(path, *saved.playing)
-    drawn = [option for option in SMALL if option != "--no-figures"]
-    assert run(scenario, drawn, "--schedulers", "agent", "pipeline", "--agent", *agents) == 0
+    assert run(scenario, SMALL, "--schedulers", "agent", "pipeline", "--agent", *agents) == 0
     out = tmp_path / "out"
     results = json.loads((out / "results.json").read_text())
     assert [(s["scheduler"], s["runs"]) for s in results["summary"]] == [("agent", 2), ("pipeline", 1)]
     played = [(e["run"], e["episode"]) for e in results["episodes"]["agent"]]
     assert played == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert (out / "figures" / "delay.png").exists()
     found = evaluate("pipeline", system, seeds=2, rounds=3, agent=agents)
     assert found["agent"].runs == 2
     assert [e.delay for e in found.episodes["agent"]] == [e["delay"] for e in results["episodes"]["agent"]]
@@ -89,44 +88,37 @@ def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path)
     assert results["episodes"]["pipeline"][0]["delay"] == longer["delay"][:4]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--scenario mediun", "did you mean 'medium'"),
-        ("--episodes 0", "--episodes = 0: use a number from 1 to 100,000"),
-        ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
-        ("--processes 0", "--processes = 0"),
-        ("--schedulers dsra", "'dsra' is not known: did you mean 'dssra'"),
-        ("--schedulers", "--schedulers is empty"),
-        ("--schedulers random random", "random more than once"),
-        ("--schedulers agent", "give its file with --agent"),
-        ("--agent x.safetensors --schedulers random", "leaves 'agent' out"),
-        ("--agent x.safetensors", "cannot read the agent x.safetensors"),
-    ],
-)
-def test_bad_input_gets_one_line_and_writes_nothing(
-    arguments: str, message: str, capsys, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(arguments.split()) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: ")
-    assert message in line
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_terminal_of_few_characters_still_gets_the_table(scenario, tmp_path: Path) -> None:
+def test_a_terminal_of_few_characters_still_gets_the_table(scenario, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(path.read_text().replace("name: tiny", "name: tiny-\u2014"))
-    words = [str(word) for word in (*scenario, *SMALL, "--schedulers", "pipeline", "random")]
-    ended = subprocess.run(
-        [sys.executable, "-m", "collapipe_env", "evaluate", *words],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        check=True,
-    )
-    shown = ended.stdout.decode("ascii")
-    assert "tiny-?: 2 held-out episodes of 3 rounds" in shown
-    assert "PipeLine" in shown
-    assert shown.rstrip().endswith(f"everything is in {tmp_path / 'out'}/")
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii"))
+    assert run_process(lambda: run(scenario, SMALL, "--schedulers", "pipeline", "random")) == 0
+    text = shown.getvalue().decode("ascii")
+    assert "tiny-?: 2 held-out episodes of 3 rounds" in text
+    assert "PipeLine" in text
+    assert text.rstrip().endswith(f"everything is in {tmp_path / 'out'}/")
     assert "tiny-\u2014" in (tmp_path / "out" / "table.md").read_text()
+
+
+@pytest.mark.parametrize("name", mostly_slow(["command", "python"], [1]))
+def test_other_rounds_and_learners_leave_finished_episodes_alone(name: str, tmp_path: Path, played) -> None:
+    out = tmp_path / "run"
+
+    def play(rounds: int, learner: str) -> None:
+        if name == "python":
+            evaluate("pipeline", "small", seeds=1, rounds=rounds, learner=learner, out=out)
+            return
+        options = ["--rounds", rounds, "--learner", learner, "--episodes", 1, "--out", out]
+        assert run("--scenario", "small", "--schedulers", "pipeline", SMALL, options) == 0
+
+    asked = [(1, "real"), (1, "surrogate"), (2, "surrogate"), (250, "surrogate")]  # small has 200 rounds
+    for rounds, learner in asked:
+        play(rounds, learner)
+    assert {path.name for path in (out / "evaluation").iterdir()} == {
+        "real-1", "surrogate-1", "surrogate-2", "surrogate-250"
+    }  # fmt: skip
+    played.clear()
+    for rounds, learner in asked:
+        play(rounds, learner)
+    assert played == []

@@ -271,29 +271,6 @@ def test_the_track_observation_only_hides_the_state(submission, tmp_path, capsys
     assert "decides from the state, which is None" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run"], "give one of --scheduler NAME and --submission FOLDER"),
-        (["run", "--scheduler", "dsra"], "did you mean 'dssra'"),
-        (["run", "--scheduler", "dssra", "--tier", "wilde"], "--tier 'wilde' is not known"),
-        (["run", "--scheduler", "dssra", "--rounds", 501], "--rounds = 501: use a number from 1 to 500"),
-        (["run", "--scheduler", "dssra", "--ray-address", "auto"], "--ray-address with --executor local"),
-        (["run", "--submission", "nowhere"], "nowhere is not a folder"),
-        (["verify", "--scheduler", "dssra"], "give one of --results FILE, to play it again, and --hidden"),
-        (["verify", "--scheduler", "dssra", "--results", "no.json"], "no.json"),
-        (["verify", "--scheduler", "scoring.py:Mine", "--results", "no.json"], "scoring.py"),
-    ],
-)
-def test_bad_options_are_one_line(arguments, message, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert leaderboard(*arguments) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_rows_are_ranked_by_size_and_class_and_gated(quick_results, tmp_path) -> None:
     """Over its energy budget, a row has no rank; systems that use the edge server are ranked apart."""
     file = tmp_path / "row.json"

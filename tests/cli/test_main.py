@@ -27,27 +27,6 @@ def test_help_lists_every_command(arguments: list[str], capsys) -> None:
     assert all(f"  {name}" in text for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "compare"])
-def test_every_long_command_explains_itself_under_its_own_name(name: str, capsys) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([name, "--help"])
-    assert stop.value.code == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert f"usage: collapipe {name}" in text
-    assert "After Ctrl-C or SIGTERM, finished work is kept" in text
-    assert "--schedulers NAME" in text
-
-
-@pytest.mark.parametrize("command", [["train"], ["evaluate"], ["compare"], ["scenario"]])
-def test_help_names_every_shipped_scenario(command: list[str], capsys) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([*command, "--help"])
-    assert stop.value.code == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "boards" in PRESETS
-    assert [name for name in PRESETS if not re.search(rf"\b{name}\b", text)] == []
-
-
 def test_the_docs_name_every_shipped_scenario() -> None:
     text = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
     table = re.findall(r"^\|([^|]*)\|", text.partition("## Scenarios")[2], re.MULTILINE)

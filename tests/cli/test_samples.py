@@ -86,25 +86,3 @@ def test_language_models_are_trained_unless_another_learner_is_asked_for(
 
     assert main([*command, "--task", "ner", "--out", "tagged"]) == 0
     assert "2 held-out episodes of 1 round each, surrogate learner" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        (
-            "--samples 2 --learner surrogate",
-            "--samples 2 needs a trained model, and --learner surrogate has none: add --learner real",
-        ),
-        ("--samples -1", "--samples = -1: use a number from 0 to 100"),
-        (
-            "--samples 2 --learner real --task ner",
-            "task 'ner' does not continue texts, so it writes no samples",
-        ),
-    ],
-)
-def test_samples_that_nothing_can_write(
-    options: str, fault: str, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, *options.split()]) == 2
-    assert fault in capsys.readouterr().err
-    assert not Path("out").exists()

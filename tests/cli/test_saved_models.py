@@ -121,24 +121,3 @@ def test_a_start_that_was_refused_does_not_hold_its_folder(
     Path("kept/config.json").write_text(json.dumps(config))
     Path("further.yaml").write_text(FURTHER.replace("name: further", "name: corrected"))
     assert main(again) == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ("--learner surrogate", "--save-models needs a trained model, and --learner surrogate has none"),
-        (
-            "--scenario small --task language-modelling",
-            "scenario 'small-language-modelling' trains blocks of style 'pre-ln' on task "
-            "'language-modelling', but only language-modelling with style 'gpt2' or 'llama' can be saved",
-        ),
-        ("--scenario reviews.yaml", "trains blocks of style 'gpt2' on task 'classification'"),
-    ],
-)
-def test_models_that_cannot_be_saved(
-    options: str, fault: str, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("reviews.yaml").write_text("base: small\nlearning: {proxy: {style: gpt2}}")
-    assert main([*command, "--save-models", *options.split()]) == 2
-    assert fault in capsys.readouterr().err
-    assert not Path("out").exists()

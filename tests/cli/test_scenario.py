@@ -83,26 +83,3 @@ def test_differences_are_named_with_both_values(tmp_path: Path, capsys) -> None:
 def test_equal_scenarios_have_no_differences(capsys) -> None:
     assert run("diff", "medium", "medium") == 0
     assert capsys.readouterr().out == "no differences\n"
-
-
-@pytest.mark.parametrize("command", ["show", "check", "diff small"])
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot be read"),
-        ("radioo: {}\n", "did you mean 'radio'"),
-        ("base: small\nradio: {diversity: 0}\n", "radio.diversity"),
-        ("base: small\ndevices: {profiles: [{memory_bytes: [1.0]}]}\n", "exactly one of"),
-    ],
-)
-def test_what_cannot_be_used_has_status_2_and_prints_nothing(
-    command: str, content: str | None, message: str, tmp_path: Path, capsys
-) -> None:
-    file = tmp_path / "mine.yaml"
-    if content is not None:
-        file.write_text(content)
-    assert run(*command.split(), file) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
-    assert message in captured.err

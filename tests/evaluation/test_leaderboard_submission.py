@@ -157,24 +157,6 @@ def test_names_that_no_message_can_show_are_refused(folder, name) -> None:
     assert str(error.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (b"", "submission.json"),
-        (b"\xff", "submission.json"),
-        (b"[]", "submission.json"),
-        (b'{"name": "a", "name": "b"}', "name"),
-        (b"[" * 100_000, "submission.json"),
-    ],
-)
-def test_bad_json_is_one_clear_line(folder, text, message) -> None:
-    submitted(folder)
-    (folder / "submission.json").write_bytes(text)
-    with pytest.raises(DataError, match=message) as error:
-        read_submission(folder)
-    assert "\n" not in str(error.value)
-
-
 def test_a_submission_is_a_folder(folder) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         read_submission(folder)

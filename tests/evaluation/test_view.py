@@ -270,27 +270,6 @@ def test_pages_that_cannot_be_written_from_python(evaluated: Path, given: dict, 
         write_page(**{"run": evaluated, **given})
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--episode", "7"), "use a number from 0 to 1"),
-        (("--video", "film.avi"), "ends in .gif or .mp4"),
-        (("--video", "film.gif", "--scheduler", "dssra", "random"), "one scheduler"),
-        (("--trace", "round.txt"), "ends in .json"),
-        (("--trace", "round.json", "--scheduler", "dssra", "random"), "one scheduler"),
-        (("--trace", "round.json", "--round", "6"), "--round = 6: use a number from 1 to 5"),
-        (("--trace", "{file}/round.json"), "choose another place with --trace"),
-        (("--video", "{file}/film.gif", "--frames", "1"), "choose another place with --video"),
-        (("--out", "{file}/page.html"), "choose another place with --out"),
-        (("--fps", "0"), "0.1 to 60"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(run: Path, options, told: str, tmp_path: Path, capsys) -> None:
-    (tmp_path / "file").write_text("")
-    assert told in refusal(capsys, run, *(one.format(file=tmp_path / "file") for one in options))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_gif_has_a_picture_for_each_frame(run: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     out = tmp_path / "episode.gif"

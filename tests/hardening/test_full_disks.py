@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_support import COMMAND, environment, measured, partials, require_readable, run
+from cli_support import COMMAND, environment, run
+from run_files_support import figures, partials, require_readable
 from test_kills import COMPARE, TRAIN
 
 from collapipe_env.cli.main import main
@@ -61,9 +62,10 @@ def test_files_that_may_not_grow_end_a_comparison_with_one_line(tmp_path: Path, 
         assert not partials(out)
     assert len(named) >= 3  # it came further with each
     assert main([*QUICK, "--out", str(out)]) == 0
-    assert measured(out) == measured(tmp_path / "whole")
+    assert figures(out) == figures(tmp_path / "whole")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
 def test_an_output_that_is_full_is_named() -> None:
     with open("/dev/full", "w") as full:

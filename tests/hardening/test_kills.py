@@ -9,18 +9,16 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cli_support import kill_group, measured, partials, require_readable, run, start
+from cli_support import kill_group, run, start
+from run_files_support import figures, partials, require_readable
 
 from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.ground.files import remove_partials, write_bytes
 
 KILLS = int(os.environ.get("COLLAPIPE_KILLS", "30"))
 SEED = int(os.environ.get("COLLAPIPE_KILL_SEED", "1"))
@@ -34,43 +32,6 @@ TRAIN = [
     *("--schedulers", "agent", "pipeline", "--episodes", "2", "--rounds", "3", "--processes", "1"),
 ]
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
-
-
-def dead_pid() -> int:
-    """Number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-@needs_kill
-def test_leftovers_of_dead_processes_go_and_others_stay(tmp_path: Path) -> None:
-    run_folder = RunDirectory(tmp_path / "run")
-    write_bytes(run_folder / "run.json", b'{"kind": "comparison"}')
-    below = run_folder.path / "evaluation" / "small"
-    below.mkdir(parents=True)
-    dead, parent = dead_pid(), os.getppid()
-    gone = [below / f".dssra-0.json.{dead}.partial", run_folder.path / f".a\nb.{os.getpid()}.partial"]
-    thesis = tmp_path / "thesis.tex"
-    thesis.write_text("years of work")
-    kept = [
-        below / f".dssra-1.json.{parent}.partial",  # a process that may still write
-        below / "mine.partial",
-        below / ".mine.partial",
-        below / f"dssra-0.json.{dead}.partial",
-    ]
-    for path in (*gone, *kept):
-        path.write_text("half")
-    link = below / f".link.{dead}.partial"
-    link.symlink_to(thesis)
-    with run_folder.locked("collapipe compare"):
-        pass
-    assert not any(path.exists() for path in gone)
-    assert all(path.exists() for path in (*kept, link, thesis))
-    long_ago = time.time() - 7200.0
-    os.utime(kept[0], (long_ago, long_ago))
-    remove_partials(tmp_path)
-    assert not kept[0].exists()
 
 
 def begins(process: subprocess.Popen[str], begun: str) -> None:
@@ -151,7 +112,7 @@ def test_comparisons_that_are_killed_end_alike(tmp_path: Path, capsys: pytest.Ca
         for name, content in one.items():
             assert other[name] == content, name
 
-    said = play_with_kills(COMPARE, tmp_path, measured, same, "writing to")
+    said = play_with_kills(COMPARE, tmp_path, figures, same, "writing to")
     with capsys.disabled():
         print(f"\ncompare: {said}")
 
