@@ -18,15 +18,15 @@ from variants_support import mostly_slow
 
 from collapipe_env.cli.main import main
 
-ROOT = Path(__file__).parents[2]
+ROUNDS = 5
 GIVEN = ["execute", "--scheduler", "pipeline"]
 FAULT = ["--fault", "c0d1@1.0"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
-def write_scenario(folder, clusters=2):
-    """Write a small scenario, of clusters of two devices."""
-    scenario = quick(**{"cluster.clusters": clusters, "cluster.devices": 2, "workload.batch_size": 16})
+def write_scenario(folder):
+    """Write a small scenario, of one cluster of two devices."""
+    scenario = quick(**{"cluster.clusters": 1, "cluster.devices": 2, "workload.batch_size": 16})
     (folder / "quick.yaml").write_text(scenario.to_yaml())
 
 
@@ -39,39 +39,27 @@ def quick_scenario(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Folder of eight rounds that nobody has disturbed."""
+    """Folder of rounds that nobody has disturbed."""
     folder = tmp_path_factory.mktemp("whole")
     write_scenario(folder)
-    status, _, errors = run(folder / "run", "--rounds", 8)
-    assert status == 0, errors
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        assert main(command(folder / "run", "--rounds", ROUNDS)) == 0
     return folder / "run"
 
 
-def command(*given):
-    return [sys.executable, "-m", "collapipe_env", *GIVEN, "--scenario", "quick.yaml", *map(str, given)]
+def command(folder, *given):
+    return [*GIVEN, "--scenario", "quick.yaml", *map(str, given), "--out", str(folder)]
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-
-
-def run(folder, *given):
-    """Run the command to its end; returns status, output and errors."""
-    ended = subprocess.run(
-        command(*given, "--out", folder),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=folder.parent,
-        env=environment(),
-    )
-    return ended.returncode, ended.stdout, ended.stderr
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "200"}
 
 
 def ended_early(folder, *given, number, after=2):
     """Send a signal to the command after some rounds; returns status, errors, and processes there were."""
     process = subprocess.Popen(
-        command(*given, "--out", folder),
+        [sys.executable, "-m", "collapipe_env", *command(folder, *given)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -105,7 +93,6 @@ def same_results(one, other):
 
 
 def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
-    write_scenario(tmp_path, 1)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     plain = [*GIVEN, "--scenario", "quick.yaml", *FAULT]
     given = [*plain, "--out", str(parts)]
@@ -118,7 +105,7 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     assert "round 3 of 3" in output
     assert "round 2 of 3" not in output
     same_results(whole, parts)
-    # A finished one restores what is missing or damaged; one with other options is refused.
+    # A finished one restores what is missing or damaged; one of fewer rounds is refused.
     for name in ("execution.json", "table.md", "trace.json", "figures/round-2.png"):
         (parts / name).unlink()
     weights = (parts / "weights.npz").read_bytes()
@@ -129,46 +116,44 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     assert "| round |" in (parts / "table.md").read_text()
     assert (parts / "figures" / "round-2.png").exists()
     same_results(whole, parts)
-    for other in (
-        ["--rounds", "2"],
-        ["--rounds", "3", "--seed", "1"],
-        ["--rounds", "3", "--schedule", "1f1b"],
-    ):
-        assert main([*given, *other]) == 2
-        assert "was made with other options" in " ".join(capsys.readouterr().err.split())
-    # Damaged and foreign files are one clear error.
+    assert main([*given, "--rounds", "2"]) == 2
+    assert "was made with other options" in capsys.readouterr().err
+
+
+def test_damaged_and_foreign_files_are_one_clear_error(whole, tmp_path, capsys):
+    parts = tmp_path / "parts"
+    shutil.copytree(whole, parts)
+    again = command(parts, "--rounds", ROUNDS + 1)
     shutil.rmtree(parts / "figures")
     (parts / "figures").write_text("no folder")
-    assert main([*given, "--rounds", "3"]) == 2
+    assert main(command(parts, "--rounds", ROUNDS)) == 2
     assert "cannot write" in capsys.readouterr().err
     (parts / "figures").unlink()
     state, report = parts / "state.safetensors", parts / "played" / "round-2.json"
     content = state.read_bytes()
     flipped = content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]
-    for damaged in (content[:-100], b"no state", flipped):
+    for damaged in (content[:-100], flipped):
         state.write_bytes(damaged)
-        assert main([*given, "--rounds", "4"]) == 2
-        shown = " ".join(capsys.readouterr().err.split())
+        assert main(again) == 2
+        shown = capsys.readouterr().err
         assert "state.safetensors is damaged or not a state" in shown
         assert "--fresh" in shown
     state.write_bytes(content)
     foreign = "round-2.json is damaged or not the report of this round: start over with --fresh"
-    for damaged, words in (
-        ("{", "is damaged"),
-        ("{}", foreign),
-        ("[]", "instead of an"),
-        (report.read_text().replace('"emulated": true', '"emulated": false'), foreign),
-        ((parts / "played" / "round-1.json").read_text(), foreign),
+    for damaged in (
+        report.read_text().replace('"emulated": true', '"emulated": false'),
+        (parts / "played" / "round-1.json").read_text(),
     ):
         report.write_text(damaged)
-        assert main([*given, "--rounds", "4"]) == 2
-        assert words in " ".join(capsys.readouterr().err.split())
+        assert main(again) == 2
+        assert foreign in capsys.readouterr().err
     report.unlink()
-    assert main([*given, "--rounds", "4"]) == 2
+    assert main(again) == 2
     assert "cannot read" in capsys.readouterr().err
 
 
 @linux
+@pytest.mark.process
 @pytest.mark.parametrize("engine", mostly_slow(["inline", "ray"]))
 @pytest.mark.parametrize(
     ("number", "status", "words"),
@@ -182,16 +167,23 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     ),
     ids=["killed", "terminated", "interrupted", "hung up"],
 )
-def test_whatever_ends_it_leaves_no_process_and_all_rounds(engine, number, status, words, whole, tmp_path):
+def test_whatever_ends_it_leaves_no_process_and_all_rounds(
+    engine, number, status, words, whole, tmp_path, capsys
+):
     if engine == "ray":
         pytest.importorskip("ray")
-    parts, given = tmp_path / "parts", ["--rounds", 8, "--engine", engine, "--clock", "virtual"]
+    parts, given = tmp_path / "parts", ["--rounds", ROUNDS, "--engine", engine, "--clock", "virtual"]
     found, errors, names = ended_early(parts, *given, number=number)
     assert found == status, errors
     assert words in errors
     assert "Traceback" not in errors
     wait_until_gone(names)
-    told, output, errors = run(parts, *given)
-    assert told == 0, errors
-    assert "of 8 rounds done" in output
+    capsys.readouterr()
+    if engine == "ray":
+        again = [sys.executable, "-m", "collapipe_env", *command(parts, *given)]
+        told = subprocess.run(again, capture_output=True, text=True, env=environment(), check=True).stdout
+    else:
+        assert main(command(parts, *given)) == 0
+        told = capsys.readouterr().out
+    assert f"of {ROUNDS} rounds done" in told
     same_results(whole, parts)

@@ -40,10 +40,10 @@ def results(folder: Path) -> dict[str, object]:
 def plan(folder: Path) -> EvaluationPlan:
     return EvaluationPlan(
         scenario=load_scenario("small"),
-        schedulers=(LEARNED, "dssra", "random"),
+        schedulers=(LEARNED, "random"),
         agents=(agent_path("zoo:small-ppo"), agent_path("zoo:small-sac")),
-        episodes=2,
-        rounds=3,
+        episodes=1,
+        rounds=2,
         learner="surrogate",
         folder=folder,
     )
@@ -55,12 +55,12 @@ def test_episodes_that_travelled_are_those_played_here(tmp_path: Path) -> None:
     executor = Pickling()
     (outcome,) = evaluate_all([away], executor)
     assert results(away.folder) == results(here.folder)
-    assert len(list(away.folder.iterdir())) == 2 * 4  # 2 episodes of 2 runs, DSSRA and random
-    assert len(executor.sent) == len(outcome.results[LEARNED]) + 4 == 8
-    assert len(decisions_of(away, "dssra", 1)) == 3
+    assert len(list(away.folder.iterdir())) == 3  # of 2 runs, and random
+    assert len(executor.sent) == len(outcome.results[LEARNED]) + 1 == 3
+    assert len(decisions_of(away, "random", 0)) == 2
     # Nothing is played again, wherever it was played.
     evaluate_all([away], executor)
-    assert len(executor.sent) == 8
+    assert len(executor.sent) == 3
 
 
 def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
@@ -80,11 +80,11 @@ def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
 def test_candidates_that_travelled_are_those_played_here(tmp_path: Path) -> None:
     def tuned(folder: str, executor=None):
         kept, boards = tmp_path / folder / "kept.db", load_scenario("boards")
-        return tune(TuningPlan(boards, "dssra-plus", ("heat_price",), 5, 2, 2, 3, 0, kept), executor=executor)
+        return tune(TuningPlan(boards, "dssra-plus", ("heat_price",), 2, 1, 1, 2, 0, kept), executor=executor)
 
     executor = Pickling()
     assert tuned("away", executor) == tuned("here")
-    assert len(executor.sent) >= 5
+    assert len(executor.sent) >= 2
     sent = len(executor.sent)
     assert tuned("away", executor) == tuned("here")
     assert len(executor.sent) == sent  # both are kept

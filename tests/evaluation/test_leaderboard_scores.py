@@ -45,7 +45,7 @@ def trimmed(values) -> float:
     return sum(kept) / len(kept)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(delays, st.data())
 def test_anchors_are_exactly_0_and_100(even, data) -> None:
     plus = [one * data.draw(st.floats(0.3, 0.989)) for one in even]
@@ -170,6 +170,7 @@ def mean_delay(name: str, cell: Cell, seed: int, rounds: int) -> float:
     return total / rounds
 
 
+@pytest.mark.slow  # golden runs notice other physics, and digests other scenarios
 @pytest.mark.parametrize("episode", [0, 19])
 def test_a_golden_episode_of_the_even_split(episode) -> None:
     frozen = SEASON.anchors["small"]

@@ -86,6 +86,7 @@ def test_episodes_of_other_options_are_played_again(plan) -> None:
     assert [len(r.delay) for r in shorter["random"]] == [2, 2]
 
 
+@pytest.mark.process
 def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(SCHEDULERS, "_added", {})
     register_scheduler("own", Even)

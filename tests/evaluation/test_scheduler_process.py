@@ -16,7 +16,9 @@ from collapipe_env.evaluation.scheduler_worker import decoded, encoded
 from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec
 
+pytestmark = pytest.mark.process
 SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 3}})
 SOURCE = """
 import gc, os, pathlib, signal, sys, time
@@ -27,7 +29,7 @@ class Mine:
     name = "mine"
 
     def __init__(self, scenario):
-        self.inner = make_scheduler("dssra", scenario)
+        self.inner = make_scheduler("pipeline", scenario)
 
     def reset(self, seed=None):
         self.inner.reset(seed)
@@ -43,37 +45,29 @@ def written(folder: Path, more: str = "") -> str:
     return f"{file}:Mine"
 
 
-def play(reference: str, scenario=SCENARIO, rounds=3, **options):
-    scheduler = make_scheduler(reference, scenario)
-    return play_episode(reference, scheduler, scenario, 0, rounds, "surrogate", **options).result
+def acting(what: str) -> str:
+    return f"    def act(self, observation, state):\n        {what}\n"
 
 
-ACTING = """
-    def act(self, observation, state):
-        {}
-"""
-PLAYED = {
-    "DSSRA": "",
-    "prints": ACTING.format("print('hello'); return self.inner.act(observation, state)"),
-    "closes its output": ACTING.format("sys.stdout.close(); return self.inner.act(observation, state)"),
-}
+def play(reference: str, rounds=3, **options):
+    scheduler = make_scheduler(reference, SCENARIO)
+    return play_episode(reference, scheduler, SCENARIO, 0, rounds, "surrogate", **options).result
 
 
-@pytest.mark.parametrize("case", PLAYED)
-def test_it_plays_bit_by_bit_as_in_this_process(tmp_path: Path, case: str, capfd) -> None:
-    own, here = play(written(tmp_path, PLAYED[case])), play("dssra")
-    assert own.title == "mine"
-    assert own.delay == here.delay
-    assert own.energy_ratio == here.energy_ratio
-    assert capfd.readouterr().out == ""  # what it prints goes to standard error
-
-
-def test_it_says_what_it_reads_and_what_its_weights_are(tmp_path: Path) -> None:
+def test_it_plays_bit_by_bit_as_in_this_process(tmp_path: Path, capfd) -> None:
+    """Also if it prints or closes its output; and it says what it reads and what its weights are."""
     more = '    sees, observation = "truth", "graph"\n    fingerprint = lambda self: "weights 7"\n'
     more += "class Other(Mine):\n    sees, name = 'state', ' other '\n"
-    reference = written(tmp_path, more)
+    for name, what in (("Prints", "print('hello')"), ("Closes", "sys.stdout.close()")):
+        more += f"class {name}(Mine):\n{acting(f'{what}; return self.inner.act(observation, state)')}"
+    reference, here = written(tmp_path, more), play("pipeline")
+    for name in ("Mine", "Other", "Prints", "Closes"):
+        own = play(reference.replace(":Mine", f":{name}"))
+        assert own.delay == here.delay
+        assert own.energy_ratio == here.energy_ratio
+    assert capfd.readouterr().out == ""  # what it prints goes to standard error
     scheduler = make_scheduler(reference, SCENARIO)
-    assert (scheduler.sees, scheduler.observation) == ("truth", "graph")
+    assert (scheduler.name, scheduler.sees, scheduler.observation) == ("mine", "truth", "graph")
     assert scheduler.fingerprint() == "weights 7"
     assert make_scheduler(reference.replace(":Mine", ":Other"), SCENARIO).name == "other"
 
@@ -117,25 +111,51 @@ ATTACKS = """
 """
 
 
-def test_it_neither_sees_nor_changes_what_measures_it(tmp_path: Path) -> None:
-    from collapipe_env.simulator.build import action_codec
-
+def test_it_neither_sees_nor_changes_what_measures_it(tmp_path: Path, monkeypatch) -> None:
+    """Nor do files in the current folder stand in for the standard library."""
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the user')")
+    monkeypatch.chdir(tmp_path)
     before = set(sys.modules)
-    size = action_codec(SCENARIO).action_size
-    reference = written(tmp_path, ATTACKS.replace("SIZE", str(size)))
-    blind = play(reference, blind=True)
-    assert len(blind.delay) == 3
+    reference = written(tmp_path, ATTACKS.replace("SIZE", str(action_codec(SCENARIO).action_size)))
+    assert len(play(reference, blind=True).delay) == 3
     assert not {name for name in set(sys.modules) - before if "mine" in name}
 
 
-def test_files_in_the_current_folder_do_not_stand_in_for_the_standard_library(tmp_path, monkeypatch) -> None:
-    (tmp_path / "json.py").write_text("raise SystemExit('a file of the user')")
-    monkeypatch.chdir(tmp_path)
-    assert make_scheduler(written(tmp_path, ACTING.format("return None")), SCENARIO).name == "mine"
+SURVIVED = {
+    "Exits": ("sys.exit(0)", r"failed in act: SystemExit: 0 \(.*mine\.py, line \d+\)"),
+    "Fails": ("raise ValueError('two\\nlines')", r"in act: ValueError: two \(.*mine\.py, line \d+\)$"),
+    "Nothing": ("return None", "act returned None, which cannot be played .*: return an array"),
+    "Pair": ("return np.zeros(3), None", "act returned a tuple, which cannot be played"),
+    "Shape": ("return np.zeros((3, 2))", r"returned an ndarray of shape \(3, 2\), which"),
+}
 
 
-FATES = {
-    "exits": ("sys.exit(0)", r"failed in act: SystemExit: 0 \(.*mine\.py, line \d+\)"),
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory) -> str:
+    """A file with a scheduler for each fault that its process survives, and something else."""
+    classes = [f"class {name}(Mine):\n{acting(what)}" for name, (what, _) in SURVIVED.items()]
+    classes.append("def Unbuilt():\n    pass\n")
+    return written(tmp_path_factory.mktemp("faulty"), "\n".join(classes))
+
+
+@pytest.mark.parametrize("name", SURVIVED)
+def test_whatever_it_does_is_one_clear_line(faulty: str, name: str) -> None:
+    refused(faulty.replace(":Mine", f":{name}"), SURVIVED[name][1])
+
+
+def test_what_is_no_scheduler_is_one_clear_line(faulty: str) -> None:
+    message = "cannot be built: TypeError: .*: it is called with the scenario alone"
+    refused(faulty.replace(":Mine", ":Unbuilt"), message)
+
+
+def refused(reference: str, message: str) -> None:
+    with pytest.raises(SchedulerError, match=message) as caught:
+        play(reference, 1)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"scheduler {reference!r}")
+
+
+ENDED = {
     "ends": ("os._exit(0)", "its process ended with exit code 0 in act: see"),
     "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9 .* in act"),
     "leaves a child": ("os._exit(3) if os.fork() else time.sleep(30)", "ended with exit code 3 in act"),
@@ -149,13 +169,6 @@ FATES = {
         "[os.write(fd, b'x\\n') for fd in range(3, 20) if writes(fd)]",
         "sent an answer that cannot be read in act",
     ),
-    "fails": ("raise ValueError('two\\nlines')", r"in act: ValueError: two \(.*mine\.py, line 19\)$"),
-    "gives nothing": ("return None", "act returned None, which cannot be played .*: return an array"),
-    "gives a tuple": ("return np.zeros(3), None", "act returned a tuple, which cannot be played"),
-    "gives another shape": (
-        "return np.zeros((3, 2))",
-        r"returned an ndarray of shape \(3, 2\), which",
-    ),
 }
 WRITES = """
 def writes(fd):
@@ -168,32 +181,20 @@ def writes(fd):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and file descriptors")
-@pytest.mark.parametrize("fate", FATES)
-def test_whatever_happens_to_it_is_one_clear_line(tmp_path: Path, fate: str, monkeypatch) -> None:
-    what, message = FATES[fate]
-    reference = written(tmp_path, ACTING.format(what) + WRITES)
-    scheduler = make_scheduler(reference, SCENARIO)
+@pytest.mark.parametrize("fate", ENDED)
+def test_its_end_is_one_clear_line(tmp_path: Path, fate: str, monkeypatch) -> None:
+    what, message = ENDED[fate]
+    reference = written(tmp_path, acting(what) + WRITES)
+    make_scheduler(reference, SCENARIO)
     monkeypatch.setattr(scheduler_process, "LIMIT_S", 2.0)
     began = time.monotonic()
-    with pytest.raises(SchedulerError, match=message) as caught:
-        play_episode("mine", scheduler, SCENARIO, 0, 1, "surrogate")
-    assert "\n" not in str(caught.value)
+    refused(reference, message)
     assert time.monotonic() - began < 10.0
-    assert str(caught.value).startswith(f"scheduler {reference!r}")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("import os\nos._exit(3)\n", "its process ended with exit code 3 in load"),
-        ("1 / 0\n", r"cannot be imported: ZeroDivisionError: division by zero \(.*mine\.py, line 1\)"),
-        ("def Mine():\n    pass\n", "cannot be built: TypeError: .*: it is called with the scenario alone"),
-    ],
-)
-def test_code_that_gives_no_scheduler_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(SchedulerError, match=message):
-        make_scheduler(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
+def test_a_file_that_ends_its_process_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import os\nos._exit(3)\n")
+    refused(f"{tmp_path / 'mine.py'}:Mine", "its process ended with exit code 3 in load")
 
 
 def test_answers_are_plain_numbers_and_nothing_else() -> None:

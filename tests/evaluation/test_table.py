@@ -6,6 +6,7 @@ import math
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
+from variants_support import mostly_slow
 
 from collapipe_env.evaluation.columns import TASK_FORMS, lower_is_better_note, task_column
 from collapipe_env.evaluation.gate import Gate
@@ -112,7 +113,7 @@ def test_markdown_shows_names_as_they_are(odd: str) -> None:
     assert not any(token.type.startswith("html") for token in PARSER.parse(page))
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", mostly_slow([60, 80, 120], [1, 2]))
 def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int) -> None:
     out = io.StringIO()
     many = [Summary(SUMMARY, title=f"Scheduler {i:02}") for i in range(18)]

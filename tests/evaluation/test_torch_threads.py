@@ -3,13 +3,17 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from collapipe_env.evaluation.torch_threads import TorchThreads
 
 PROGRAM = """
 import sys
+import collapipe_env
 from collapipe_env.evaluation.torch_threads import TorchThreads
+found = collapipe_env.evaluate(["dssra", "random"], "small", seeds=1, rounds=2, threads=1)
+assert len(found) == 2
 with TorchThreads(3) as threads:
     assert "torch" not in sys.modules
     import torch
@@ -21,7 +25,8 @@ assert torch.get_num_threads() == before
 """
 
 
-def test_threads_are_set_after_the_import_and_given_back():
+@pytest.mark.process
+def test_evaluations_without_networks_import_no_pytorch_whose_threads_are_set_later_and_given_back():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
 
 
@@ -30,13 +35,3 @@ def test_threads_are_set_at_once_where_it_is_imported():
     with TorchThreads(before + 2):
         assert torch.get_num_threads() == before + 2
     assert torch.get_num_threads() == before
-
-
-def test_evaluations_without_networks_import_no_pytorch(tmp_path):
-    program = (
-        "import sys, collapipe_env\n"
-        "found = collapipe_env.evaluate(['dssra', 'random'], 'small', seeds=1, rounds=2, threads=1)\n"
-        "print(len(found), 'torch' in sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "2 False"
