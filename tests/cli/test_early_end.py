@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
-from process_support import descendants, wait_until_gone
+from twin_support import descendants, wait_until_gone
 from variants_support import mostly_slow
 
 from collapipe_env.agents.learned.agent_file import read_agent_file

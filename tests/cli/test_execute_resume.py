@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 from executed_support import quick
-from process_support import descendants, wait_until_gone
+from twin_support import descendants, wait_until_gone
 from variants_support import mostly_slow
 
 from collapipe_env.cli.main import main

@@ -19,7 +19,7 @@ from executed_support import (
     sorted_events,
 )
 from numpy.testing import assert_allclose
-from process_support import Twin, WithSpare, differing, lost
+from twin_support import Twin, WithSpare, differing, lost
 
 from collapipe_env.execution.clock_offsets import ClockOffset
 from collapipe_env.execution.cluster_round import ExecutionError

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process_support import descendants, wait_until_gone
 from toy_roles import OddError, SlowToBuild, Toy
+from twin_support import descendants, wait_until_gone
 
 from collapipe_env.execution.engine import Engine, Inline, Lost
 from collapipe_env.execution.ray_engine import Ray

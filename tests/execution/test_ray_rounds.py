@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from executed_support import Changed, priced_events, quick, sorted_events
 from numpy.testing import assert_allclose
-from process_support import Twin, WithSpare, descendants, differing, lost, wait_until_gone
+from twin_support import Twin, WithSpare, descendants, differing, lost, wait_until_gone
 
 from collapipe_env.execution.cluster_round import ExecutionError
 from collapipe_env.execution.driver import Execution, Failures
