@@ -183,7 +183,7 @@ def test_after_an_early_end_it_goes_on_and_ends_alike(
 ) -> None:
     out, early = here / "out", Early(monkeypatch, signalled)
     command = line(name, "--out", out)
-    status, told = main(command), capsys.readouterr().err.splitlines()
+    status, told = main([*command, "--fresh"]), capsys.readouterr().err.splitlines()
     if signalled:
         assert status == 143
         assert told[-2:] == [

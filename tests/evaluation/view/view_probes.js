@@ -1,4 +1,4 @@
-// Run in a page of a run by test_view_in_browser.py.
+// Run in a page of a run by test_page_in_browser.py.
 const all = what => [...document.querySelectorAll(what)], tell = told => parent.postMessage(JSON.stringify(told), "*");
 
 // Words of pictures that are outside or on others, and the widths of window and page.

@@ -81,24 +81,23 @@ def by_hand(name: str, cell: str, seeds: list[int]) -> list[float]:
     return found
 
 
-def test_golden_scores(tmp_path, capsys) -> None:
-    cells, seeds = ("small", "small-wild"), [1_300_000_000, 1_300_000_001]
-    names = ("pipeline", "dssra-plus", "random", "dssra")
-    delays = {(name, cell): by_hand(name, cell, seeds) for name in names for cell in cells}
-    for name in names:
-        out = tmp_path / name
-        assert leaderboard("run", "--scheduler", name, "--tier", "static", "wild", *SHORT, "--out", out) == 0
-        assert "Provisional: small, small-wild." in capsys.readouterr().out.replace("\n", " ")
-        row = read_row(out / "leaderboard.json", season.present_season())
-        for cell in cells:
-            own, even, plus = (delays[one, cell] for one in (name, "pipeline", "dssra-plus"))
-            assert [e.delay_s for e in row.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
-            rows = [(t, e, p) for t, e, p in zip(own, even, plus, strict=True) if e - p >= 0.01 * e]
-            scores = sorted(100.0 * (e - t) / (e - p) for t, e, p in rows)
-            quarter = len(scores) // 4
-            expected = float(np.mean(scores[quarter : len(scores) - quarter]))
-            assert {"pipeline": 0.0, "dssra-plus": 100.0}.get(name, expected) == pytest.approx(expected)
-            assert f"| {cell} | {expected:.1f}" in (out / "table.md").read_text()
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("pipeline", "small"), ("dssra", "small"), ("random", "small-wild"), ("dssra-plus", "small-wild")],
+)
+def test_golden_scores(name, cell, tmp_path, capsys) -> None:
+    tier, seeds = season.CELLS[cell].tier, [1_300_000_000, 1_300_000_001]
+    assert leaderboard("run", "--scheduler", name, "--tier", tier, *SHORT, "--out", tmp_path) == 0
+    assert f"Provisional: {cell}." in capsys.readouterr().out.replace("\n", " ")
+    row = read_row(tmp_path / "leaderboard.json", season.present_season())
+    own, even, plus = (by_hand(one, cell, seeds) for one in (name, "pipeline", "dssra-plus"))
+    assert [e.delay_s for e in row.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
+    rows = [(t, e, p) for t, e, p in zip(own, even, plus, strict=True) if e - p >= 0.01 * e]
+    scores = sorted(100.0 * (e - t) / (e - p) for t, e, p in rows)
+    quarter = len(scores) // 4
+    expected = float(np.mean(scores[quarter : len(scores) - quarter]))
+    assert {"pipeline": 0.0, "dssra-plus": 100.0}.get(name, expected) == pytest.approx(expected)
+    assert f"| {cell} | {expected:.1f}" in (tmp_path / "table.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +183,7 @@ def test_malformed_results_are_one_line(quick_results, path, value, message, tmp
     assert not told.out
 
 
+@pytest.mark.process
 def test_hidden_episodes_are_scored_with_anchors_of_their_own(
     tiny, submission, tmp_path, capsys, monkeypatch
 ) -> None:
@@ -205,6 +205,7 @@ def test_hidden_episodes_are_scored_with_anchors_of_their_own(
     assert "is not that of season 1" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_verification_works_in_an_empty_folder_whatever_lies_about(submission, tmp_path, monkeypatch) -> None:
     """Planted episodes of another scheduler, with the right keys, in all folders that a command would use."""
     monkeypatch.chdir(tmp_path)
@@ -225,6 +226,7 @@ def test_verification_works_in_an_empty_folder_whatever_lies_about(submission, t
     assert leaderboard("verify", *how, "--trust-code") == 2
 
 
+@pytest.mark.process
 def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
     submission, quick_results, tmp_path, capsys, monkeypatch
 ) -> None:
@@ -248,6 +250,7 @@ def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
     assert "submission_sha256 is " in capsys.readouterr().out
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -264,6 +267,7 @@ def test_a_cell_that_is_refused_is_a_row_that_is_refused(submission, more, messa
     assert not (tmp_path / "run" / "leaderboard.json").exists()
 
 
+@pytest.mark.process
 def test_the_track_observation_only_hides_the_state(submission, tmp_path, capsys) -> None:
     about = submission / "submission.json"
     about.write_text(about.read_text().replace("model-based", "observation-only"))

@@ -152,7 +152,7 @@ def test_evaluate_plays_an_agent_of_the_zoo(folder, scenario, checkpoints, tmp_p
 
 
 def test_another_content_under_the_same_name_is_measured_anew(
-    folder, scenario, checkpoints, tmp_path: Path, capsys, played
+    folder, scenario, checkpoints, tmp_path: Path, played
 ) -> None:
     command = ["evaluate", "--scenario", scenario, "--schedulers", "zoo:first", *QUICK]
     command += ["--out", str(tmp_path / "out")]
@@ -163,17 +163,19 @@ def test_another_content_under_the_same_name_is_measured_anew(
     assert main(command) == 0
     assert len(played) == 2
     assert delays(tmp_path / "out", "zoo:first") != before
-    # As the agent, a folder holds the results of one only.
-    command = ["evaluate", "--scenario", scenario, "--agent", "zoo:first", *QUICK]
+
+
+def test_a_folder_holds_the_results_of_one_agent(
+    folder, scenario, checkpoints, tmp_path: Path, capsys
+) -> None:
+    command = ["evaluate", "--scenario", scenario, "--agent", "zoo:first", "--schedulers", "agent", *QUICK]
     command += ["--out", str(tmp_path / "one")]
     assert main(command) == main(command) == 0
-    put(first=checkpoints["first"])
+    put(first=checkpoints["second"])
     assert "agent was" in refusal(capsys, *command)
 
 
-def test_agents_of_the_zoo_play_without_the_prefix(
-    folder, scenario, tmp_path: Path, capsys, monkeypatch
-) -> None:
+def test_agents_of_the_zoo_play_without_the_prefix(folder, scenario, tmp_path: Path) -> None:
     """A name is written in full once, so results, marks and digests are those of the full one."""
     common = ["--schedulers", "random", "first", *QUICK]
     one = tmp_path / "one"
@@ -186,12 +188,12 @@ def test_agents_of_the_zoo_play_without_the_prefix(
     beside = ["evaluate", "--scenario", scenario, "--agent", "zoo:second", "--schedulers", "agent", "first"]
     assert main([*beside, *QUICK, "--out", str(tmp_path / "beside")]) == 0
     assert delays(tmp_path / "beside", "zoo:first") == delays(one, "zoo:first")
-    found = evaluate(["random", "first"], scenario, seeds=1, rounds=2, reference="first")
-    assert found.episodes["zoo:first"][0].delay == delays(one, "zoo:first")
-    assert found["first"].title == "first"
-    assert found.reference == "zoo:first"
-    assert found["first"].scheduler == "zoo:first"
 
+
+def test_names_without_the_prefix_are_those_of_python(folder, scenario, capsys, monkeypatch) -> None:
+    found = evaluate(["random", "first"], scenario, seeds=1, rounds=2, reference="first")
+    assert found["first"].title == "first"
+    assert found.reference == found["first"].scheduler == "zoo:first"
     twice = ["evaluate", "--scenario", scenario, "--schedulers", "first", "zoo:first"]
     assert "--schedulers names zoo:first more than once" in refusal(capsys, *twice)
     with pytest.raises(SchedulerError, match="name 'zoo:first' more than once"):

@@ -173,8 +173,6 @@ def copied(run: Path, tmp_path: Path) -> Path:
 
 
 def test_what_is_no_finished_run_is_refused(run: Path, tmp_path: Path, capsys) -> None:
-    assert "is no folder" in refusal(capsys, tmp_path / "nothing")
-    assert "has no run.json" in refusal(capsys, tmp_path)
     copy = copied(run, tmp_path)
     (copy / "summary.json").unlink()
     assert "is not finished (summary.json is missing)" in refusal(capsys, copy)
@@ -197,18 +195,11 @@ def test_damaged_files_are_named(run: Path, evaluated: Path, tmp_path: Path, cap
     assert f"{episode} is damaged" in refusal(capsys, copy)
     episode.unlink()
     assert f"cannot read {episode}" in refusal(capsys, copy)
-    for report, told in (
-        ("{", "cannot read"),
-        ('{"scenarios": 3}', "damaged or of an older version"),
-        (
-            '{"scenarios": {"x": {}}}',
-            "damaged or of an older version ('summary' is missing): run its command",
-        ),
-    ):
-        (copy / "summary.json").write_text(report)
-        line = refusal(capsys, copy)
-        assert str(copy / "summary.json") in line
-        assert told in line or report == "{"
+    (copy / "summary.json").write_text('{"scenarios": {"x": {}}}')
+    told = refusal(capsys, copy)
+    assert (
+        f"{copy / 'summary.json'} is damaged or of an older version ('summary' is missing): run its" in told
+    )
     assert not list(copy.glob("*view.html*"))
     shutil.rmtree(copy)
     file = copied(evaluated, tmp_path) / "scenario.yaml"
@@ -307,7 +298,7 @@ def test_pages_show_validations(evaluated: Path, tmp_path: Path) -> None:
 
 def test_the_loop_of_the_page_about_it_writes_a_gif(tmp_path: Path, monkeypatch) -> None:
     image = pytest.importorskip("PIL.Image")
-    page = Path(__file__).parents[2] / "docs" / "view.md"
+    page = Path(__file__).parents[3] / "docs" / "view.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, str(page), "exec"), {})
