@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+from collapipe_env.agents.learned.agent_file import write_agent_file
 from collapipe_env.agents.learned.agent_training import TrainingPlan, train
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.agents.learned.training_files import TrainingFiles
+from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.zoo import shipped_agents as zoo
 
@@ -46,6 +49,17 @@ def trained_agent(
     )
     train(plan, files, say=lambda _: None)
     return files
+
+
+def saved_agent(scenario: Scenario, path: Path, seed: int, *, algorithm: str = "ppo") -> Path:
+    """Write an untrained agent with weights of this seed."""
+    from collapipe_env.agents.learned.sb3_models import build_model, saved_model
+
+    env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
+    parameters = usual(type(TINY[algorithm]), hidden_units=(8,))
+    saved = saved_model(build_model(parameters, env, seed), algorithm, parameters, scenario, {}, [])
+    write_agent_file(path, *saved.playing)
+    return path
 
 
 def use_zoo(folder: Path, monkeypatch) -> Path:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from zoo_support import saved_agent
 
-from collapipe_env.agents.learned.agent_file import write_agent_file
-from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters, usual
 from collapipe_env.cli.main import main
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -207,19 +206,6 @@ def test_every_scheduler_meets_the_same_channels() -> None:
         np.testing.assert_array_equal(seen[name], seen["dssra"])
         assert delays[name] != delays["dssra"]
     assert not np.array_equal(seen["dssra"][0], seen["dssra"][1])
-
-
-def saved_agent(scenario, path: Path, seed: int, *, algorithm: str = "ppo") -> Path:
-    """An untrained agent with weights of this seed."""
-    from collapipe_env.agents.learned.sb3_models import build_model, saved_model
-    from collapipe_env.envs.sb3 import CollaPipeVecEnv
-    from collapipe_env.envs.vector import CollaPipeVectorEnv
-
-    parameters = usual({"ppo": PPOParameters, "sac": SACParameters}[algorithm], hidden_units=(8,))
-    env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
-    saved = saved_model(build_model(parameters, env, seed), algorithm, parameters, scenario, {}, [])
-    write_agent_file(path, *saved.playing)
-    return path
 
 
 def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:

@@ -164,13 +164,18 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     assert len(played) == 9
 
 
-def test_more_rounds_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
-    out = tmp_path / "out"
-    for rounds in (1, 4, 1):  # the scenario has 2
-        found = evaluate("pipeline", SMALL, seeds=1, rounds=rounds, out=out)
-        assert len(found.episodes["pipeline"][0].delay) == rounds
+def test_other_rounds_and_learners_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
+    out, delays = tmp_path / "out", []
+    asked = [(1, "surrogate"), (4, "surrogate"), (1, "real"), (1, "surrogate")]  # the scenario has 2
+    for rounds, learner in asked:
+        found = evaluate("pipeline", SMALL, seeds=1, rounds=rounds, learner=learner, out=out)
+        delays.append(found.episodes["pipeline"][0].delay)
+        assert len(delays[-1]) == rounds
         assert load_scenario(out / "scenario.yaml") == found.scenario
         assert found.scenario.dynamics.rounds == max(rounds, 2)
+    assert len(played) == 3
+    assert {path.name for path in (out / "evaluation").iterdir()} == {"real-1", "surrogate-1", "surrogate-4"}
+    assert delays[0] == delays[1][:1] == delays[2]  # the same channels
     stored = json.loads((out / "run.json").read_text())["scenario"]
     assert stored == load_scenario(SMALL).to_dict()
     (session,) = json.loads((out / "versions.json").read_text())["sessions"]
