@@ -74,13 +74,13 @@ def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
             super().run(work, tasks, hooks)
 
     evaluate_all([asked], Unlinking())
-    assert (tmp_path / "out" / "agent-1.npz").exists()
+    assert (tmp_path / "out" / "agent-0.npz").exists()
 
 
 def test_candidates_that_travelled_are_those_played_here(tmp_path: Path) -> None:
     def tuned(folder: str, executor=None):
         kept, boards = tmp_path / folder / "kept.db", load_scenario("boards")
-        return tune(TuningPlan(boards, "dssra-plus", ("heat_price",), 2, 1, 1, 2, 0, kept), executor=executor)
+        return tune(TuningPlan(boards, "dssra-plus", ("heat_price",), 2, 1, 1, 3, 0, kept), executor=executor)
 
     executor = Pickling()
     assert tuned("away", executor) == tuned("here")

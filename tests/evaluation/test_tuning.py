@@ -39,7 +39,7 @@ def plan_of(folder, **changes) -> TuningPlan:
         candidates=2,
         episodes=2,
         check_episodes=2,
-        rounds=2,
+        rounds=3,
         seed=0,
         store=folder / "candidates.db",
     )
@@ -177,7 +177,7 @@ def test_interrupted_and_gone_on_with_it_finds_the_same(tmp_path) -> None:
     def stop_in_the_fourth() -> None:
         nonlocal rounds
         rounds += 1
-        if rounds == 3 * 2 + 1:
+        if rounds == 3 * 3 + 1:
             raise KeyboardInterrupt
 
     parts = plan_of(tmp_path / "parts", candidates=5)
@@ -193,7 +193,7 @@ def test_interrupted_and_gone_on_with_it_finds_the_same(tmp_path) -> None:
     assert again == whole
     assert kept == ["candidate 0", "candidate 1", "candidate 2"]
     checks = 0 if whole.check is None else 2
-    assert played == (5 - 3 + checks) * 2
+    assert played == (5 - 3 + checks) * 3
     played = 0
     assert tune(parts, count) == whole
     assert played == 0
@@ -201,7 +201,7 @@ def test_interrupted_and_gone_on_with_it_finds_the_same(tmp_path) -> None:
 
 def test_candidates_of_something_else_are_measured_again(tmp_path) -> None:
     first = tune(plan_of(tmp_path, candidates=1))
-    longer = tune(plan_of(tmp_path, candidates=1, rounds=3))
+    longer = tune(plan_of(tmp_path, candidates=1, rounds=4))
     assert longer.trials[0].delay != first.trials[0].delay
 
 
