@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -131,11 +132,14 @@ SURVIVED = {
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory) -> str:
+def faulty(tmp_path_factory) -> Iterator[str]:
     """A file with a scheduler for each fault that its process survives, and something else."""
     classes = [f"class {name}(Mine):\n{acting(what)}" for name, (what, _) in SURVIVED.items()]
     classes.append("def Unbuilt():\n    pass\n")
-    return written(tmp_path_factory.mktemp("faulty"), "\n".join(classes))
+    reference = written(tmp_path_factory.mktemp("faulty"), "\n".join(classes))
+    kept = make_scheduler(reference, SCENARIO)  # and with it the process, which serves them all
+    yield reference
+    del kept
 
 
 @pytest.mark.parametrize("name", SURVIVED)
