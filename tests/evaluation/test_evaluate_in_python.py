@@ -183,29 +183,15 @@ def test_other_rounds_and_learners_in_the_same_folder_are_added(tmp_path: Path, 
 
 
 def test_folders_that_cannot_be_used_are_refused_in_the_words_of_python(tmp_path: Path) -> None:
-    asked = {"schedulers": "pipeline", "scenario": SMALL, "seeds": 1}
-    out = tmp_path / "out"
-    evaluate(**asked, out=out)
-    other = {**SMALL, "budgets": {"device_energy_j": 99.0}}
-    foreign, file = tmp_path / "foreign", tmp_path / "file"
-    foreign.mkdir()
-    (foreign / "holiday.png").touch()
-    file.touch()
-    cases = [
-        (
-            out,
-            other,
-            "other options .*choose another place with out, or start over there with fresh=True",
-        ),
-        (foreign, SMALL, "choose another place with out$"),
-        (file, SMALL, "is a file: choose another place with out$"),
-        (tmp_path / "a\nb", SMALL, r"^out '.*a\\nb': use a name"),
-    ]
-    for folder, scenario, message in cases:
-        with pytest.raises(DataError, match=message):
-            evaluate(**{**asked, "scenario": scenario}, out=folder)
+    out, other = tmp_path / "out", {**SMALL, "budgets": {"device_energy_j": 99.0}}
+    evaluate("pipeline", SMALL, seeds=1, out=out)
+    over = "other options .*choose another place with out, or start over there with fresh=True"
+    with pytest.raises(DataError, match=over):
+        evaluate("pipeline", other, seeds=1, out=out)
+    with pytest.raises(DataError, match=r"^out '.*a\\nb': use a name"):
+        evaluate("pipeline", SMALL, seeds=1, out=tmp_path / "a\nb")
     with RunDirectory(out).locked("one"), pytest.raises(DataError, match=r"another place with out$"):
-        evaluate(**asked, out=out)
+        evaluate("pipeline", SMALL, seeds=1, out=out)
 
 
 def test_names_that_are_asked_for_or_registered_stay_their_own() -> None:

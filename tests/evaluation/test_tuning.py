@@ -233,33 +233,23 @@ def other_study(file: Path) -> None:
     storage.remove_session(), storage.engine.dispose()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda file: change(file, "delay", "[1.0]"),
-        lambda file: change(file, "priced", '["much", 1.0, 1.0]'),
-        lambda file: change(file, "priced", "[null, 1.0, 1.0]"),
-        lambda file: change(file, "energy_excess", "{"),
-        lambda file: change(file, "key", "[]"),
-        other_study,
-        of_pages,
-        other_tables,
-    ],
-    ids=[
-        "lengths",
-        "text",
-        "no number",
-        "no JSON",
-        "key",
-        "study",
-        "pages",
-        "other tables",
-    ],
-)
+DAMAGES = {
+    "lengths": lambda file: change(file, "delay", "[1.0]"),
+    "text": lambda file: change(file, "priced", '["much", 1.0, 1.0]'),
+    "no number": lambda file: change(file, "priced", "[null, 1.0, 1.0]"),
+    "no JSON": lambda file: change(file, "energy_excess", "{"),
+    "key": lambda file: change(file, "key", "[]"),
+    "study": other_study,
+    "pages": of_pages,
+    "other tables": other_tables,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path, kept, damage) -> None:
     plan = replace(kept[0], store=tmp_path / "candidates.db")
     shutil.copy(kept[0].store, plan.store)
-    damage(plan.store)
+    DAMAGES[damage](plan.store)
     with pytest.raises(DataError, match=r"^cannot use .*candidates\.db .*: delete it, and .*--out$") as told:
         tune(plan)
     assert "\n" not in str(told.value)
