@@ -13,6 +13,7 @@ from tool_support import tiny_scenario
 import docs as tool
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.plotting import new_figure
 from collapipe_env.ground.errors import DataError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
@@ -20,7 +21,15 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World
 
-ENTRY = tool.entries()["learning/experiments"]
+WHOLE = tool.entries()["learning/experiments"]
+CASES = ("reference", "fewest", "one", "many", "crowded", "crowded-lossless", "skewed", "steps")
+ENTRY = {
+    **WHOLE,
+    "cases": {name: WHOLE["cases"][name] for name in CASES},
+    "panels": {
+        name: dict(list(of.items())[: 2 if name == "segments" else 1]) for name, of in WHOLE["panels"].items()
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +85,18 @@ def test_the_reference_is_what_the_environment_does(results, tiny):
     np.testing.assert_allclose(results["reference"].arrived, np.mean(arrived, axis=0))
 
 
+def small_figure(width, height):
+    figure = new_figure(width, height)
+    figure.set_dpi(20)
+    figure.set_layout_engine("none")
+    return figure
+
+
 def test_the_table_and_the_picture_hold_every_case(results, options, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(learning_runs, "PICTURES", tmp_path)
     monkeypatch.setattr(learning_runs.Training, "of", lambda *_: replace(options, drawn=True))
     monkeypatch.setattr(experiments, "trained", lambda *_: results)
+    monkeypatch.setattr(experiments, "new_figure", small_figure)
     text = experiments.study(ENTRY, False)
     assert text.count("\n| ") == len(ENTRY["cases"])  # the head has none before it
     assert "4 rounds, 2 seeds" in text

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fit_surrogate import fit_all
+from fitting import least_squares
 from fitting.conditions import FITTED, FITTED_OPENED, HELD_OUT, Condition
 from fitting.least_squares import (
     LEAST_EVALUATIONS,
@@ -72,8 +73,9 @@ def test_twins_differ_in_one_thing() -> None:
     assert matched(TRUTH, [true_run(FITTED[0])], "drift") is None
 
 
-def test_what_no_run_tells_is_not_fitted() -> None:
-    constants, found = fit_all([true_run(FITTED[place]) for place in (0, 2, 5, 7)])
+def test_what_no_run_tells_is_not_fitted(monkeypatch) -> None:
+    monkeypatch.setattr(least_squares, "DESCENTS", 1)
+    constants, found = fit_all([true_run(FITTED[place]) for place in (0, 7)])
     assert constants.sitting_out == 0.0
     assert [one.name for one in found] == ["drift"]  # one and two local steps
 

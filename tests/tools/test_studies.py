@@ -132,6 +132,7 @@ def test_the_picture_of_traces_is_drawn_without_data(monkeypatch):
     assert len(axes[2].lines) == 4
 
 
+@pytest.mark.slow
 @needs_data
 def test_fits_of_today_are_those_of_the_page_and_of_the_package(data, monkeypatch, tmp_path, capsys):  # noqa: F811
     (tmp_path / "traces.md").write_text(PAGE)
