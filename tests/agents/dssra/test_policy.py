@@ -124,7 +124,7 @@ def test_no_other_numbers_of_micro_batches_are_better(drift):
             inputs = round_input(
                 scheduler.parameters, state, options_with(table, M), exact_drift=drift == "exact"
             )
-            blocks, power, share, _ = solve_batch(inputs, scheduler._numbers, scheduler.budget, 1)
+            blocks, power, share, _ = solve_batch(inputs, scheduler.parameters.numbers, scheduler.budget, 1)
             plan = replace(
                 found,
                 blocks=blocks,

@@ -8,7 +8,7 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA, round_plan
 from collapipe_env.agents.dssra.option_table import option_table, options_with
-from collapipe_env.agents.dssra.parallel_rounds import allocation_of, open_plan
+from collapipe_env.agents.dssra.parallel_rounds import Openings, allocation_of, open_plan
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.ground.compiled import called_from_python
@@ -117,8 +117,11 @@ def test_differences_of_open_plans_are_priced_as_the_simulator_does(scenario):
     """Recomputation and blocks on the server, best shares aside."""
     scenario = scenario.with_overrides({"decisions": [d for d in scenario.decisions if d != "schedule"]})
     scheduler, state = DSSRA(scenario), support.loaded_state(scenario, 1, 5)
-    p, opened, gaps = scheduler.parameters, scheduler._openings, []
-    most = p.costs.blocks - 1 if opened.server_blocks else 0
+    p, gaps, kept = scheduler.parameters, [], "server_blocks" in scenario.decisions
+    most = p.costs.blocks - 1 if kept else 0
+    opened = Openings(
+        kept, "recompute" in scenario.decisions, p.costs.training_memory.recompute, option_table(p, most)
+    )
     for seed in range(8):
         plan = open_plan(open_random_plan(scenario, state, seed), opened)
         inputs = round_input(p, state, exact_drift=True, choose_recompute=True, most_server=most)

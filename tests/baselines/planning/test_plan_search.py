@@ -54,11 +54,11 @@ OPTIONS = (2, 4, 8)
 SPACE = Space.of(DEFAULT_SCHEDULES, OPTIONS)
 
 
-def adaptis(problem, options=OPTIONS, restarts=0) -> ScheduledPlan:
+def adaptis(problem, restarts=0) -> ScheduledPlan:
     """AdaPtis's plan of a cluster of its own."""
-    scheduler = AdaPtis(SMALL, restarts=restarts)
-    scheduler._options = options
-    return scheduler.search(problem)
+    return AdaPtis(SMALL.with_overrides({"workload.micro_batches": OPTIONS}), restarts=restarts).search(
+        problem
+    )
 
 
 def flexpipe(problem, width=2) -> ScheduledPlan:
@@ -143,7 +143,7 @@ def exhaustive(problem) -> float:
 def test_the_gaps_of_both_searches_to_the_exhaustive_one_are_small_and_effort_does_not_widen_them() -> None:
     rng = np.random.default_rng(13)
     searches = (
-        partial(adaptis),
+        adaptis,
         partial(adaptis, restarts=3),
         partial(flexpipe, width=1),
         partial(flexpipe, width=4),
