@@ -44,9 +44,6 @@ def folder_with(folder, train, held_out="Anna\tB-x\n"):
     return str(folder)
 
 
-# --- scores ---------------------------------------------------------------------------------------------
-
-
 def matched_spans(references, predictions):
     """Micro precision, recall and F1 of exact spans, by marking each word and walking over it."""
 
@@ -73,7 +70,7 @@ tag_names = st.sampled_from(["O", "O", "B-x", "I-x", "B-long-name", "I-long-name
 pairs = st.lists(st.tuples(tag_names, tag_names), min_size=1, max_size=10)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.lists(pairs, min_size=1, max_size=6))
 def test_scores_are_those_of_a_span_matcher(data):
     references = [[right for right, _ in sentence] for sentence in data]
@@ -92,9 +89,6 @@ def test_an_entity_longer_than_a_hundred_words_counts_once():
     long = ["B-x", *["I-x"] * 149]
     assert entity_scores([long], [["B-x", *["O"] * 149]])["entity_f1"] == 0
     assert entity_scores([long], [long])["entity_f1"] == 1
-
-
-# --- pieces and targets ---------------------------------------------------------------------------------
 
 
 def test_first_piece_carries_the_tag_and_words_beyond_the_cut_are_o(tmp_path):
@@ -152,9 +146,6 @@ def test_rows_of_a_checkpoint_are_framed(tmp_path):
     assert data.lengths.tolist() == [6]
 
 
-# --- the embedded data ----------------------------------------------------------------------------------
-
-
 def test_embedded_sentences():
     data = TASK.load(spec())
     assert [len(part) for part in (data.train, data.dev, data.test)] == [1800, 350, 350]
@@ -190,9 +181,6 @@ def test_embedded_names_cannot_be_looked_up():
         assert 0.1 < f1 < 0.25
 
 
-# --- head, loss and predictions -------------------------------------------------------------------------
-
-
 def test_trailing_padding_may_be_cut_off():
     targets = torch.tensor([[1, NO_TARGET, 2, NO_TARGET], [0, NO_TARGET, NO_TARGET, NO_TARGET]])
     outputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(1))
@@ -218,9 +206,6 @@ def test_head_is_drawn_from_its_generator_and_predicts_the_best_tag():
     )
 
 
-# --- faults ---------------------------------------------------------------------------------------------
-
-
 def test_faults_are_named(tmp_path):
     good = "Anna\tB-x\nran\tO\n"
     dataset = folder_with(tmp_path / "unseen", good, "ran\tO\nOslo\tB-y\n")
@@ -234,9 +219,6 @@ def test_faults_are_named(tmp_path):
 def test_an_i_tag_that_training_never_shows_is_no_fault(tmp_path):
     dataset = folder_with(tmp_path, "Anna\tB-x\nran\tO\n", "Anna\tB-x\nBell\tI-x\n")
     assert TASK.load(spec(dataset=dataset, outputs=3)).dev.references == (("B-x", "I-x"),)
-
-
-# --- real sets ------------------------------------------------------------------------------------------
 
 
 @needs_data

@@ -32,6 +32,16 @@ def test_misuse_is_refused():
         small_learner().written_samples(1)
 
 
+def test_evaluation_in_the_background_changes_no_training():
+    inline, background = (
+        small_learner(evaluate_every=1, evaluation=when) for when in ("inline", "background")
+    )
+    for _ in range(3):
+        before = inline.train_round(outcome_of()), background.train_round(outcome_of())
+        assert before[0].train_loss == before[1].train_loss
+    assert background.train_round(outcome_of()).loss == before[0].loss
+
+
 def training_of(proxy=None, **changes):
     workload = {"blocks": BLOCKS, "width": 12, "feedforward": 20, "heads": 3, "sequence_length": 9}
     workload |= {"vocabulary": 200, "batch_size": B, "local_steps": 2}
