@@ -17,7 +17,7 @@ from tests.opened_support import SITTING_OUT, STATE, opened
 
 @pytest.mark.parametrize("names", [SITTING_OUT, OPENED])
 def test_what_plans_say_of_clusters_that_sit_out_is_not_read(names):
-    scenario, rng = opened(*names), np.random.default_rng(0)
+    scenario, rng = opened(*names, **{"workload.local_steps": 2}), np.random.default_rng(0)
     parameters, codec = system_parameters(scenario), action_codec(scenario)
     plan = even_split(parameters, STATE)
     plays = np.array([[1, 0, 1, 1], [0, 0, 1, 0], [1, 1, 1, 1]])

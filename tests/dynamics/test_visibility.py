@@ -160,22 +160,10 @@ def test_an_evaluation_shows_the_truth_to_declared_oracles_only(kind):
         assert same.all() if oracle else not same.any()
 
 
-def test_to_see_the_truth_is_a_gain():
-    scenario = load_scenario(TINY)
-    assert declared_sight.sees_truth(Oracle(scenario))
-    delays = {}
-    for sees in declared_sight.SIGHTS:
-        scheduler = SCHEDULERS.get("dssra")(scenario)
-        scheduler.sees = sees
-        results = [play_episode("x", scheduler, scenario, e, 3, "surrogate").result for e in range(3)]
-        delays[sees] = np.mean([result.delay for result in results])
-    assert delays["truth"] < delays["state"]
-
-
 def test_an_unknown_sight_is_refused_and_own_schedulers_declare_theirs():
     scenario = load_scenario(TINY)
-    own = OwnScheduler("mine", Seer, scenario)
-    assert declared_sight.sees_truth(own)
+    for oracle in (Oracle(scenario), OwnScheduler("mine", Seer, scenario)):
+        assert declared_sight.sees_truth(oracle)
     assert not declared_sight.sees_truth(OwnScheduler("mine", Watcher, scenario))
 
     class Odd(Watcher):
