@@ -126,8 +126,9 @@ def require_who_plays(asked, parameters, state, plan):
 
 
 @pytest.mark.parametrize("names", [*((name,) for name in OPENED), PLACED, SITTING_OUT, OPENED])
-def test_neutral_decisions_cost_what_the_plain_plan_costs(names):
-    scenario = opened(*names)
+@pytest.mark.parametrize("own", [False, True])
+def test_neutral_decisions_cost_what_the_plain_plan_costs(names, own):
+    scenario, closed = (opened(*which, **{"workload.recompute": own}) for which in (names, ()))
     codec, plan = action_codec(scenario), even_split(system_parameters(scenario), STATE)
     plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, 4))
     decoded = codec.decode(codec.encode(plan), STATE.memory_cap, STATE.memory_bytes)
@@ -139,7 +140,7 @@ def test_neutral_decisions_cost_what_the_plain_plan_costs(names):
     # Powers and shares have gone through single precision: compare with those.
     through = {name: getattr(decoded, name) for name in ("bandwidth", "device_power", "cu_power")}
     silent = replace(plan, **through)
-    expected = round_costs(system_parameters(opened()), STATE, silent)
+    expected = round_costs(system_parameters(closed), STATE, silent)
     for said in (decoded, silent):  # what a plan does not say is neutral, too
         found = round_costs(system_parameters(scenario), STATE, said)
         for field in ("delay", "cluster_delay", "energy", "memory", "survival", "local_step", "upload"):

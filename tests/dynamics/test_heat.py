@@ -168,6 +168,16 @@ def test_clusters_that_sit_out_and_devices_that_are_away_cool():
     assert out.any()
 
 
+def test_a_cap_is_one_on_the_full_clock_which_load_slows_down_too():
+    env = CollaPipeVectorEnv(2, scenario_of("step", load_levels=[0.8]), "surrogate")
+    env.reset(seed=6)
+    full = env.state.speed / 0.8
+    for action in actions_of(env, 8):
+        env.step(action)
+        np.testing.assert_allclose(env.state.speed, np.minimum(heat_of(env)["share"], 0.8) * full, rtol=1e-12)
+    assert (heat_of(env)["share"] < 0.8).any()
+
+
 def test_profiles_and_what_follows_from_them():
     phone, board, cased = (heat_numbers(HeatSpec(profile=name)) for name in ("phone", "board", "board_cased"))
     for found, seconds in ((phone, 360.0), (board, 90.0), (cased, 213.0)):

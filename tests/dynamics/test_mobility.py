@@ -111,30 +111,30 @@ def test_slots_without_a_device_stay_on_their_control_unit():
 def test_shadowing_forgets_with_the_ways_of_both_nodes():
     """Its law, link by link, from the ways that devices really went."""
     fields = {"environment_sd_db": 2.0, "environment_time_s": 20.0, "pause_s": 5.0}
-    process, _, words, first = started(walking(fields, radio={"d2d_shadowing_db": 4.0}), 2500)
-    seconds = np.full(2500, 6.0)
+    process, _, words, first = started(walking(fields, radio={"d2d_shadowing_db": 4.0}), 1200)
+    seconds = np.full(1200, 6.0)
     second = process.advance(first, None, None, numbers(process, words, 1), seconds)
     N, K = process.scenario.clusters, process.scenario.max_devices
     way = np.hypot(second["x"] - first["x"], second["y"] - first["y"])
-    nodes = np.concatenate([np.zeros((2500, N, 1)), way], axis=-1)
+    nodes = np.concatenate([np.zeros((1200, N, 1)), way], axis=-1)
     ends = np.triu_indices(K + 1, 1)
-    rho = np.exp(-(nodes[..., ends[0]] + nodes[..., ends[1]]) / 13.0).reshape(2500, -1)
+    rho = np.exp(-(nodes[..., ends[0]] + nodes[..., ends[1]]) / 13.0).reshape(1200, -1)
     s0, s1 = first["shadowing_db"], second["shadowing_db"]
     assert s0.std() == pytest.approx(4.0, rel=0.025)
     assert s1.std() == pytest.approx(4.0, rel=0.02)
     # What is new is as wide as the square of the memory leaves room for, and independent of what was.
     fresh = (s1 - rho * s0)[rho < 1.0] / (4.0 * np.sqrt(1.0 - rho[rho < 1.0] ** 2))
     assert fresh.std() == pytest.approx(1.0, rel=0.02)
-    assert abs(np.corrcoef(fresh, s0[rho < 1.0])[0, 1]) < 0.02
+    assert abs(np.corrcoef(fresh, s0[rho < 1.0])[0, 1]) < 0.04
     np.testing.assert_array_equal(s1[rho == 1.0], s0[rho == 1.0])
     assert (rho < 0.9).any()
     e0, e1 = first["environment_db"], second["environment_db"]
     assert e0.std() == pytest.approx(2.0, rel=0.02)
     assert e1.std() == pytest.approx(2.0, rel=0.02)
-    assert np.corrcoef(e0.ravel(), e1.ravel())[0, 1] == pytest.approx(math.exp(-6.0 / 20.0), abs=0.02)
+    assert np.corrcoef(e0.ravel(), e1.ravel())[0, 1] == pytest.approx(math.exp(-6.0 / 20.0), abs=0.03)
     # Links are independent of each other.
     both = np.corrcoef(np.concatenate([s1, e1], axis=1).T)
-    assert np.abs(both - np.eye(len(both))).max() < 0.08
+    assert np.abs(both - np.eye(len(both))).max() < 0.12
 
 
 @settings(max_examples=40, deadline=None)

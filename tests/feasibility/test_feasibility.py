@@ -154,7 +154,7 @@ def test_relay_counts_and_plans_follow_it(seed):
     options = {"radio": radio, "device_energy_j": 50.0, "cu_energy_j": 4.0, "area": 120.0}
     scenario = tiny(seed, workload={"distribution": "relay", "weight_bits": 32}, **options)
     parameters = system_parameters(scenario)
-    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 8)
+    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 6)
     best = exact_least_use(scenario, powers, first_node=0)
     found = energy_feasibility(scenario).least_use[0, 0]
     # Here all nodes have one power, there each its own.

@@ -156,7 +156,7 @@ def refusals(sources: Iterable[Any]) -> int:
     return len(messages)
 
 
-@pytest.mark.parametrize("count", [35, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(300, marks=pytest.mark.slow)])
 def test_damaged_files_give_scenario_errors_or_load(count: int, tmp_path: Path) -> None:
     chance = random.Random(3)
     valid = load_scenario("small").to_yaml()
