@@ -59,6 +59,9 @@ def test_pictures_hold_maps_only_where_devices_move():
     # Maps take the lower left; what stands beside the pipelines stays where it is.
     np.testing.assert_array_equal(moving[:, 760:], plain[:, 760:])
     assert (moving[600:, :720] != plain[600:, :720]).any()
+
+
+def test_pictures_of_devices_that_stand_still_hold_none():
     standing = played({"base": "small", "dynamics": {"rounds": 6}})
     without = dataclasses.replace(view_of(standing), side_m=None)
     np.testing.assert_array_equal(draw_round(view_of(standing)), draw_round(without))
