@@ -307,7 +307,7 @@ def test_wrong_policies_observations_and_answers_are_described(model: PPO, graph
     for scheduler, given, message in (
         (PolicyScheduler(graph_model), flat, r"'PPO' reads graph observations .* flat ones: .*'graph'"),
         (PolicyScheduler(fastest), graphs, "reads flat observations and was given graph ones"),
-        (PolicyScheduler(lambda _: np.zeros(3), observation="graph"), graphs, r"\(3,\) for 2 observations"),
+        (PolicyScheduler(lambda _: np.zeros((3, 18)), observation="graph"), graphs, r"\(3, 18\) for 2 obs"),
         (PolicyScheduler(lambda rows: rows[0], "x"), flat, r"policy 'x' returned shape \(42,\) for 2"),
     ):
         with pytest.raises(SchedulerError, match=message):
