@@ -54,7 +54,7 @@ OPTIONS = {
     "top-k in 8 bits": ({"update_format": UpdateFormat(8, "top-k")}, 1, [{}, {}], [{}]),
     "adapters": ({"update_format": UpdateFormat(32, "lora", lora_rank=2)}, 1, [{}], [{}]),
     "predicted weights": ({}, 3, [LAGS], [LAGS]),
-    "few bits": (FEW_BITS, 2, [{}], [{}]),
+    "few bits": (FEW_BITS, 1, [{}], [{}]),
     "few bits, stale weights": (FEW_BITS, 2, [LAGS], [LAGS]),
     "few bits, sequential": (FEW_BITS, 1, [SERVED], [{}, SERVED]),
     "one head for all": ({"head": "common"}, 2, [{}], [{}]),
@@ -237,7 +237,7 @@ def test_a_surrogate_refuses_numbers_that_training_never_reaches(place, value):
     assert_same(learner.get_state(), state)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(150, marks=pytest.mark.slow)])
 def test_random_damages_are_refused_or_harmless(count, written):
     learner, good = written
     rng, told = np.random.default_rng(count), []

@@ -59,38 +59,23 @@ def cuts(draw):
     return [b - a for a, b in zip([0, *marks], [*marks, BLOCKS], strict=True)]
 
 
-@settings(max_examples=15, deadline=None)
-@given(blocks=cuts(), micro_batches=st.integers(1, BATCH), samples_per_pass=st.integers(1, BATCH + 1))
-def test_gradient_equals_uncut_full_batch(blocks, micro_batches, samples_per_pass):
-    model, head, tokens, targets = setup()
-    expected_loss, expected = uncut(*setup())
-    arrive = [True] * micro_batches
-    units, loss = step(model, head, tokens, targets, blocks, arrive, samples_per_pass)
-    assert units == BATCH
-    assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
-    assert relative_error(gradients(model, head), expected) < 1e-5
-
-
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     blocks=cuts(),
-    survived=st.lists(st.booleans(), min_size=1, max_size=BATCH),
-    samples_per_pass=st.sampled_from([1, 4]),
+    survived=st.lists(st.sampled_from([True, True, False]), min_size=1, max_size=BATCH),
+    samples_per_pass=st.integers(1, BATCH + 1),
 )
-def test_lost_micro_batches_are_left_out(blocks, survived, samples_per_pass):
+def test_the_gradient_is_that_of_the_uncut_batch_that_arrives(blocks, survived, samples_per_pass):
     model, head, tokens, targets = setup()
-    units, _ = step(model, head, tokens, targets, blocks, survived, samples_per_pass)
-    keep = torch.cat(
-        [
-            torch.full((len(part),), s)
-            for part, s in zip(tokens.tensor_split(len(survived)), survived, strict=True)
-        ]
-    )
+    units, loss = step(model, head, tokens, targets, blocks, survived, samples_per_pass)
+    parts = zip(tokens.tensor_split(len(survived)), survived, strict=True)
+    keep = torch.cat([torch.full((len(part),), arrives) for part, arrives in parts])
     assert units == int(keep.sum())
     if not any(survived):
         assert all(p.grad is None for p in (*model.parameters(), *head.parameters()))
         return
-    _, expected = uncut(*setup()[:2], tokens[keep], targets[keep])
+    expected_loss, expected = uncut(*setup()[:2], tokens[keep], targets[keep])
+    assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
     assert relative_error(gradients(model, head), expected) < 1e-5
 
 
@@ -109,9 +94,8 @@ def test_no_graph_crosses_a_boundary():
     """Every stage's backward starts from the gradient handed to it: a stage sees a leaf as its input."""
     model, head, tokens, targets = setup()
     leaves = []
-    for index in (0, 2):
-        model.blocks[index].register_forward_pre_hook(lambda _, inputs: leaves.append(inputs[0].is_leaf))
-    model.blocks[1].register_forward_pre_hook(lambda _, inputs: leaves.append(inputs[0].is_leaf))
+    for block in list(model.blocks)[:3]:
+        block.register_forward_pre_hook(lambda _, inputs: leaves.append(inputs[0].is_leaf))
     step(model, head, tokens, targets, [2, 3], [True])
     assert leaves == [True, False, True]
 
