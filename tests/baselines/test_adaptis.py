@@ -53,6 +53,13 @@ def test_a_stage_that_gives_its_last_block_disappears() -> None:
     ]
 
 
+def test_more_devices_are_tried_with_the_caps_of_each_rule() -> None:
+    draft = ScheduledPlan((2, 0), (4, 2), "1f1b", (3, 2), 8)
+    more = [m for m in placement_moves(draft, (0, 1, 2)) if len(m.devices) == 3]
+    assert {m.caps for m in more} == {(4, 3, 2), (8, 6, 4)}
+    assert all(m.held == () for m in more)
+
+
 def test_interleaved_plans_are_reached_and_left() -> None:
     draft = ScheduledPlan((2, 0), (4, 2), "1f1b", (3, 2), 8)
     (there,) = (m for m in placement_moves(draft, (0, 1, 2)) if m.schedule == "interleaved")
