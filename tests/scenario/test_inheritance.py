@@ -184,7 +184,7 @@ WRONG = [
     ({"dynamics.rounds": np.array(HUGE, dtype=object)}, "rounds"),
     ({f"devices.profiles.{'9' * 5000}.weight": 1.0}, "is not an index"),
     ({"devices.profiles.²": 1.0}, "is not an index"),
-    ({"a." * 100_000: 1}, "a"),
+    ({"a." * 100_000: 1}, "100001 steps, but a scenario has at most"),
     ({"x" * 1_000_000: 1}, "x"),
     ({"radio": HUGE}, "radio"),
 ]
