@@ -17,6 +17,7 @@ from collapipe_env.cli import train
 from collapipe_env.cli.main import COMMANDS
 from collapipe_env.dynamics import PROCESSES
 from collapipe_env.envs.rewards import REWARDS
+from collapipe_env.feasibility import sampled_rounds
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import load_scenario, task_registry
 from collapipe_env.scenario.names import SCENARIOS
@@ -121,12 +122,13 @@ class Code(NamedTuple):
 
 TRAINING = {"num_envs=64": "num_envs=2", "n_steps=16, batch_size=256": "n_steps=4, batch_size=8"}
 FEWER = {f"seeds={n}": "seeds=1, rounds=2" for n in (2, 3, 5)}
+SMALL_ONLY = {"--scenarios small medium": "--scenarios small"}
 CODE = {
     "first_minutes": Code({"seeds=5": FEWER["seeds=5"]}, ("mean_delay", "PipeLine")),
     "tutorial_environment": Code(
         {"num_envs=64": "num_envs=4"}, ("2 clusters, 3 devices each, 100 rounds", "best of sixteen", "(4,)")
     ),
-    "tutorial_scheduler": Code({"seeds=3": FEWER["seeds=3"]}, ("by speed and queue",)),
+    "tutorial_scheduler": Code({"seeds=3": FEWER["seeds=3"], **SMALL_ONLY}, ("by speed and queue",)),
     "tutorial_training": Code(
         {**TRAINING, "100_000": "1", "seeds=3": FEWER["seeds=3"]}, ("my PPO", "PipeLine")
     ),
@@ -134,12 +136,13 @@ CODE = {
     "tutorial_failures": Code({"seeds=2": FEWER["seeds=2"]}, ("device that failed", "\ndrop-round ")),
     "how_to_scenario": Code(prints=("three_clusters 3",)),
     "how_to_scheduler": Code(
-        {**TRAINING, "200_000": "1", "seeds=3": FEWER["seeds=3"]},
+        {**TRAINING, **SMALL_ONLY, "200_000": "1", 'medium", seeds=3': 'small", seeds=1, rounds=2'},
         ("DSSRA", "PipeLine", "half power", "my PPO"),
     ),
     "how_to_reward": Code(prints=("(8,)",)),
     "how_to_task": Code(
-        {"rounds=60": "rounds=2"}, ("small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %")
+        {"rounds=60": "rounds=2", "part(2000), part(200), part(500)": "part(200), part(20), part(50)"},
+        ("small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %"),
     ),
     "how_to_process": Code(prints=("delay",)),
     "how_to_learner": Code(),
@@ -171,6 +174,8 @@ def alone(monkeypatch, tmp_path):
         monkeypatch.setattr(registry, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    for name in ("EPISODES", "FEWEST_ROUNDS"):  # by which budgets are checked
+        monkeypatch.setattr(sampled_rounds, name, 4)
     monkeypatch.setattr(train.Job, "run", lambda job: print("would train", job._scenario.name))
     return tmp_path
 
