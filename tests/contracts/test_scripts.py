@@ -29,6 +29,7 @@ SCRIPTS = {
     for path in sorted(folder.glob("*.py"))
     if "__main__" in path.read_text(encoding="utf-8") and path.stem not in WITHOUT_OPTIONS
 }
+SCRIPTS["research"] = support.ROOT / "research" / "miniatures" / "__main__.py"
 EXAMPLES = [name for name, path in SCRIPTS.items() if path.parent.name == "examples"]
 PAGES = [support.DOCS / f"{name}.md" for name in ("rl_libraries", "how_to_process")]
 
@@ -46,18 +47,16 @@ def status_of(name, *arguments):
         return end.code
 
 
-@pytest.mark.parametrize("name", [*SCRIPTS, "research.miniatures"])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_help_says_what_a_script_does(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     monkeypatch.setattr(PROCESSES, "_added", {})  # an example registers its own
-    path = SCRIPTS.get(name)
-    run, what = (runpy.run_path, str(path)) if path else (runpy.run_module, name)
     with pytest.raises(SystemExit) as end:
-        run(what, run_name="__main__")
+        runpy.run_path(str(SCRIPTS[name]), run_name="__main__")
     assert end.value.code in (0, None)
     shown = plain(capsys.readouterr().out)
-    source = (path or support.ROOT / "research/miniatures/__main__.py").read_text(encoding="utf-8")
-    assert " ".join(ast.get_docstring(ast.parse(source)).split())[:30] in shown
+    about = ast.get_docstring(ast.parse(SCRIPTS[name].read_text(encoding="utf-8")))
+    assert " ".join(about.split())[:30] in shown
     assert "--help" in shown
 
 
@@ -168,7 +167,7 @@ RUNS = {
     "pass_costs": ("--scenario small --blocks 1 --slices 3", passes_are_measured),
 }  # fmt: skip
 """Arguments of a benchmark's tiny run, and what must be in its file and on the screen."""
-LONG = {"learner_rate", "moment_resets", "pass_costs"}
+LONG = {"gpu", "learner_rate", "moment_resets", "pass_costs"}
 
 
 @pytest.mark.parametrize(

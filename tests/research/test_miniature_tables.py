@@ -13,7 +13,7 @@ from research.miniatures.results import QUICK, Effort
 PAGE = (Path(__file__).parents[2] / "docs/miniatures.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["boards-2-5mhz", "phones-8-move"])
+@pytest.mark.parametrize("name", ["boards-2-5mhz", pytest.param("phones-8-move", marks=pytest.mark.slow)])
 def test_a_short_run_prints_a_row(name, capsys) -> None:
     tool.main(["--quick", "--only", name])
     first, second, third = capsys.readouterr().out.strip().split("\n\n")

@@ -210,6 +210,7 @@ def test_one_scalar_at_its_neutral_value_is_one_step_dssra():
     assert dearer > 1.0  # who does not see the price of moving pays more in the round at hand
 
 
+@pytest.mark.slow
 def test_the_optimum_of_hot_devices_beats_every_alternation_of_two_plans():
     """Exhaustive: each pair of actions taken in turn, in the environment, against the best schedule there."""
     mini = smaller(CASES["phones-1.1-1.9-pause"], 6)
@@ -233,6 +234,7 @@ def test_the_optimum_of_hot_devices_beats_every_alternation_of_two_plans():
     assert turns[pairs[:, 0] == pairs[:, 1]].min() > best * 1.01  # no fixed plan does
 
 
+@pytest.mark.slow
 def test_the_optimum_keeps_hot_devices_out_of_the_pause_by_its_micro_batches():
     mini = CASES["phones-1.6-pause"]
     model = model_of(Grid.of(SmallSystem(mini.scenario), 64))
