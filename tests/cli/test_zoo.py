@@ -185,9 +185,6 @@ def test_agents_of_the_zoo_play_without_the_prefix(folder, scenario, tmp_path: P
     assert main(["compare", "--scenarios", scenario, *common, *marked]) == 0
     summary = json.loads((tmp_path / "compared" / "summary.json").read_text())
     assert summary["reference"] == "zoo:first"
-    beside = ["evaluate", "--scenario", scenario, "--agent", "zoo:second", "--schedulers", "agent", "first"]
-    assert main([*beside, *QUICK, "--out", str(tmp_path / "beside")]) == 0
-    assert delays(tmp_path / "beside", "zoo:first") == delays(one, "zoo:first")
 
 
 def test_names_without_the_prefix_are_those_of_python(folder, scenario, capsys, monkeypatch) -> None:

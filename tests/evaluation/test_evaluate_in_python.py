@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from even_support import IMPORT, Even
+from variants_support import mostly_slow
 
 import collapipe_env
 from collapipe_env import evaluate, register_scheduler
@@ -160,21 +161,21 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
     evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
     assert len(played) == 8
-    evaluate(reference, SMALL, seeds=1, out=out, fresh=True)
+    evaluate("pipeline", SMALL, seeds=1, out=out, fresh=True)
     assert len(played) == 9
 
 
-def test_other_rounds_and_learners_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
+@pytest.mark.parametrize("other", mostly_slow(["surrogate", "real"]))
+def test_other_rounds_and_learners_in_the_same_folder_are_added(other: str, tmp_path: Path, played) -> None:
     out, delays = tmp_path / "out", []
-    asked = [(1, "surrogate"), (4, "surrogate"), (1, "real"), (1, "surrogate")]  # the scenario has 2
-    for rounds, learner in asked:
+    for rounds, learner in ((1, "surrogate"), (4, other), (1, "surrogate")):  # the scenario has 2
         found = evaluate("pipeline", SMALL, seeds=1, rounds=rounds, learner=learner, out=out)
         delays.append(found.episodes["pipeline"][0].delay)
         assert len(delays[-1]) == rounds
         assert load_scenario(out / "scenario.yaml") == found.scenario
         assert found.scenario.dynamics.rounds == max(rounds, 2)
-    assert len(played) == 3
-    assert {path.name for path in (out / "evaluation").iterdir()} == {"real-1", "surrogate-1", "surrogate-4"}
+    assert len(played) == 2
+    assert {path.name for path in (out / "evaluation").iterdir()} == {"surrogate-1", f"{other}-4"}
     assert delays[0] == delays[1][:1] == delays[2]  # the same channels
     stored = json.loads((out / "run.json").read_text())["scenario"]
     assert stored == load_scenario(SMALL).to_dict()

@@ -93,11 +93,11 @@ def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypat
     (tmp_path / "helper.py").write_text(IMPORT)
     source = f"from helper import make_scheduler\n{inspect.getsource(Even)}"
     (tmp_path / "mine.py").write_text(source)
-    names = ("random", "own", f"{tmp_path / 'mine.py'}:Even")
-    alone = evaluate(plan)
-    together = evaluate(dataclasses.replace(plan, schedulers=names, folder=tmp_path / "parallel"), 2)
-    for name, same in zip(names, ("random", "pipeline", "pipeline"), strict=True):
-        assert [r.delay for r in alone[same]] == [r.delay for r in together[name]]
+    names = ("own", f"{tmp_path / 'mine.py'}:Even")
+    alone = evaluate(dataclasses.replace(plan, schedulers=("pipeline",), episodes=1))["pipeline"]
+    together = dataclasses.replace(plan, schedulers=names, episodes=1, folder=tmp_path / "parallel")
+    for results in evaluate(together, 2).values():
+        assert [r.delay for r in results] == [r.delay for r in alone]
 
 
 def flip(path: Path, name: str) -> None:

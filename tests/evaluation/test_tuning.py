@@ -168,6 +168,7 @@ def test_seeds_are_nobody_elses() -> None:
     assert CHECK_SEED + most < 1_100_000_000 < HELD_OUT_SEED
 
 
+@pytest.mark.slow  # the contract of commands has it, too
 def test_interrupted_and_gone_on_with_it_finds_the_same(tmp_path) -> None:
     whole = tune(plan_of(tmp_path / "whole", candidates=5))
     assert whole.trials[0].scalars == {"migration_weight": 1.0}

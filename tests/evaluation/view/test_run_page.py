@@ -264,11 +264,11 @@ def test_pages_that_cannot_be_written_from_python(evaluated: Path, given: dict, 
 def test_a_gif_has_a_picture_for_each_frame(run: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     out = tmp_path / "episode.gif"
-    assert main(["view", str(run), "--video", str(out), "--frames", "3", "--fps", "4"]) == 0
+    assert main(["view", str(run), "--video", str(out), "--frames", "2", "--fps", "4"]) == 0
     with image.open(out) as film:
-        assert (film.n_frames, film.size, film.info["duration"]) == (3, (1200, 800), 250)
+        assert (film.n_frames, film.size, film.info["duration"]) == (2, (1200, 800), 250)
         first = np.asarray(film.convert("RGB"))
-        film.seek(2)
+        film.seek(1)
         assert (np.asarray(film.convert("RGB")) != first).any()
 
 
@@ -296,6 +296,7 @@ def test_pages_show_validations(evaluated: Path, tmp_path: Path) -> None:
     assert data_of(tmp_path / "new" / "page.html")["tables"][-1]["rows"] == [[8, 9.75, 9.5, 25.0]]
 
 
+@pytest.mark.slow  # as the command does
 def test_the_loop_of_the_page_about_it_writes_a_gif(tmp_path: Path, monkeypatch) -> None:
     image = pytest.importorskip("PIL.Image")
     page = Path(__file__).parents[3] / "docs" / "view.md"
