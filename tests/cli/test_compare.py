@@ -150,20 +150,18 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
 
 
 def test_only_what_is_missing_is_played_and_the_rest_is_the_same(base, played, tmp_path: Path) -> None:
-    assert run(base, TWO, "--no-figures") == 0
-    assert len(played) == len({unit.key for unit in played}) == 8
+    assert run(base, TWO, "--episodes", 1, "--no-figures") == 0
+    assert len(played) == len({unit.key for unit in played}) == 4
     first = (tmp_path / "out" / "results.csv").read_text()
     played.clear()
-    assert run(base, *TWO, "vanilla_fl", "--episodes", 3, "--no-figures") == 0
+    assert run(base, *TWO, "vanilla_fl", "--episodes", 2, "--no-figures") == 0
     assert sorted(map(name, played)) == sorted(
         f"{scenario}/{unit}"
         for scenario in ("one", "two")
-        for unit in ("random-2", "pipeline-2", "vanilla_fl-0", "vanilla_fl-1", "vanilla_fl-2")
+        for unit in ("random-1", "pipeline-1", "vanilla_fl-0", "vanilla_fl-1")
     )
     now = (tmp_path / "out" / "results.csv").read_text()
     assert set(first.splitlines()) <= set(now.splitlines())
-    assert run(base, TWO, "--no-figures", "--fresh") == 0
-    assert len(list((tmp_path / "out" / "evaluation").rglob("*.npz"))) == 8
 
 
 def test_a_scheduler_that_cannot_play_is_reported_and_the_rest_goes_on(
@@ -238,6 +236,7 @@ def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys)
     assert "hold the same agent: give each training run once" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # the command evaluate plays several, too
 def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: Path, capsys) -> None:
     scenario = load_scenario(tmp_path / "one.yaml")
     agents = [saved_agent(scenario, tmp_path / f"{seed}.safetensors", seed) for seed in range(3)]

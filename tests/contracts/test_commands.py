@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -19,10 +20,13 @@ from typing import Annotated, get_args, get_origin
 import pytest
 from commands_support import refused, written
 from run_files_support import figures, partials, require_readable
+from variants_support import mostly_slow
 
 import collapipe_env
 from collapipe_env.cli.main import COMMANDS, main
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.execution import pictures
+from collapipe_env.ground.files import write_bytes
 from collapipe_env.learners.surrogate_fits import fits_file
 from collapipe_env.scenario import load_scenario
 
@@ -46,6 +50,8 @@ OTHERWISE = {
     "leaderboard run": "--scheduler pipeline",
 }
 """Options with which the results would be of something else."""
+ENDS = sorted(itertools.product(RUNS, (True, False)), key=lambda end: end != ("tune", True))
+"""Commands, and whether a signal or a full disk ends them; Optuna is too slow for the first."""
 FINISHED = ("evaluation", "figures")
 """Folders of work that is done once."""
 PLAYED = {"train": {"tiny"}, "evaluate": {"tiny"}, "compare": {"tiny", "moving"}, "tune": {"moving"}}
@@ -176,12 +182,13 @@ def test_folders_of_something_else_are_left_alone(name: str, here: Path, capsys)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGTERM")
-@pytest.mark.parametrize("signalled", [True, False], ids=["terminated", "full"])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(("name", "signalled"), mostly_slow(ENDS, range(1, len(ENDS))))
 def test_after_an_early_end_it_goes_on_and_ends_alike(
     name: str, signalled: bool, whole, here: Path, capsys, monkeypatch
 ) -> None:
     out, early = here / "out", Early(monkeypatch, signalled)
+    picture = b"\x89PNG IEND\xaeB`\x82"  # instead of one that is drawn
+    monkeypatch.setattr(pictures, "write_picture", lambda path, *_: write_bytes(path, picture))
     command = line(name, "--out", out)
     status, told = main([*command, "--fresh"]), capsys.readouterr().err.splitlines()
     if signalled:
