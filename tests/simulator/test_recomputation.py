@@ -55,7 +55,10 @@ def test_agents_see_the_room_under_the_other_setting(observation):
 
 
 def test_training_recomputes_where_the_plan_says_so_and_learns_the_same(monkeypatch):
-    scenario = load_scenario("small").with_overrides({"decisions": DECISIONS, "dynamics.rounds": 3})
+    proxy = {"width": 8, "feedforward": 8, "heads": 1, "sequence_length": 16}
+    small = {"learning.evaluation_samples": 8, "learning.metric_samples": 8, "workload.batch_size": 16}
+    small |= {f"learning.proxy.{name}": value for name, value in proxy.items()}
+    scenario = load_scenario("small").with_overrides({"decisions": DECISIONS, **small})
     runs = {}
     real = pipeline_step.checkpoint
     for chosen in ([0, 0], [1, 0], [1, 1]):
