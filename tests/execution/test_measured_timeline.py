@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from executed_support import Changed, failing, quick
+from executed_support import TINY, Changed, failing, quick
 from numpy.testing import assert_allclose
 from rich.console import Console
 
@@ -158,8 +158,8 @@ def test_tables_fit_the_terminal(rounds, lost, width):
 @pytest.mark.parametrize(("scale", "head"), [(0.5, "copies"), (2.0, "common")])
 def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale, head):
     """Failures that the simulator knows of are in its own price, others come on top."""
-    known = failing(on_mean_s=20.0, recovery="light")
-    known = known.with_overrides({"workload.local_steps": 2, "workload.head": head})
+    known = failing(on_mean_s=5.0, recovery="light")
+    known = known.with_overrides({**TINY, "workload.local_steps": 2, "workload.head": head})
     execution = Execution(known, Changed(known), seed=1)
     played = [execution.play() for _ in range(2)]
     assert any(planned.failures for planned, _ in played)

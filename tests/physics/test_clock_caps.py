@@ -76,11 +76,10 @@ def test_the_field_is_kept_in_its_range():
 
 def test_the_search_for_the_least_energy_takes_the_slowest_clocks():
     # CUs have plenty, so that devices are each cluster's worst nodes.
-    closed, free, slow = (
-        energy_feasibility(scenario.with_overrides({"budgets.cu_energy_j": 1e3, **change})).least_use
-        for scenario, change in ((CLOSED, {}), (OPEN, {"devices.clock_cap_min": 1.0}), (OPEN, {}))
+    closed, slow = (
+        energy_feasibility(scenario.with_overrides({"budgets.cu_energy_j": 1e3})).least_use
+        for scenario in (CLOSED, OPEN)
     )
-    np.testing.assert_array_equal(free, closed)
     # Computing takes 0.2^2 of the energy, and radios what they took.
     # The search itself finds the least use to a few per cent.
     assert ((slow > 0.038 * closed) & (slow < 0.1 * closed)).all()
