@@ -66,16 +66,18 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
 
 
 def test_chosen_plan_is_the_candidate_with_the_least_charged_delay() -> None:
-    state = first_state(UNEVEN, 3, seed=1)
-    scheduler = Asteroid(UNEVEN)
+    state, scheduler = first_state(PRICED, 3, seed=3), Asteroid(PRICED)
     planned, plans = scheduler.candidates(state)
     allocation = scheduler.act(None, state)
+    assert (
+        allocation.blocks != np.take_along_axis(plans.blocks, planned.argmin(axis=0)[None, ..., None], 0)
+    ).any()
     assert (allocation.schedule == ONE_F_ONE_B).all()
     assert ((allocation.stage >= 0) == (allocation.sample_share > 0.0)).all()
-    whole = allocation.sample_share * UNEVEN.workload.batch_size / allocation.micro_batches[..., None]
+    whole = allocation.sample_share * PRICED.workload.batch_size / allocation.micro_batches[..., None]
     assert np.allclose(whole, np.round(whole), atol=1e-9)
     chosen = round_costs(scheduler.parameters, state, allocation).cluster_delay
-    for p in range(UNEVEN.max_devices):
+    for p in range(PRICED.max_devices):
         delay = round_costs(scheduler.parameters, state, plans[p]).cluster_delay
         assert (chosen <= delay * (1 + 1e-12))[np.isfinite(planned[p])].all()
 
