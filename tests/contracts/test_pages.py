@@ -174,6 +174,7 @@ def alone(monkeypatch, tmp_path):
         monkeypatch.setattr(registry, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # for tables whose times are long on a busy machine
     for name in ("EPISODES", "FEWEST_ROUNDS"):  # by which budgets are checked
         monkeypatch.setattr(sampled_rounds, name, 4)
     monkeypatch.setattr(train.Job, "run", lambda job: print("would train", job._scenario.name))
