@@ -330,7 +330,10 @@ def test_words_do_not_overlap(clusters, devices, steps):
 
 def test_budgets_per_second_are_shown_as_power():
     """The same bars as energies of a round that grants one budget, under another title."""
-    costs = (view := make_view(per="second")).record.costs
+    view = make_view(per="second")
+    seen = view.record.costs.energy_ratio
+    costs = dataclasses.replace(view.record.costs, energy_ratio=3.0 * seen / seen.max())  # well above budgets
+    view = with_record(view, costs=costs)
     ratio = costs.energy_ratio / costs.allowance[:, None, None]
     other = with_record(view, costs=dataclasses.replace(costs, energy_ratio=ratio, budget_period_s=None))
     power, energy = ([word.text for word in filled(one).words] for one in (view, other))
