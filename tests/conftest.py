@@ -16,6 +16,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from numba.core import event  # noqa: E402
 
 # The same examples in every run: a failure is the change's, and can be repeated. For fresh ones:
 # HYPOTHESIS_PROFILE=explore
@@ -50,6 +51,25 @@ def used_s() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
+class Compiling(event.Listener):
+    """Processor seconds that this process has spent compiling, which happens once on a machine."""
+
+    def __init__(self):
+        self.depth, self.begin_s, self.spent_s = 0, 0.0, 0.0
+
+    def on_start(self, _event):
+        self.begin_s = self.begin_s if self.depth else used_s()
+        self.depth += 1
+
+    def on_end(self, _event):
+        self.depth -= 1
+        self.spent_s += 0.0 if self.depth else used_s() - self.begin_s
+
+
+_compiling = Compiling()
+event.register("numba:compile", _compiling)
+
+
 def yardstick() -> float:
     """How many times slower this machine is now than the one on which the limits were set, at least 1."""
     start = used_s()
@@ -60,11 +80,11 @@ def yardstick() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Measure a case, but for one in which a worker first imports a library: another would do so next."""
-    start, known = used_s(), len(sys.modules)
+    start, known = used_s() - _compiling.spent_s, len(sys.modules)
     try:
         return (yield)
     finally:
-        spent, imports = used_s() - start, len(sys.modules) - known >= 50
+        spent, imports = used_s() - _compiling.spent_s - start, len(sys.modules) - known >= 50
         traced = "NUMBA_DISABLE_JIT" in os.environ or item.config.pluginmanager.hasplugin("_cov")
         if spent > CASE_S and not (imports or traced or item.get_closest_marker("slow")):
             limit = PROCESS_S if item.get_closest_marker("process") else CASE_S
