@@ -12,7 +12,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_leaf
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.memory import fits
-from collapipe_env.physics.schedules.orders import effective_caps
+from collapipe_env.physics.schedules.orders import NO, effective_caps
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.storage import stored_in_stage
 
@@ -153,7 +153,7 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
         if kind != INTERLEAVED:
             before, reached = before + F[s] + B[s], reached + F[s]
     if problem.numbers.half_duplex and kind in (ONE_F_ONE_B, ZERO_BUBBLE):
-        step = max(step, ordered_step(times, kind, plan.caps, False, M))
+        step = max(step, ordered_step(times, kind, plan.caps, NO, M))
     return round_seconds(problem, plan, step)
 
 

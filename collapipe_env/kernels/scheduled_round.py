@@ -21,6 +21,7 @@ from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.schedules.makespans import run_chain
+from collapipe_env.physics.schedules.orders import ONE
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.schedules.storage import stored_in_stage
 
@@ -100,7 +101,7 @@ def scheduled_round(
                 if kind == GPIPE:
                     continue
                 cap = caps[e, n, k] if split else least
-                in_flight = samples * stored_in_stage(kind, cap, blocks, 1, M, steps)
+                in_flight = samples * stored_in_stage(kind, cap, blocks, ONE, M, steps)
                 # Weight gradients of every micro-batch in flight need what its backward pass recomputed.
                 working = working_bytes * (blocks * in_flight if split else samples)
                 devices[DEVICE.memory, e, n, k] = device_memory(
@@ -115,7 +116,7 @@ def scheduled_round(
                 latency[S] = latency[S + 1] = extra.latency_s
                 latency[S + 2] = extra.edge_latency_s
                 runs = int(steps) if kind == ASYNC else 1
-                length = run_chain(chain, kind, slot_caps[:S], 1, M * runs, c.half_duplex, nothing)
+                length = run_chain(chain, kind, slot_caps[:S], ONE, M * runs, c.half_duplex, nothing)
                 step = length / runs + clusters[CLUSTER.update, e, n]
                 clusters[CLUSTER.local_step, e, n] = step
                 delay = cluster_delay(

@@ -14,7 +14,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
-from collapipe_env.physics.schedules.orders import fill_orders
+from collapipe_env.physics.schedules.orders import YES, ZERO, fill_orders
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain
 
@@ -117,7 +117,7 @@ def run_chain(
         Seconds; infinite if the orders wait for each other.
     """
     if not half_duplex and schedule != INTERLEAVED and len(events) == 0:
-        return ordered_step(times, schedule, caps, True, micro_batches)
+        return ordered_step(times, schedule, caps, YES, micro_batches)
     S = len(caps)
     orders = np.zeros((S + 1, 3 * micro_batches * chunks, 3), dtype=np.int64)
     counts = np.zeros(S + 1, dtype=np.int64)
@@ -125,7 +125,7 @@ def run_chain(
     limits[:S] = np.minimum(caps, micro_batches)
     nothing = np.zeros((0, 6))
     variants = ZERO_BUBBLE_VARIANTS if schedule == ZERO_BUBBLE else 1
-    best, chosen = np.inf, 0
+    best, chosen = np.inf, ZERO
     for variant in range(variants):
         last = variants == 1
         fill_orders(schedule, caps, micro_batches, chunks, variant, orders, counts)

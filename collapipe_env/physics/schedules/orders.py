@@ -7,14 +7,23 @@ extended by the server's turn.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.allocation import GPIPE, INTERLEAVED, ZERO_BUBBLE
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Kinds of operations; with a split backward pass ``BACKWARD`` is the input gradient alone."""
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+NO_LAG: Any = np.int64(-1)
+YES: Any = np.bool_(True)
+NO: Any = np.bool_(False)
+"""Arguments of compiled functions: for each plain number Numba would compile a callee, and all that it calls,
+once more."""
 
 
 @compiled
@@ -62,7 +71,7 @@ def warm_ups_and_lags(limits: IntArray, micro_batches: int, longer: bool) -> tup
     return warm_ups, lags
 
 
-@compiled
+@compiled_inner
 def _fill_one_f_one_b(order: IntArray, cap: int, micro_batches: int, lag: int) -> int:
     """``cap`` forwards, then B and F in turn; ``W_{j - lag}`` after ``B_j`` unless ``lag`` is negative."""
     count = 0
@@ -85,7 +94,7 @@ def _fill_one_f_one_b(order: IntArray, cap: int, micro_batches: int, lag: int) -
     return count
 
 
-@compiled
+@compiled_inner
 def _fill_interleaved(order: IntArray, stages: int, cap: int, micro_batches: int, chunks: int) -> int:
     """Megatron's order with ``cap`` chunk-forwards before the first backward."""
     total = micro_batches * chunks
@@ -134,21 +143,21 @@ def fill_orders(
     server = orders[S]
     if kind == GPIPE:
         for s in range(S + 1):
-            counts[s] = _fill_one_f_one_b(orders[s], micro_batches, micro_batches, -1)
+            counts[s] = _fill_one_f_one_b(orders[s], micro_batches, micro_batches, NO_LAG)
     elif kind == INTERLEAVED:
         effective = effective_caps(caps, micro_batches * chunks)
         for s in range(S):
             counts[s] = _fill_interleaved(orders[s], S, effective[s], micro_batches, chunks)
-        counts[S] = _fill_one_f_one_b(server, 1, micro_batches, -1)
+        counts[S] = _fill_one_f_one_b(server, ONE, micro_batches, NO_LAG)
     elif kind == ZERO_BUBBLE:
         warm_ups, lags = warm_ups_and_lags(caps, micro_batches, (variant & 2) != 0)
         dynamic = (variant & 1) != 0
         for s in range(S):
-            lag = -1 if dynamic else lags[s]
+            lag = NO_LAG if dynamic else lags[s]
             counts[s] = _fill_one_f_one_b(orders[s], warm_ups[s], micro_batches, lag)
-        counts[S] = _fill_one_f_one_b(server, 1, micro_batches, -1 if dynamic else S)
+        counts[S] = _fill_one_f_one_b(server, ONE, micro_batches, NO_LAG if dynamic else S)
     else:
         effective = effective_caps(caps, micro_batches)
         for s in range(S):
-            counts[s] = _fill_one_f_one_b(orders[s], effective[s], micro_batches, -1)
-        counts[S] = _fill_one_f_one_b(server, 1, micro_batches, -1)
+            counts[s] = _fill_one_f_one_b(orders[s], effective[s], micro_batches, NO_LAG)
+        counts[S] = _fill_one_f_one_b(server, ONE, micro_batches, NO_LAG)

@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.allocation import GPIPE, ZERO_BUBBLE
-from collapipe_env.physics.schedules.orders import effective_caps, warm_ups_and_lags
+from collapipe_env.physics.schedules.orders import NO, effective_caps, warm_ups_and_lags
 from collapipe_env.physics.schedules.simulation import ChainTimes
 
 CERTAIN = 1.0 + 1e-12
@@ -133,7 +133,7 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
             warm_ups[:] = M
         else:
             warm_ups[:S] = effective_caps(caps, M)
-        return ordered_makespan(times, warm_ups, lags, limits, False, M, step, arrived, marks, counts)
+        return ordered_makespan(times, warm_ups, lags, limits, NO, M, step, arrived, marks, counts)
     limits[:S] = np.minimum(caps, M)
     # The longer one first: it is mostly the best, and the others are then soon given up.
     for longer in (True, False):
