@@ -191,19 +191,24 @@ def fill_band(share: FloatArray, least: FloatArray, most: FloatArray) -> None:
         least: Least shares (N,), with a sum below 1.
         most: Shares beyond which more band does harm (N,).
     """
-    total, willing, surplus = 0.0, 0.0, 0.0
-    for n in range(share.shape[0]):
-        total += share[n]
-        surplus += share[n] - least[n]
-        if share[n] < most[n] * (1.0 - 1e-9):
-            willing += share[n]
-    for n in range(share.shape[0]):
-        if total > 1.0:
-            share[n] -= (total - 1.0) * (share[n] - least[n]) / surplus
-        elif willing == 0.0:
-            share[n] /= total
-        elif share[n] < most[n] * (1.0 - 1e-9):
-            share[n] += (1.0 - total) * share[n] / willing
+    for _ in range(share.shape[0]):  # once, unless that leads some share beyond its most
+        total, willing, surplus, beyond = 0.0, 0.0, 0.0, False
+        for n in range(share.shape[0]):
+            total += share[n]
+            surplus += share[n] - least[n]
+            if share[n] < most[n] * (1.0 - 1e-9):
+                willing += share[n]
+        for n in range(share.shape[0]):
+            if total > 1.0:
+                share[n] -= (total - 1.0) * (share[n] - least[n]) / surplus
+            elif willing == 0.0:
+                share[n] /= total
+            elif share[n] < most[n] * (1.0 - 1e-9):
+                share[n] += (1.0 - total) * share[n] / willing
+                if share[n] > most[n] * (1.0 + 1e-9):
+                    share[n], beyond = most[n], True
+        if not beyond:
+            break
 
 
 @compiled_inner

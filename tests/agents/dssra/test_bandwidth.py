@@ -100,13 +100,14 @@ def test_shares_are_the_optimum_of_the_convex_problem(price, V):
 FADING = {"waterfall_threshold": 2.0, "bandwidth_floor": 0.01}
 
 
+@pytest.mark.parametrize("busy", [0.0, 156.0])  # the other cluster wants little, or nearly all of the band
 @pytest.mark.parametrize(("most", "wide"), [(1e6, 0.9), (16.0, 0.3)])
-def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it(most, wide):
+def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it(most, wide, busy):
     # With 16 transmissions the delay falls, rises, and falls again when nearly all of them are made.
     constants = numbers_of(support.ARQ, transmissions=most, **FADING)
     summary = summaries(constants, 0, price=0.0, clusters=2)
     summary[:, UPLINK_SNR] = 0.3, 5.0
-    summary[1, columns.ONCE] = 156.0  # wants nearly all of the band
+    summary[1, columns.ONCE] = busy
     wide, narrow = (delay_and_slopes(share, summary[0], constants)[1] for share in (wide, 0.01))
     assert wide > 0.0 > narrow
     share = np.full(2, 0.5)
