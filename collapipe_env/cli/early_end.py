@@ -164,12 +164,20 @@ def terminable() -> Iterator[None]:
         yield
         return
 
+    here = threading.get_ident()
+
+    def again(number: int) -> None:
+        if sys.platform == "win32":
+            signal.raise_signal(number)
+        else:
+            signal.pthread_kill(here, number)
+
     def stop(number: int, frame: FrameType | None) -> None:
         while frame is not None:
             # An exception that is raised where Numba hands an array over would leave the compiled function
-            # as a SystemError: the signal comes again in a moment.
+            # as a SystemError: the signal comes again in a moment, to this thread, which may sleep by then.
             if frame.f_code.co_name == "_numba_unpickle":
-                threading.Timer(1e-3, signal.raise_signal, (number,)).start()
+                threading.Timer(1e-3, again, (number,)).start()
                 return
             frame = frame.f_back
         for each in SIGNALS:

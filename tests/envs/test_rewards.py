@@ -211,7 +211,7 @@ def test_names_of_rewards_that_are_refused():
         register_reward("delay", loss_per_second)
     with pytest.raises(ScenarioError, match=r"reward 'five': 5 cannot be called: register .* that is reward"):
         register_reward("five", 5)
-    assert REWARDS.names() == ("lyapunov", "drift_plus_penalty", "delay", "time_to_target")
+    assert REWARDS.shipped() == ("lyapunov", "drift_plus_penalty", "delay", "time_to_target")
 
 
 def test_nodes_and_targets_of_a_state():
