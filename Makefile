@@ -2,6 +2,7 @@
 #
 #   make test PYTHON=python3.13          another interpreter for the virtual environment
 #   make test PYTEST_ARGS="-k vector"    only some of the tests
+#   make mutants MUTANTS="physics"       only faults of some rooms
 
 PYTHON ?= python3
 PIP_ARGS ?=
@@ -100,6 +101,8 @@ lint: $(LINT_STAMP) ## Check style, imports, workflows and types
 	@$(RUN) -m check_jsonschema -q --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(RUN) -m check_jsonschema -q --builtin-schema vendor.citation-file-format CITATION.cff
 	@$(VENV)/bin/zizmor --offline --quiet .github
+	@echo "== tables of mutants"
+	@$(RUN) tests/mutants --check
 	@echo "== mypy"
 	@$(RUN) -m mypy
 
@@ -137,7 +140,7 @@ docs-serve: $(DOCS_STAMP) ## Show the documentation on http://127.0.0.1:8000 and
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs serve
 
 clean: ## Remove build outputs and caches
-	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* coverage.xml
 	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the virtual environments, too

@@ -16,7 +16,7 @@ SPARE_MARKERS, SPARE_LINE = ("p", "h", "<", ">", "d"), "-."
 OWN = (
     "agent", "dssra", "pipeline", "random", "vanilla_fl", "titanic", "pipeedge", "asteroid", "splitfed_v1",
     "splitfed_v2", "pipar", "adaptis", "optpipe", "flexpipe", "xpipe", "greedy_dpp", "flop_proportional",
-    "memory_proportional", "best_single_device", "dssra-bound", "dssra-target",
+    "memory_proportional", "best_single_device", "dssra-bound", "dssra-target", "dssra-plus", "dssra-truth",
 )  # fmt: skip
 """The package's schedulers; each has the look of its place here. Never change a place: readers compare
 pictures of different runs."""

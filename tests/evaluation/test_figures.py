@@ -20,7 +20,7 @@ from collapipe_env.evaluation.figures import (
     over_rounds,
 )
 from collapipe_env.evaluation.learning_curve import learning_curve
-from collapipe_env.evaluation.looks import Look, looks_of
+from collapipe_env.evaluation.looks import OWN, Look, looks_of
 from collapipe_env.evaluation.plotting import RC
 from collapipe_env.schedulers import LEARNED, scheduler_names
 
@@ -259,6 +259,7 @@ def test_every_scheduler_has_a_look_of_its_own_by_its_name() -> None:
     looks = looks_of(names)
     assert len({(look.colour, look.marker) for look in looks.values()}) == len(looks) == len(names)
     assert looks_of(reversed(names)) == looks
+    assert set(OWN) == {LEARNED, *scheduler_names()}
     # The same in every picture of every run and process: the package's own by a fixed list, others by name.
     assert looks["dssra"] == Look("#D55E00", "s", "-")
     assert looks["dssra-target"] == Look("#E69F00", "X", ":")

@@ -2,6 +2,7 @@
 
     python tests/mutants                           all mutants, a few seconds each
     python tests/mutants physics queues.py         those of rooms and files
+    python tests/mutants --check                   whether all texts and tests are there, without running any
 
 A table for each room stands beside this file. A line that is not indented names a file and its tests, as
 pytest takes them below `tests/`. The lines below it are mutants, each a text that it holds once and what
@@ -30,7 +31,7 @@ import pydantic  # noqa: F401
 import pytest
 
 TABLES = Path(__file__).parent
-ROOT = TABLES.parents[1]
+TESTS, ROOT = TABLES.parents[:2]
 
 
 def chosen(wanted: list[str]) -> Iterator[tuple[str, str, Path, str, str]]:
@@ -47,6 +48,9 @@ def chosen(wanted: list[str]) -> Iterator[tuple[str, str, Path, str, str]]:
                 continue
             if (ROOT / path).read_text(encoding="utf-8").count(old) != 1:
                 raise SystemExit(f"{table}: {path} must hold {old!r} once")
+            for word in shlex.split(tests):
+                if word.endswith(".py") and not (TESTS / word).is_file():
+                    raise SystemExit(f"{table}: {path} names {word}, which is not there")
             yield name, tests, ROOT / path, old, new
 
 
@@ -76,7 +80,12 @@ def fails(tests: str) -> bool:
         os.dup2(silence, 2)
         named = [f"tests/{word}" if word.endswith(".py") else word for word in shlex.split(tests)]
         os._exit(pytest.main(["-x", "-m", "not slow", "-p", "no:cacheprovider", *named]))
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     if code not in (0, 1, 2):
         raise SystemExit(f"pytest {tests}: ends with {code}")
     return code != 0
@@ -85,7 +94,10 @@ def fails(tests: str) -> bool:
 def main(wanted: list[str]) -> int:
     """Run mutants by name, all by default; the number of survivors."""
     whole, found = cache(fails), {}
-    for name, tests, path, old, new in chosen(wanted):
+    mutants = list(chosen([] if wanted == ["--check"] else wanted))
+    if wanted == ["--check"]:
+        return 0
+    for name, tests, path, old, new in mutants:
         if whole(tests):
             raise SystemExit(f"{tests}: fail without a mutant")
         with changed(path, old, new):
