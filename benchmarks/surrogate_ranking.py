@@ -128,7 +128,7 @@ def play(options: Options) -> tuple[EvaluationPlan, dict[str, Courses], dict[str
         for learner in LEARNERS
     ]
     outcomes = evaluate_all(plans, options.processes, tolerant=True)
-    courses = {}
+    courses: dict[str, Courses] = {}
     for name in outcomes[0].results:
         found = {
             learner: [Course(np.array(r.delay), np.array(r.smoothed_loss)) for r in outcome.results[name]]

@@ -23,12 +23,15 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Loaded once here rather than in every run, which is a fork of this process.
 import gymnasium  # noqa: F401
 import numba  # noqa: F401
 import pydantic  # noqa: F401
 import pytest
+import stable_baselines3  # noqa: F401
+import torch  # noqa: F401
 
 TABLES = Path(__file__).parent
 TESTS, ROOT = TABLES.parents[:2]
