@@ -185,6 +185,7 @@ DAMAGES = [
     ("runs/0/optimizers/0/0", lambda memory: {"exp_avg_sq": memory["exp_avg_sq"]}),
     ("runs/0/optimizers/0/0", lambda memory: dict.fromkeys(memory, np.zeros(3))),
     ("runs/0/optimizers/0/0/step", lambda step: np.full_like(step, np.nan)),
+    ("runs/0/optimizers/0/0/step", np.zeros_like),
     ("runs/0/servers", lambda _: {"7": {}}),
     ("runs/0/servers", lambda _: {"1": {"99": {}}}),
     ("runs/0/exchange/rounding", lambda state: state[:-1]),
