@@ -21,7 +21,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
-test test-slow mutants bench scaling results learning: export OMP_NUM_THREADS = 1
+test test-slow bench scaling results learning: export OMP_NUM_THREADS = 1
 test bench scaling results learning: export OPENBLAS_NUM_THREADS = 1
 test bench scaling results learning: export MKL_NUM_THREADS = 1
 docs docs-serve: export OMP_NUM_THREADS = 1

@@ -73,11 +73,11 @@ def first_state(scenario, rows, seed=0):
 
 
 def decide(scheduler, state):
-    """The allocation that a decision stands for."""
+    """The allocation that a decision is or stands for."""
     decision = scheduler.act(None, state)
     if isinstance(decision, Allocation):
         return decision
-    return action_codec(scheduler.scenario).decode(decision, state.memory_cap)
+    return action_codec(scheduler.scenario).decode(decision, state.memory_cap, state.memory_bytes)
 
 
 class Recorder:

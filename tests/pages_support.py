@@ -19,6 +19,11 @@ ELSEWHERE = {"make", "pip", "python", "tensorboard"}
 
 
 @functools.cache
+def text_of(name):
+    """Text of a page."""
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
 def tokens(page):
     """Blocks of a page, in order."""
     return MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))

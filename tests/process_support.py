@@ -10,7 +10,18 @@ import numpy as np
 
 from collapipe_env.dynamics import PROCESSES, CarriedArray, Events, Process, register_process
 from collapipe_env.ground.arrays import at_most, namespace
+from collapipe_env.ground.backends import NUMPY
 from collapipe_env.simulator.process_registry import active_processes
+
+
+def seeds(count, seed=0):
+    """Words from which rows draw (count,), as an episode's seed gives them."""
+    return np.random.SeedSequence(seed).generate_state(count, np.uint64)
+
+
+def numbers(process, words, t):
+    """What a process draws in a round."""
+    return NUMPY.uniform(words, np.full(len(words), t), process.numbers, process.factors)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands_support import FILES, refused, written
+from commands_support import FILES, refused
 
 from collapipe_env import evaluate
 from collapipe_env.cli.main import main
@@ -143,14 +143,6 @@ BAD = {
     "compere": [("", "command 'compere' is not known: did you mean 'compare'?")],
 }
 """Arguments of commands, and words of the answer."""
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch) -> Path:
-    """A folder with scenarios, in which commands run."""
-    written(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")

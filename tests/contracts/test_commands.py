@@ -65,14 +65,6 @@ def forms(name: str) -> list[list[str]]:
     return [[name], *([name, kind.__name__.lower()] for kind in kinds)]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch) -> Path:
-    """A folder with scenarios, in which commands run."""
-    written(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def line(name: str, *more: object) -> list[str]:
     return [*name.split(), *RUNS[name].split(), *map(str, more)]
 

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, RECOMPUTED, SMALL, UNEVEN
+from baseline_support import PRICED, RECOMPUTED, SMALL, UNEVEN, decide
 from record_support import leaves
 from unpriced_support import unpriced
 
@@ -21,11 +21,10 @@ from collapipe_env.evaluation.episode import (
     unpack_allocations,
 )
 from collapipe_env.ground.errors import AllocationError, ScenarioError
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS, Scheduler, scheduler_names
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
@@ -64,14 +63,6 @@ def made(name, scenario=SMALL):
     if name == "optpipe" and importlib.util.find_spec("ortools") is None:
         pytest.skip("OptPipe needs the extra 'optimize'")
     return SCHEDULERS.get(name)(scenario, **QUICK.get(name, {}))
-
-
-def decide(scheduler, state):
-    """The allocation that a decision is or stands for."""
-    decision = scheduler.act(None, state)
-    if isinstance(decision, Allocation):
-        return decision
-    return action_codec(scheduler.scenario).decode(decision, state.memory_cap, state.memory_bytes)
 
 
 @cache

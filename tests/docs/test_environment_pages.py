@@ -60,10 +60,10 @@ def test_the_page_of_churn_finds_a_failure_and_draws_it(tmp_path):
 
 
 def test_the_pages_name_every_registration_shipped_scenario_and_id():
-    text = (support.DOCS / "environment.md").read_text(encoding="utf-8")
+    text = support.text_of("environment")
     for name in collapipe_env.__all__:
         assert not name.startswith("register_") or f"`collapipe_env.{name}" in text or f"`{name}`" in text
-    text, told = (support.DOCS / "environments.md").read_text(encoding="utf-8"), set()
+    text, told = support.text_of("environments"), set()
     assert all(f"`{name}`" in text for name in PRESETS)
     for pattern in re.findall(r"`(CollaPipe[^`]*-v0)`", text):
         options = [part.strip("<>").split(",") for part in re.findall(r"<[^>]*>|[^<>]+", pattern)]

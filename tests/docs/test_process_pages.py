@@ -6,6 +6,7 @@ import re
 
 import pages_support as support
 import pytest
+from pages_support import text_of
 from ruamel.yaml import YAML
 
 from collapipe_env.dynamics.channel_knowledge import ChannelKnowledgeSpec
@@ -21,11 +22,6 @@ from collapipe_env.trace_files.trace_reading import known_formats
 SPECS = {"channel_knowledge": ChannelKnowledgeSpec(), "mobility": MobilitySpec(), "traces": TracesSpec()}
 """Process of each page whose table has a row for every field."""
 UNIT = r" (s|m|m/s|dBm|dB|Hz|Mbit/s)$"
-
-
-def page(name):
-    """Text of a page."""
-    return (support.DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
 def written(value):
@@ -45,7 +41,7 @@ def test_the_first_example_has_the_defaults(name):
 @pytest.mark.parametrize("name", SPECS)
 def test_the_table_of_fields_says_all_of_them_with_their_defaults(name):
     said, spec = {}, SPECS[name]
-    for names, cell in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+?) \|", page(name), re.MULTILINE):
+    for names, cell in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+?) \|", text_of(name), re.MULTILINE):
         fields, value = re.findall(r"\w+", names), re.sub(UNIT, "", cell).strip("`")
         said |= zip(fields, value.split(", ") if len(fields) > 1 else [value], strict=False)
     for field in dataclasses.fields(spec):
@@ -53,7 +49,7 @@ def test_the_table_of_fields_says_all_of_them_with_their_defaults(name):
 
 
 def test_the_page_says_the_numbers_of_heat():
-    table = page("heat").partition("## Numbers")[2].partition("\n## ")[0]
+    table = text_of("heat").partition("## Numbers")[2].partition("\n## ")[0]
     found = {names: cells.split(" | ") for names, cells in re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.M)}
     for column, profile in enumerate(PROFILES):
         numbers = heat_numbers(HeatSpec(profile=profile))._asdict()
@@ -69,7 +65,7 @@ def test_the_page_says_the_numbers_of_heat():
 
 @pytest.mark.parametrize("name", TERMS)
 def test_the_page_says_the_terms_of_the_server(name):
-    (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", page("server"), re.MULTILINE)
+    (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", text_of("server"), re.MULTILINE)
     tenants, speed, memory, budget = row.split(" | ")
     values = TERMS[name]
     assert values.tenants == 0.0
@@ -82,12 +78,12 @@ def test_the_page_says_the_terms_of_the_server(name):
 
 def test_all_formats_and_profiles_of_traces_are_described():
     for name in known_formats():
-        assert f"`{name}`" in page("traces")
+        assert f"`{name}`" in text_of("traces")
     for name, layout in FORMATS.items():
-        (row,) = re.findall(rf"^\| `{name}` \| (.*)$", page("traces"), re.MULTILINE)
+        (row,) = re.findall(rf"^\| `{name}` \| (.*)$", text_of("traces"), re.MULTILINE)
         for column in layout.columns.values():
             assert column in row or layout.header
-    table = page("traces").partition("<!-- generated: profiles -->")[2].partition("<!-- end")[0]
+    table = text_of("traces").partition("<!-- generated: profiles -->")[2].partition("<!-- end")[0]
     for name, profile in TRACES.items():
         (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", table, re.MULTILINE)
         assert f"{profile.mean_db:.1f} dB" in row

@@ -11,6 +11,7 @@ import typing
 
 import pages_support as support
 import pytest
+from pages_support import text_of
 
 import collapipe_env
 from collapipe_env.agents.learned import agent_file
@@ -21,10 +22,6 @@ from collapipe_env.zoo import shipped_agents
 
 PROJECT = tomllib.loads((support.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PUBLIC = sorted(set(collapipe_env.__all__) - {"__version__"})
-
-
-def page(name):
-    return (support.DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
 def referenced():
@@ -56,17 +53,17 @@ def test_the_reference_names_what_is_there_and_every_public_name():
         assert all(getattr(thing, member).__doc__ for member in members), name
     told = {name.rpartition(".")[2] for name, _ in names} | {one for _, members in names for one in members}
     assert set(PUBLIC) <= told
-    assert set(PUBLIC) <= set(re.findall(r"`(\w+)`", page("reference")))
+    assert set(PUBLIC) <= set(re.findall(r"`(\w+)`", text_of("reference")))
 
 
 def test_installation_names_every_extra():
     for extra in PROJECT["optional-dependencies"]:
-        assert re.search(rf"^\|[^|]*`{extra}`", page("install"), re.MULTILINE), extra
-    assert next(d for d in PROJECT["dependencies"] if d.startswith("torch")) in page("install")
+        assert re.search(rf"^\|[^|]*`{extra}`", text_of("install"), re.MULTILINE), extra
+    assert next(d for d in PROJECT["dependencies"] if d.startswith("torch")) in text_of("install")
 
 
 def test_formats_and_pythons_are_those_of_the_code():
-    told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", page("versions"), re.M)}
+    told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", text_of("versions"), re.M)}
     assert told == {
         "state of an environment": snapshot.STATE_VERSION,
         "saved agent": agent_file.FORMAT_VERSION,
@@ -75,7 +72,7 @@ def test_formats_and_pythons_are_those_of_the_code():
         "committed rounds of an execution": committed_rounds.VERSION,
     }
     named = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
-    assert f"| Python | {', '.join(named)} |" in page("versions")
+    assert f"| Python | {', '.join(named)} |" in text_of("versions")
 
 
 def functions(thing):

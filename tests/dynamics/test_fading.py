@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process_support import numbers, seeds
 
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
@@ -10,15 +11,6 @@ from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.system import laid_out
 from collapipe_env.simulator.world import World
-
-
-def seeds(count, seed=0):
-    return np.random.SeedSequence(seed).generate_state(count, np.uint64)
-
-
-def numbers(process, words, t):
-    """What a process draws in a round."""
-    return NUMPY.uniform(words, np.full(len(words), t), process.numbers, process.factors)
 
 
 def course(process, rows, rounds):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from process_support import process_of
+from process_support import numbers, process_of, seeds
 
 from collapipe_env.dynamics.mobility import staying
 from collapipe_env.ground.backends import NUMPY
@@ -29,16 +29,12 @@ def walking(fields=None, **sections):
 def started(scenario, rows, seed=0):
     """The process of a scenario, the system of its layouts with shadowing, and what it carries at first."""
     scenario = load_scenario(scenario)
-    words = np.random.SeedSequence(seed).generate_state(rows, np.uint64)
+    words = seeds(rows, seed)
     system = laid_out(scenario, words, NUMPY)
     shadowing = process_of(scenario, "shadowing")
     system = shadowing.apply(system, shadowing.begin(system, numbers(shadowing, words, 0)))
     process = process_of(scenario, "mobility")
     return process, system, words, process.begin(system, numbers(process, words + np.uint64(7), 0))
-
-
-def numbers(process, words, t):
-    return NUMPY.uniform(words, np.full(len(words), t), process.numbers, process.factors)
 
 
 def gains_by_hand(process, carried, row, n):

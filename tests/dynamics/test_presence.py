@@ -4,12 +4,12 @@ import dataclasses
 import math
 
 import numpy as np
+import process_support
 import pytest
-from process_support import actions_of, process_of
+from process_support import actions_of, process_of, seeds
 
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
@@ -45,8 +45,7 @@ def presence(fields=None):
 
 
 def numbers(process, rows, t):
-    words = np.random.SeedSequence(11).generate_state(rows, np.uint64)
-    return NUMPY.uniform(words, np.full(rows, t), process.numbers, process.factors)
+    return process_support.numbers(process, seeds(rows, 11), t)
 
 
 @pytest.mark.parametrize("shape", [0.6, 1.0, 2.5])

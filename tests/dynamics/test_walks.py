@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from process_support import process_of
+from process_support import numbers, process_of, seeds
 
 from collapipe_env.dynamics.walks import NUMBERS_TO_START, PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import cos_sin_of_turns
@@ -196,14 +196,11 @@ def mobility(area, clusters, shadow_db):
 
 def begun(process, seed, rows):
     """The system of some layouts, and what the process carries in it after a first walk."""
-    words = np.random.SeedSequence(seed).generate_state(rows, np.uint64)
+    words = seeds(rows, seed)
     system = laid_out(process.scenario, words, NUMPY)
-
-    def numbers(t):
-        return NUMPY.uniform(words, np.full(rows, t), process.numbers)
-
-    carried = process.begin(system, numbers(0))
-    return system, process.advance(carried, None, None, numbers(1), np.full(rows, 40.0)), numbers(2)
+    first, second, third = (numbers(process, words, t) for t in range(3))
+    carried = process.begin(system, first)
+    return system, process.advance(carried, None, None, second, np.full(rows, 40.0)), third
 
 
 def as_tensors(values):

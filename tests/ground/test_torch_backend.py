@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.splitmix import MASK, splitmix
 
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.backends.torch_backend import TorchBackend, numbers
@@ -14,16 +15,7 @@ from collapipe_env.simulator.arrivals import TensorArrivals
 from collapipe_env.simulator.randomness import normal
 
 E = 5
-MASK = 2**64 - 1
 EXACT = {"rtol": 1e-12, "atol": 1e-15}
-
-
-def splitmix(word):
-    """The published function, in Python's own integers."""
-    z = word * 0x9E3779B97F4A7C15 & MASK
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-    return z ^ z >> 31
 
 
 @settings(max_examples=50, deadline=None)

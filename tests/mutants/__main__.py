@@ -19,20 +19,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.util import cache_from_source
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Loaded once here rather than in every run, which is a fork of this process.
-import gymnasium  # noqa: F401
-import numba  # noqa: F401
-import pydantic  # noqa: F401
 import pytest
-import stable_baselines3  # noqa: F401
-import torch  # noqa: F401
 
+LOADED = ("gymnasium", "numba", "pydantic", "stable_baselines3", "torch")
+"""Loaded once rather than in every run, which is a fork of this process."""
 TABLES = Path(__file__).parent
 TESTS, ROOT = TABLES.parents[:2]
 
@@ -96,10 +93,12 @@ def fails(tests: str) -> bool:
 
 def main(wanted: list[str]) -> int:
     """Run mutants by name, all by default; the number of survivors."""
-    whole, found = cache(fails), {}
-    mutants = list(chosen([] if wanted == ["--check"] else wanted))
-    if wanted == ["--check"]:
+    mutants = list(chosen([word for word in wanted if word != "--check"]))
+    if "--check" in wanted:
         return 0
+    for library in LOADED:
+        import_module(library)
+    whole, found = cache(fails), {}
     for name, tests, path, old, new in mutants:
         if whole(tests):
             raise SystemExit(f"{tests}: fail without a mutant")

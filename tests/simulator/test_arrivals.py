@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-from process_support import actions_of
+from process_support import actions_of, seeds
 from scipy.stats import binom
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.simulator.learner import Arrivals
-
-
-def seeds(count, seed=0):
-    return np.random.SeedSequence(seed).generate_state(count, np.uint64)
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.splitmix import MASK, splitmix
 from scipy.stats import kstest
 
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.simulator.randomness import COMPONENTS, SeededGenerators, episode_seeds, normal
-
-MASK = 2**64 - 1
-
-
-def splitmix(word):
-    """The published function, in Python's own integers."""
-    z = word * 0x9E3779B97F4A7C15 & MASK
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-    return z ^ z >> 31
 
 
 def uniform(seeds, rounds, count, factors=1):

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import numpy as np
+from baseline_support import decide
 from unpriced_support import unpriced
 
 from collapipe_env.learners.idle import IdleLearner
@@ -130,14 +131,6 @@ def random_plan(scenario, state, seed):
     codec = action_codec(scenario)
     actions = np.random.default_rng(seed).uniform(-1.0, 1.0, (len(state.present), codec.action_size))
     return codec.decode(actions, state.memory_cap, state.memory_bytes)
-
-
-def decide(scheduler, state):
-    """The allocation that a scheduler's decision is or stands for."""
-    decision = scheduler.act(None, state)
-    if isinstance(decision, Allocation):
-        return decision
-    return action_codec(scheduler.scenario).decode(decision, state.memory_cap)
 
 
 def assert_same(first, second):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scheduler_support as support
+from baseline_support import decide
 from unpriced_support import unpriced
 from variants_support import mostly_slow
 
@@ -94,7 +95,7 @@ def test_no_random_search_does_better(mean, silent, drift):
     for name in ("medium", "arq"):
         state = support.loaded_state(SCENARIOS[name], 1, 2, mean, silent)
         scheduler = DSSRA(SCENARIOS[name], drift=drift)
-        ours = scheduler.objective(state, support.decide(scheduler, state))[0]
+        ours = scheduler.objective(state, decide(scheduler, state))[0]
         found = cross_entropy(scheduler, state[0], rng)
         least = idle_drift(state.backlog)[0] if drift == "exact" else 0.0
         assert ours - least <= 1.01 * (found - least)
