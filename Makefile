@@ -7,7 +7,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 3 --rounds 40
+DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 2 --rounds 30
 SEARCHES := dssra zoo:graph
 PLANNERS := adaptis asteroid flexpipe greedy_dpp pipar splitfed_v2 xpipe
 
