@@ -313,7 +313,7 @@ DAMAGED = [
     ("traces", "processes/traces/trace", lambda x: 0 * x - 1, "traces/trace holds -1"),
     ("traces", "processes/traces/position_s", lambda x: 0.0 * x + 0.5, "traces/position_s holds 0.5"),
     ("traces", "processes/traces/position_s", lambda x: x * np.nan, "traces/position_s"),
-    ("migration", "processes/migration/blocks", lambda x: 0 * x + 7, "migration"),
+    ("migration", "processes/migration/blocks", lambda x: x[..., ::-1], "do not agree with holders"),
     ("tenants", "processes/tenants/level", lambda x: 0 * x + 3, "processes/tenants/level"),
     ("tenants", "processes/tenants/share", lambda x: 0.0 * x + 0.3, "processes/tenants/share"),
     ("tenants", "processes/server/backlog", lambda x: 0.0 * x - 1.0, "processes/server/backlog"),

@@ -134,8 +134,10 @@ def test_absent_devices_take_no_part_and_full_memories_are_respected(name):
     state, scheduler = state_of("small")[:1], made(name)
     present, speed = state.present.copy(), state.speed.copy()
     present[0, :, 1], speed[0, :, 1] = False, 10.0 * speed.max()
-    cap = np.where(present, [[[3, 0, 3], [1, 0, 5]]], 0)
-    for memory in (state.memory_bytes, np.where(present, state.memory_bytes, 0.0)):
+    # Actions are decoded with the caps of the simulator, which are 0 for absent devices.
+    for kept in (name != "random", False):
+        cap, memory = np.array([[[3, 9, 3], [1, 9, 5]]]), state.memory_bytes.copy()
+        cap[~present], memory[~present] = kept * cap[~present], kept * memory[~present]
         seen = replace(state, present=present, speed=speed, memory_bytes=memory, memory_cap=cap)
         plan = decide(scheduler, seen)
         assert not plan.device_blocks[0, :, 1].any()

@@ -106,6 +106,14 @@ def test_rows_that_are_reset_ignore_their_action(kind):
     assert not info["delay"].any()
 
 
+def test_a_caller_may_write_into_the_metric_it_is_told():
+    env = CollaPipeVectorEnv(2, "small", support.SteadyLearner(np.ones(2)))
+    for _, info in (env.reset(seed=0), env.step(make_actions(env, 1)[0])[3:]):
+        assert (info["metric"] == 0.5).all()
+        info["metric"][:] = 7.0
+        assert [env.summary(row)["metric"] for row in range(2)] == [0.5, 0.5]
+
+
 @every_kind
 def test_order_of_calls_is_checked(kind):
     env = KINDS[kind]("small", 3, autoreset_mode=DISABLED)

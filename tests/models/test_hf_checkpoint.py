@@ -161,13 +161,16 @@ def wrapped_head(tensors):
     tensors["module.lm_head.weight"] = tensors.pop("lm_head.weight")
 
 
-def adapted(tensors):
-    """A whole model with an adapter's tensors, named as PEFT does."""
-    stem = "base_model.model.model.layers.0.self_attn.q_proj."
-    for name in list(tensors):
-        tensors[f"base_model.model.{name}"] = tensors.pop(name)
-    tensors[f"{stem}base_layer.weight"] = tensors.pop(f"{stem}weight")
-    tensors[f"{stem}lora_A.default.weight"] = torch.ones(2, 24)
+def adapted(sign):
+    """A whole model in which a tensor's name tells of an adapter, as PEFT names them."""
+
+    def change(tensors):
+        for name in list(tensors):
+            tensors[f"base_model.model.{name}"] = tensors.pop(name)
+        stem = "base_model.model.model.layers.0.self_attn.q_proj."
+        tensors[f"{stem}{sign}.weight"] = tensors.pop(f"{stem}weight")
+
+    return change
 
 
 INDEX = "model.safetensors.index.json"
@@ -193,7 +196,8 @@ FINITE = r"must hold finite floating-point numbers of 16, 32 or 64 bits"
         ("qwen2", without("lm_head.weight"), "lacks the tensor 'lm_head.weight'"),
         ("qwen2", wrapped_head, "lacks the tensor 'lm_head.weight'"),
         ("qwen2", without("model.layers.1.self_attn.k_proj.bias"), "lacks the tensor 'model.layers.1.self"),
-        ("qwen2", adapted, r"an adapter.*; merge it .*merge_and_unload"),
+        ("qwen2", adapted("base_layer"), r"an adapter.*; merge it .*merge_and_unload"),
+        ("qwen2", adapted("lora_A.default"), r"an adapter.*; merge it .*merge_and_unload"),
     ],
 )  # fmt: skip
 def test_unusable_tensors(family, change, message, tmp_path):

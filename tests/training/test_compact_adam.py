@@ -91,6 +91,18 @@ def test_with_all_bits_it_is_pytorchs_adamw(monkeypatch):
     torch.testing.assert_close(next_step(compact_one, applied=True), next_step(plain, applied=True))
 
 
+def test_parts_of_eight_bit_moments_have_scales_of_their_own(monkeypatch):
+    monkeypatch.setattr(compact_adam, "NUMBERS_AT_ONCE", 256)
+    values, optimizer = optimizer_of(torch.zeros(600), EIGHT)
+    values.grad.copy_(torch.randn(600, generator=generator()) * torch.logspace(0, -4, 600))
+    optimizer.step()
+    largest = 0.1 * torch.nn.functional.pad(values.grad.abs(), (0, 168)).view(3, 256).amax(-1)
+    torch.testing.assert_close(optimizer.state[values]["exp_avg_scale"], largest)
+    whole = torch.stack(optimizer.moments(values))
+    for start, stop in ((0, 256), (256, 512), (512, None)):
+        assert torch.equal(torch.stack(optimizer.moments(values, start, stop)), whole[:, start:stop])
+
+
 def test_few_bits_descend_as_all_do():
     """Regression whose gradients span four decades: a code that lost small second moments would diverge."""
     scale = torch.logspace(0, -4, 600)

@@ -6,7 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, message_bits
+from collapipe_env.physics.payload import (
+    SCALED_TOGETHER,
+    UpdateFormat,
+    index_bits,
+    message_bits,
+    worthwhile_entries,
+)
 from collapipe_env.training.update_compression import UpdateCompressor, encode
 
 
@@ -168,16 +174,20 @@ def test_the_largest_entries_of_each_part_are_sent():
         assert torch.equal(got[got != 0], part[got != 0])
 
 
+@pytest.mark.parametrize("share", [0.01, 0.38])
 @pytest.mark.parametrize("bits", [8, 16, 32])
-def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, monkeypatch):
-    """Three senders' entries, added up: all of them arrive, and the real message fits its price."""
-    size, wire = 2000, UpdateFormat(bits, "top-k", 0.01)
+def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, share, monkeypatch):
+    """Three senders' entries, added up: all of them arrive, and the real message fits its price.
+
+    Places are named only where that makes the message shorter.
+    """
+    size, wire = 2000, UpdateFormat(bits, "top-k", share)
     x = update(3, size)
     subject = UpdateCompressor(wire, [[slice(0, size)]], 3, x[0], generator())
     subject.upload(x, np.ones((3, 1), dtype=bool))
     mean = x.mean(dim=0)
     union = mean != 0
-    assert 20 < int(union.sum()) <= 60
+    assert share * size < int(union.sum()) < min(3.01 * share, 1.0) * size
     sent = []
     monkeypatch.setattr(
         "collapipe_env.training.update_compression.encode", lambda *a: sent.append(encode(*a)) or sent[-1]
@@ -185,8 +195,10 @@ def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, monkeypatc
     arrived = mean.clone()
     subject.broadcast(arrived, np.ones(1, dtype=bool))
     (message,) = sent
+    sent_entries = worthwhile_entries(size, int(union.sum()), bits)
+    assert (sent_entries < size) == (message.indices is not None) == (share < 0.1)
     assert 8 * len(packed(message, 0)) <= -(-wire.broadcast_bits(size, 3) // 8) * 8
-    assert 8 * len(packed(message, 0)) == -(-message_bits(size, int(union.sum()), bits) // 8) * 8
+    assert 8 * len(packed(message, 0)) == -(-message_bits(size, sent_entries, bits) // 8) * 8
     assert not arrived[~union].any()
     tolerance = {8: float(mean.abs().max()) / 127, 16: 1e-3 * float(mean.abs().max()), 32: 0.0}[bits]
     assert (arrived - mean).abs().max() <= 1.0001 * tolerance

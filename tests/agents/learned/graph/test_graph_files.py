@@ -26,10 +26,11 @@ PARAMETERS = usual(GraphParameters, width=16, hidden=8)
 
 
 def saved(path, tensors=None, parameters=PARAMETERS, **record):
-    """Write a file of a fresh net, with other tensors or another record, and return its path."""
+    """Write a file of a fresh net, with other tensors (None: none) or another record, and return its path."""
     net = GraphNet(parameters)
     whole = {name: value.numpy() for name, value in net.state_dict().items()}
-    agent = AgentFile(dataclasses.replace(told(parameters), **record), whole | (tensors or {}))
+    whole = {name: value for name, value in (whole | (tensors or {})).items() if value is not None}
+    agent = AgentFile(dataclasses.replace(told(parameters), **record), whole)
     write_agent_file(path, *agent)
     return path
 
@@ -87,6 +88,11 @@ LESS = {name: shape for name, shape in features().items() if name != "cu/log_ser
         ("hyperparameters", {"scenarios": "small"}, "scenarios = 'small': it should be a valid array"),
         ("hyperparameters", {"scenarios": [3]}, "scenarios = [3]: it should be a valid string"),
         ("tensors", ODD, "its hyper-parameters need other weights: layers.2.gate.weight is"),
+        (
+            "tensors",
+            {"after.bias": None},
+            "other weights: after.bias is float32 of shape (16,) there, none in",
+        ),
     ],
 )
 def test_what_a_file_says_of_its_net_is_checked(tmp_path, part, value, message):
