@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from collapipe_env.ground.arrays import Array, Constant, namespace
 
@@ -64,6 +63,8 @@ class WeibullStay:
 
     @cached_property
     def _table(self) -> Constant:
+        from scipy.special import gammaincinv  # slow to import, and few stays need it
+
         exponents = np.linspace(0.0, LARGEST_EXPONENT, GRID + 1)
         below = gammaincinv(1.0 / self.shape, -np.expm1(-exponents))
         return Constant(self.scale_s * below ** (1.0 / self.shape))
