@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from collapipe_env.evaluation.columns import METRICS
 from collapipe_env.evaluation.episode_result import EpisodeResult
@@ -116,7 +115,10 @@ def ranks(results: Results) -> dict[str, list[float]]:
     if not results:
         return {}
     measures = np.array([by_run(episodes, measure).mean(axis=0) for episodes in results.values()])
-    return dict(zip(results, rankdata(measures, axis=0).tolist(), strict=True))
+    others = measures[:, None]
+    # Those of the same measure share the mean of their places.
+    placed = (others < measures).sum(axis=0) + ((others == measures).sum(axis=0) + 1) / 2
+    return dict(zip(results, placed.tolist(), strict=True))
 
 
 def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:

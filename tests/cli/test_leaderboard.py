@@ -1,6 +1,7 @@
 """``collapipe leaderboard``: golden scores, verification, hidden seeds, attacks, and what is refused."""
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -27,28 +28,52 @@ QUICK = ["--tier", "static", *SHORT]
 ONE = ["--processes", "1"]
 SALT = "0123456789abcdef"
 CODE = """
+from pathlib import Path
+
+import collapipe_env.evaluation.leaderboard.scoring as scoring
 from collapipe_env.agents.dssra.policy import DSSRA
+
+scoring.LEAST_GAIN = 1e9
+MODE = Path(__file__).with_name("mode.txt")
 
 class Mine(DSSRA):
     name = "Mine"
 
+    @property
+    def sees(self):
+        return "truth" if MODE.read_text() == "sees" else "state"
+
+    def act(self, observation, state):
+        if MODE.read_text() == "fails":
+            raise ValueError("no")
+        return super().act(observation, state)
+
 make = Mine
 """
+"""DSSRA, which tries to change how it is scored; a file beside it says what else it does."""
 
 
 def leaderboard(*arguments: object) -> int:
     return main(["leaderboard", *map(str, arguments)])
 
 
-@pytest.fixture
-def submission(tmp_path) -> Path:
-    """A submission of DSSRA's code."""
-    folder = tmp_path / "mine"
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Folder of a submission whose code does not change, so one process plays it in all cases."""
+    folder = tmp_path_factory.mktemp("here") / "mine"
     folder.mkdir()
     (folder / "scheduler.py").write_text(CODE)
-    about = {"name": "Mine", "authors": ["A"], "track": "model-based", "licence": "MIT"}
-    (folder / "submission.json").write_text(json.dumps({**about, "tiers": ["static"], "sizes": ["small"]}))
     return folder
+
+
+@pytest.fixture
+def submission(kept, monkeypatch) -> Path:
+    """A submission of DSSRA's code, in the current folder."""
+    about = {"name": "Mine", "authors": ["A"], "track": "model-based", "licence": "MIT"}
+    (kept / "submission.json").write_text(json.dumps({**about, "tiers": ["static"], "sizes": ["small"]}))
+    (kept / "mode.txt").write_text("")
+    monkeypatch.chdir(kept.parent)
+    return kept
 
 
 @pytest.fixture
@@ -61,7 +86,8 @@ def tiny(monkeypatch) -> season.Season:
     return short
 
 
-def by_hand(name: str, cell: str, seeds: list[int]) -> list[float]:
+@functools.cache
+def by_hand(name: str, cell: str, seeds: tuple[int, ...]) -> list[float]:
     """Mean delay of each episode, in the environment alone."""
     scenario = load_scenario(cell).with_overrides({"dynamics.rounds": 500})
     found = []
@@ -86,7 +112,7 @@ def by_hand(name: str, cell: str, seeds: list[int]) -> list[float]:
     [("pipeline", "small"), ("dssra", "small"), ("random", "small"), ("dssra-plus", "small-wild")],
 )
 def test_golden_scores(name, cell, tmp_path, capsys) -> None:
-    tier, seeds = season.CELLS[cell].tier, [1_300_000_000, 1_300_000_001]
+    tier, seeds = season.CELLS[cell].tier, (1_300_000_000, 1_300_000_001)
     assert leaderboard("run", "--scheduler", name, "--tier", tier, *SHORT, "--out", tmp_path) == 0
     assert f"Provisional: {cell}." in capsys.readouterr().out.replace("\n", " ")
     row = read_row(tmp_path / "leaderboard.json", season.present_season())
@@ -128,31 +154,58 @@ SMALL = "cells/small"
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
+    ("changes", "messages"),
     [
-        ("version", "1.0", "verified: small"),
-        (f"{SMALL}/decision_s", 1.0, "verified: small"),
-        (f"{SMALL}/episodes/1/delay_s", lambda d: d * (1 + 1e-11), "verified: small"),
-        (f"{SMALL}/episodes/1/delay_s", lambda d: d * (1 - 1e-8), "small, delay_s, run 0, episode 1: "),
-        (f"{SMALL}/episodes/0/worst_energy_ratio", 0.5, "worst_energy_ratio, run 0, episode 0: 0.5 in the"),
-        (f"{SMALL}/episodes/0/server_blocks", 2, "server_blocks, run 0, episode 0: 2 in the results, 0 in"),
-        (f"{SMALL}/zero/1", 100.0, "small, zero, episode 1: 100.0 in the results"),
-        (f"{SMALL}/scenario_digest", "0" * 64, "small, scenario_digest: '000"),
-        (f"{SMALL}/episodes", with_unplayed_run, "small, number of episodes: 4 in the results, 2 in the re"),
-        ("name", "Best of all", "name is 'Best of all' in the results, 'DSSRA' in fact"),
-        ("scheduler", "random", "scheduler is 'random' in the results, 'dssra' in fact"),
+        (
+            {
+                "version": "1.0",
+                f"{SMALL}/decision_s": 1.0,
+                f"{SMALL}/episodes/1/delay_s": lambda d: d * (1 + 1e-11),
+            },
+            ["verified: small"],
+        ),
+        (
+            {
+                f"{SMALL}/episodes/1/delay_s": lambda d: d * (1 - 1e-8),
+                f"{SMALL}/episodes/0/worst_energy_ratio": 0.5,
+                f"{SMALL}/episodes/0/server_blocks": 2,
+                f"{SMALL}/zero/1": 100.0,
+                f"{SMALL}/scenario_digest": "0" * 64,
+                "name": "Best of all",
+                "scheduler": "random",
+            },
+            [
+                "small, delay_s, run 0, episode 1: ",
+                "worst_energy_ratio, run 0, episode 0: 0.5 in the",
+                "server_blocks, run 0, episode 0: 2 in the results, 0 in",
+                "small, zero, episode 1: 100.0 in the results",
+                "small, scenario_digest: '000",
+                "name is 'Best of all' in the results, 'DSSRA' in fact",
+                "scheduler is 'random' in the results, 'dssra' in fact",
+            ],
+        ),
+        (
+            {f"{SMALL}/episodes": with_unplayed_run},
+            ["small, number of episodes: 4 in the results, 2 in the re"],
+        ),
     ],
+    ids=["nothing that counts", "seven figures", "a run that nobody played"],
 )
 def test_verification_plays_again_and_finds_every_change(
-    quick_results, path, value, message, tmp_path, capsys
+    quick_results, changes, messages, tmp_path, capsys
 ) -> None:
+    for path, value in changes.items():
+        quick_results = changed(quick_results, path, value)
     file = tmp_path / "claimed.json"
-    file.write_text(changed(quick_results, path, value))
+    file.write_text(quick_results)
     status = leaderboard("verify", "--scheduler", "dssra", "--results", file, *ONE)
     told = capsys.readouterr()
-    assert message in told.out
-    assert status == (0 if message.startswith("verified") else 2)
-    assert ("verified: " in told.out) is (status == 0)
+    for message in messages:
+        assert message in told.out
+    verified = messages[0].startswith("verified")
+    assert status == (0 if verified else 2)
+    assert ("verified: " in told.out) is verified
+    assert verified or f": {len(messages)} differences from the re-run" in told.err
 
 
 @pytest.mark.parametrize(
@@ -193,7 +246,7 @@ def test_hidden_episodes_are_scored_with_anchors_of_their_own(
     assert leaderboard("verify", *how, "--out", tmp_path / "row.json") == 0
     row = read_row(tmp_path / "row.json", tiny)
     assert row.hidden
-    seeds = list(tiny.seeds(season.CELLS["small"], SALT))
+    seeds = tuple(tiny.seeds(season.CELLS["small"], SALT))
     cell = row.cells["small"]
     assert list(cell.zero) == pytest.approx(by_hand("pipeline", "small", seeds), rel=1e-12)
     assert list(cell.hundred) == pytest.approx(by_hand("dssra-plus", "small", seeds), rel=1e-12)
@@ -206,9 +259,8 @@ def test_hidden_episodes_are_scored_with_anchors_of_their_own(
 
 
 @pytest.mark.process
-def test_verification_works_in_an_empty_folder_whatever_lies_about(submission, tmp_path, monkeypatch) -> None:
+def test_verification_works_in_an_empty_folder_whatever_lies_about(submission) -> None:
     """Planted episodes of another scheduler, with the right keys, in all folders that a command would use."""
-    monkeypatch.chdir(tmp_path)
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", "run") == 0
     for file in Path("run/evaluation").rglob("*scheduler_py*.npz"):
         with zipfile.ZipFile(file) as archive:
@@ -230,8 +282,6 @@ def test_verification_works_in_an_empty_folder_whatever_lies_about(submission, t
 def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
     submission, quick_results, tmp_path, capsys, monkeypatch
 ) -> None:
-    patching = "import collapipe_env.evaluation.leaderboard.scoring as scoring\nscoring.LEAST_GAIN = 1e9\n"
-    (submission / "scheduler.py").write_text(f"{patching}{CODE}")
     out = tmp_path / "run"
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", out) == 0
     from collapipe_env.evaluation.leaderboard import scoring
@@ -252,16 +302,16 @@ def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("mode", "message"),
     [
-        ("    sees = 'truth'\n", "sees the true system, which no real scheduler knows"),
-        ("    def act(self, observation, state): raise ValueError('no')\n", "failed in act: ValueError: no"),
+        ("sees", "sees the true system, which no real scheduler knows"),
+        ("fails", "failed in act: ValueError: no"),
     ],
 )
-def test_a_cell_that_is_refused_is_a_row_that_is_refused(submission, more, message, tmp_path, capsys) -> None:
+def test_a_cell_that_is_refused_is_a_row_that_is_refused(submission, mode, message, tmp_path, capsys) -> None:
     about = submission / "submission.json"
     about.write_text(about.read_text().replace('["static"]', '["channel", "static"]'))
-    (submission / "scheduler.py").write_text(CODE.replace("\nmake", f"{more}\nmake"))
+    (submission / "mode.txt").write_text(mode)
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", tmp_path / "run") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run" / "leaderboard.json").exists()

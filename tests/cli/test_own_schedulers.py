@@ -27,28 +27,36 @@ class Picky(Mine):
         if self.scenario.name == "two":
             raise ValueError("two is not mine")
         return self.inner.act(observation, state)
+
+    def fingerprint(self):
+        return 1 / (self.scenario.name != "odd")
 """
 LINE = SOURCE.splitlines().index('            raise ValueError("two is not mine")') + 1
 pytestmark = pytest.mark.process
 QUICK = ["--episodes", "1", "--rounds", "2", "--processes", "1"]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Folder with schedulers that no case changes, so one process plays each in all cases."""
+    folder = tmp_path_factory.mktemp("here")
+    for name in ("one", "two", "odd"):
+        (folder / f"{name}.yaml").write_text(f"name: {name}\nbase: small\ndynamics: {{rounds: 2}}\n")
+    for name in ("deep", "own_modules"):
+        (folder / name).mkdir()
+    for file in ("mine.py", "deep/mine.py", "own_modules/best.py"):
+        (folder / file).write_text(SOURCE)
+    return folder
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nbase: small\ndynamics: {{rounds: 2}}\n")
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "mine.py").write_text(SOURCE)
-    (tmp_path / "other.py").write_text(SOURCE)
-    return tmp_path
+def here(folder: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(folder)
+    return folder
 
 
 def test_titles_are_told_apart_by_folder_and_alike_in_progress_lines(here: Path, capsys) -> None:
-    make = "\ndef make(scenario):\n    return Mine(scenario)\n"
-    (here / "mine.py").write_text(SOURCE)
-    (here / "deep" / "mine.py").write_text(SOURCE + make)
-    own = ["deep/mine.py:Mine", "mine.py:Mine", "deep/mine.py:make"]
+    own = ["deep/mine.py:Mine", "mine.py:Mine", "deep/mine.py:Picky"]
     assert main(["evaluate", "--scenario", "one.yaml", "--schedulers", *own, *QUICK, "--no-figures"]) == 0
     titles = [f"mine ({reference})" for reference in own]
     lines = capsys.readouterr().out.splitlines()
@@ -58,23 +66,29 @@ def test_titles_are_told_apart_by_folder_and_alike_in_progress_lines(here: Path,
 
 
 def test_one_that_fails_in_a_scenario_is_listed_and_the_rest_goes_on(here: Path, capsys) -> None:
-    command = ["compare", "--scenarios", "one.yaml", "two.yaml", "--schedulers", "other.py:Picky", "pipeline"]
-    assert main([*command, *QUICK, "--no-figures", "--out", "out"]) == 0
-    scenarios = json.loads((here / "out" / "summary.json").read_text())["scenarios"]
-    assert set(scenarios["two"]["impossible"]) == {"other.py:Picky"}
-    reason = scenarios["two"]["impossible"]["other.py:Picky"]
-    assert reason.endswith(f"ValueError: two is not mine ({here / 'other.py'}, line {LINE})")
+    command = [
+        "compare",
+        "--scenarios",
+        "one.yaml",
+        "two.yaml",
+        "--schedulers",
+        "deep/mine.py:Picky",
+        "pipeline",
+    ]
+    assert main([*command, *QUICK, "--no-figures", "--out", "compared"]) == 0
+    scenarios = json.loads((here / "compared" / "summary.json").read_text())["scenarios"]
+    assert set(scenarios["two"]["impossible"]) == {"deep/mine.py:Picky"}
+    reason = scenarios["two"]["impossible"]["deep/mine.py:Picky"]
+    assert reason.endswith(f"ValueError: two is not mine ({here / 'deep' / 'mine.py'}, line {LINE})")
     assert [s["scheduler"] for s in scenarios["one"]["summary"]] in (
-        ["other.py:Picky", "pipeline"],
-        ["pipeline", "other.py:Picky"],
+        ["deep/mine.py:Picky", "pipeline"],
+        ["pipeline", "deep/mine.py:Picky"],
     )
-    assert "other.py:Picky: not possible: " in (here / "out" / "table.md").read_text()
+    assert "deep/mine.py:Picky: not possible: " in (here / "compared" / "table.md").read_text()
 
 
 def test_evaluate_and_train_play_a_module_of_the_current_folder(here: Path, capsys) -> None:
     base = ["--scenario", "one.yaml", "--schedulers", "random", "own_modules.best:Mine"]
-    (here / "own_modules").mkdir()
-    (here / "own_modules" / "best.py").write_text(SOURCE)
     assert main(["evaluate", *base, *QUICK, "--no-figures", "--out", "out"]) == 0
     tiny = ["--steps", "8", "--envs", "2", "--ppo.rollout-steps", "4", "--ppo.minibatch", "8"]
     tiny += ["--episodes", "1", "--rounds", "1", "--learner", "surrogate", "--no-figures"]
@@ -85,14 +99,13 @@ def test_evaluate_and_train_play_a_module_of_the_current_folder(here: Path, caps
 
 
 def test_one_that_cannot_play_is_refused_before_the_training(here: Path, capsys) -> None:
-    with (here / "other.py").open("a") as file:
-        file.write("\nclass Odd(Mine):\n    def fingerprint(self):\n        return 1 / 0\n")
     before = sorted(here.rglob("*"))
-    for name, message in (
-        ("Picky", "failed in act: ValueError: two is not mine"),
-        ("Odd", "failed in fingerprint: ZeroDivisionE"),
+    for scenario, message in (
+        ("two", "failed in act: ValueError: two is not mine"),
+        ("odd", "failed in fingerprint: ZeroDivisionE"),
     ):
-        assert main(["train", "--scenario", "two.yaml", "--schedulers", "agent", f"other.py:{name}"]) == 2
+        command = ["train", "--scenario", f"{scenario}.yaml", "--schedulers", "agent", "deep/mine.py:Picky"]
+        assert main(command) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"'other.py:{name}' (name 'mine') {message}" in line
+        assert f"'deep/mine.py:Picky' (name 'mine') {message}" in line
     assert sorted(here.rglob("*")) == before
