@@ -120,7 +120,7 @@ def fault_line(fault: Mapping[str, Any], root: str = "") -> str:
         root: Name of the data.
     """
     *above, name = fault["loc"] or ("",)
-    if fault["type"] == "missing":
+    if fault["type"] in {"missing", "missing_argument"}:
         return f"{place_of(root, above) or 'it'} lacks the field {shown(name)}"
     place = place_of(
         root, (key if isinstance(key, int) or key.isidentifier() else shown(key) for key in fault["loc"])

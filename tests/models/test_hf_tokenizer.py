@@ -16,6 +16,9 @@ from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, language_tok
 from collapipe_env.models.tokenization import encode, train_tokenizer
 from collapipe_env.tasks.language_tokens import LanguageTokens
 
+# So Transformers reads a vocabulary, of which tokenizers before 0.23 warns.
+pytestmark = pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0:DeprecationWarning")
+
 VOCABULARY = (
     *["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     *["the", "rate", "##s", "fell", "ham", "##burg", "caf", "##e", "##é", "The", ".", ",", "!", "东", "京"],

@@ -194,6 +194,7 @@ def test_observed():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # the C++ compiler takes two minutes of a processor
 def test_a_compiled_round_on_tensors_is_the_same():
     scenario = scenario_with(Slowing, 0.5)
     plain, fused = (CollaPipeTorchVectorEnv(2, scenario, compiled=compiled) for compiled in (False, True))

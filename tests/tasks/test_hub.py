@@ -1,5 +1,6 @@
 """Data sets of the Hugging Face hub: from objects in memory and from local folders; nothing goes online."""
 
+import gc
 import sys
 from functools import partial
 
@@ -156,8 +157,19 @@ def offline(monkeypatch, tmp_path):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
+@pytest.fixture
+def collected():
+    """Files that datasets before 5.2 leaves open are closed here, not during another test."""
+    yield
+    gc.collect()
+
+
+left_open = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+@left_open
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
+def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending, collected):
     films = [{"sentence": f"film, {i}", "category": i % 2, "stars": i} for i in range(30)]
     pairs = [{"de": f"der; {i}", "en": f"the {i}"} for i in range(30)]
     for name, rows in (("films", films), ("pairs", pairs)):
@@ -239,7 +251,8 @@ def test_every_task_reads_folders_of_the_library(name, tmp_path):
         assert len(data.lengths) == samples
 
 
-def test_a_local_folder_is_read_in_silence_and_leaves_nothing(tmp_path, monkeypatch, capfd):
+@left_open
+def test_a_local_folder_is_read_in_silence_and_leaves_nothing(tmp_path, monkeypatch, capfd, collected):
     calls = []
     for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH"):
         monkeypatch.setattr(f"datasets.config.{name}", tmp_path / "cache")
@@ -253,7 +266,7 @@ def test_a_local_folder_is_read_in_silence_and_leaves_nothing(tmp_path, monkeypa
     assert [len(part) for part in load_splits(f"hf:{folder}")] == [18, 2, 6]
     (folder / "test.csv").write_text("text,label\na,b,c\n")
     with pytest.raises(
-        DataError, match=r"cannot load dataset 'hf:.*\(CastError: Couldn't cast\); check the name"
+        DataError, match=r"cannot load dataset 'hf:.*\((DatasetGeneration)?CastError: [^)]*\); check the name"
     ):
         load_splits(f"hf:{folder}")
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
