@@ -80,6 +80,7 @@ class Registry(Generic[Entry]):
         self.kind, self.group, self.error, self.use = kind, group, error, use
         self._shipped: dict[str, Entry | str] = dict(shipped or {})
         self._added: dict[str, Entry | str] = {}
+        self._usable: dict[str, object] = {}  # what was imported and is known to be of this kind
         self._reserved, self._hint = reserved, hint
         self.changes = 0  # entries added so far, for what is kept by name
         self._check, self._form, self._likeness = check, names, likeness
@@ -151,7 +152,9 @@ class Registry(Generic[Entry]):
             raise self.error(
                 f"{self.kind} {name!r} cannot be imported from {entry}: {reason(error)}"
             ) from error
-        self._require_usable(name, found)
+        if self._usable.get(name) is not found:  # a check of signatures takes longer than a round
+            self._require_usable(name, found)
+            self._usable[name] = found
         return cast("Entry", found)
 
     def require(self, name: object) -> None:

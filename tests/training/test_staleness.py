@@ -75,10 +75,14 @@ def test_versions_are_kept_only_as_long_as_some_gap_needs_them():
     stepper = flat.optimizer(LearningSpec(optimizer="sgd", momentum=0.0), 0.1)
     gaps = [([slice(0, 97)], 2), ([], 1)]
     versions, kept = WeightVersions(Trained(None, flat, stepper), gaps, predict=False), []
-    for _ in range(6):
-        versions.record(True)
-        # Not isinstance, which asks what a dead weak reference stands for.
-        tensors = (found for found in gc.get_objects() if issubclass(type(found), torch.Tensor))
-        kept.append(sum(found.shape == (97,) for found in tensors))
+    gc.disable()  # so what is made here stays in the youngest generation, and nothing else is looked at
+    try:
+        for _ in range(6):
+            versions.record(True)
+            # Not isinstance, which asks what a dead weak reference stands for.
+            new = (found for found in gc.get_objects(generation=0) if issubclass(type(found), torch.Tensor))
+            kept.append(sum(found.shape == (97,) for found in new))
+    finally:
+        gc.enable()
     assert kept[1] == kept[0] + 1
     assert kept[1:] == kept[1:2] * 5
