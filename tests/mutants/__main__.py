@@ -11,6 +11,7 @@ was killed before. A file is put back after every run, also after Ctrl-C. Mutant
 plain Python, which spares compiling them; for the others compiled loops come from the cache as usual.
 """
 
+import gc
 import os
 import shlex
 import signal
@@ -106,6 +107,7 @@ def main(wanted: list[str]) -> int:
         return 0
     for library in LOADED:
         import_module(library)
+    gc.freeze()  # otherwise each fork would walk through them and copy their pages
     whole, found = cache(fails), {}
     for name, tests, path, old, new in mutants:
         plain = is_compiled(path)
