@@ -66,11 +66,13 @@ def test_ranks_are_counted_within_each_episode_and_ties_share_them() -> None:
 
 
 def test_overall_pools_episodes_and_resamples_each_scenario_by_itself() -> None:
-    first = comparison("one", {"dssra": [[1.0]] * 4, "random": [[2.0]] * 4, "pipeline": [[1.5]] * 4})
-    second = comparison("two", {"dssra": [[10.0]] * 4, "random": [[11.0]] * 4})
+    slow = [[2.0]] * 7 + [[50.0]]
+    first = comparison("one", {"dssra": [[1.0]] * 8, "random": slow, "pipeline": [[1.5]] * 8})
+    second = comparison("two", {"dssra": [[10.0]] * 8, "random": [[11.0]] * 8})
     lines = {line.scheduler: line for line in overall([first, second])}
     assert lines["dssra"].difference.mean == 0.0
-    # +100 % four times and +10 % four times: the middle half holds two of each, in every resample.
+    # +100 % seven times, one outlier and +10 % eight times: the middle half holds four of each, in nearly
+    # every resample.
     random = lines["random"]
     assert random.difference.mean == pytest.approx(0.55)
     assert (random.difference.low, random.difference.high) == pytest.approx((0.55, 0.55))

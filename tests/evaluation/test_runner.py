@@ -80,10 +80,21 @@ def test_an_oracles_mark_stays_whatever_it_says_when_it_is_asked_again(plan) -> 
     assert dataclasses.replace(unit, title="ours (sees the truth)").read(content).title.startswith("ours")
 
 
-def test_episodes_of_other_options_are_played_again(plan) -> None:
+def test_episodes_of_other_options_are_played_again(plan, played) -> None:
     evaluate(plan)
     shorter = evaluate(dataclasses.replace(plan, rounds=2))
     assert [len(r.delay) for r in shorter["random"]] == [2, 2]
+    played.clear()
+    other = plan.scenario.with_overrides({"budgets.tradeoff_v": 9.0})
+    evaluate(dataclasses.replace(plan, scenario=other, rounds=2))
+    assert len(played) == 4
+
+
+def test_a_file_of_another_episode_is_refused(plan) -> None:
+    evaluate(plan)
+    content = (plan.folder / "random-1.npz").read_bytes()
+    with pytest.raises(DataError, match=r"random-0\.npz holds episode 1 of 'random': "):
+        EpisodeFiles(plan.folder, "random", 0).read(content)
 
 
 @pytest.mark.process
@@ -141,6 +152,7 @@ def test_decisions_beyond_what_a_plan_can_need_are_refused_unread(plan) -> None:
         "'micro_batches' has the shape .*, not 3 rounds": {
             **whole, "micro_batches": np.repeat(whole["micro_batches"], 2, axis=0)
         },
+        "Object arrays cannot be loaded": {**whole, "blocks": np.full(whole["blocks"].shape, None)},
         # Takes no byte, however many rounds it claims to have.
         "'bandwidth' has the shape .*, not 3 rounds": {**whole, "bandwidth": np.zeros((10**12, 0))},
         "'blocks' has the shape .*, not 3 rounds": {**whole, "blocks": np.zeros(())},

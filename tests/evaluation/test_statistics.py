@@ -8,7 +8,13 @@ import pytest
 from comparison_support import episode
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise_all, time_to_target
+from collapipe_env.evaluation.statistics import (
+    TARGET_SHARE,
+    by_run,
+    default_target,
+    summarise_all,
+    time_to_target,
+)
 
 
 def result(**changes: object) -> EpisodeResult:
@@ -49,6 +55,11 @@ def test_default_target_lies_on_the_way_to_the_best_final_loss() -> None:
 
 def test_no_target_where_nothing_was_learnt() -> None:
     assert math.isnan(default_target({"a": [result(smoothed_loss=[1.2, 1.3, 1.1])]}))
+
+
+def test_runs_are_rows_and_episodes_columns() -> None:
+    results = [result(run=run, episode=episode) for run, episode in ((0, 1), (2, 0), (2, 1), (0, 0))]
+    assert by_run(results, lambda r: 10.0 * r.run + r.episode).tolist() == [[0.0, 1.0], [20.0, 21.0]]
 
 
 def test_summary_by_hand() -> None:

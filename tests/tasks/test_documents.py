@@ -25,9 +25,10 @@ def test_a_text_file_has_documents_between_blank_lines(tmp_path):
 def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
     for i in range(12):
         (tmp_path / f"essay{i:02}.txt").write_text(f"title {i}\n\nbody\n")
-    (tmp_path / "more.jsonl").write_text(rows(8))
+    (tmp_path / "more.jsonl").write_text(rows(8, source="web"))
     train, dev, test = load_documents(tmp_path)
     assert [len(part) for part in (train, dev, test)] == [16, 2, 2]
+    assert train.answers == ()  # the essays have no kind
     every = {*train.inputs, *dev.inputs, *test.inputs}
     (tmp_path / "Essay07.md").write_text("title 7")
     with pytest.raises(DataError, match=r"both Essay07\.md and essay07\.txt exist; keep one"):
@@ -49,6 +50,8 @@ def test_json_lines_have_fields(tmp_path):
     assert found.subset(np.array([1])).answers == ("news",)
     with file.open("a") as more:
         more.write('{"text": "three"}\n')
+    assert documents_of(read_file(file)).answers == ()
+    file.write_text(rows(2, source=0.5))  # no name of a kind
     assert documents_of(read_file(file)).answers == ()
 
 

@@ -124,10 +124,11 @@ def test_a_missing_part_has_its_share_of_every_class(tmp_path):
 
 
 def test_as_many_classes_as_training_has_room_for_are_all_trained_on(tmp_path):
-    lines = [f"{WORDS[i % 4]} {i}\t{label}\n" for i, label in enumerate("aabbccddee" + "fghijk")]
-    for shift in range(len(lines)):
-        path = write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines[shift:] + lines[:shift]))
-        assert set(load_splits(path)[0].answers) == set("abcdefghijk")
+    for labels in ("aabbccddee" + "fghijk", "aaa" + "bcdefgh"):
+        lines = [f"{WORDS[i % 4]} {i}\t{label}\n" for i, label in enumerate(labels)]
+        for shift in range(len(lines)):
+            path = write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines[shift:] + lines[:shift]))
+            assert set(load_splits(path)[0].answers) == set(labels)
 
 
 def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path):

@@ -159,10 +159,10 @@ def test_which_files_are_the_held_out_parts(tmp_path):
 
 
 def test_lines_are_cleaned_and_blank_pairs_skipped(tmp_path):
-    write(tmp_path / "a.en", b"\xef\xbb\xbf one \r\n\r\nthree\x0cform\r\n\r\n\r\n")
+    write(tmp_path / "a.en", b"\xef\xbb\xbf one \r\n\r\nthree\x0cform\rfeed\r\n\r\n\r\n")
     write(tmp_path / "a.de", "eins\n \ndrei\u2028Zeile")
     table = read_lines(tmp_path / "a.en", tmp_path / "a.de", ("en", "de"))
-    assert table.rows == [("one", "eins"), ("three\x0cform", "drei\u2028Zeile")]
+    assert table.rows == [("one", "eins"), ("three\x0cform\rfeed", "drei\u2028Zeile")]
 
 
 def test_a_sample_for_each_part_is_enough(tmp_path):

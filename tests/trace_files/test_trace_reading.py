@@ -18,13 +18,13 @@ def only(path, columns=None):
 
 
 def test_times_and_values_by_hand(tmp_path):
-    trace = only(write_trace(tmp_path / "a.csv", [-90.0, -80.0, -100.0], [5.0, 6.0, 10.0]))
-    np.testing.assert_array_equal(trace.seconds, [0.0, 1.0, 5.0])
-    np.testing.assert_array_equal(trace.values, [-90.0, -80.0, -100.0])
-    # The last sample holds for the median spacing, 2.5 s.
-    assert (trace.duration_s, trace.unit, trace.name, trace.held) == (7.5, "dBm", "a.csv", 0)
-    assert trace.mean == pytest.approx((1.0 * -90 + 4.0 * -80 + 2.5 * -100) / 7.5)
-    np.testing.assert_array_equal(trace.every_second(), [-90, -80, -80, -80, -80, -100, -100, -100])
+    trace = only(write_trace(tmp_path / "a.csv", [-90.0, -80.0, -100.0, -95.0], [5.0, 6.0, 10.0, 11.0]))
+    np.testing.assert_array_equal(trace.seconds, [0.0, 1.0, 5.0, 6.0])
+    np.testing.assert_array_equal(trace.values, [-90.0, -80.0, -100.0, -95.0])
+    # The last sample holds for the median spacing, 1 s.
+    assert (trace.duration_s, trace.unit, trace.name, trace.held) == (7.0, "dBm", "a.csv", 0)
+    assert trace.mean == pytest.approx((1.0 * -90 + 4.0 * -80 + 1.0 * -100 + 1.0 * -95) / 7.0)
+    np.testing.assert_array_equal(trace.every_second(), [-90, -80, -80, -80, -80, -100, -95])
 
 
 def test_columns_delimiter_unit_and_counted_rows(tmp_path):
@@ -73,6 +73,9 @@ def test_rows_without_a_value_hold_the_one_before(tmp_path):
     assert (trace.held, trace.duration_s) == (3, 7.0)
     rate = only(path, Columns("ucc-5g", "rate"))
     np.testing.assert_array_equal(rate.values, np.full(8, 1e6))
+    path.write_text("Timestamp,NetworkMode,NRxRSRP\n" + "a,HSPA+,-70\n" * 3)
+    neighbour = only(path, Columns("ucc-5g", column="NRxRSRP"))  # which entries count is known of RSRP alone
+    np.testing.assert_array_equal(neighbour.values, np.full(3, -70.0))
 
 
 def test_a_file_with_more_gaps_than_values_is_no_trace(tmp_path):

@@ -194,6 +194,8 @@ def test_bytes_of_pieces(tmp_path):
     tokens = LanguageTokens(tokenizer, 1, 11)
     assert tokens.byte_counts.tolist() == [0, 0, 1, 1, 2, 2, 1, 2, 3, 0, 0]
     assert tokens.unwritten == (0, 9, 10)
+    # An end that others would read as text.
+    assert LanguageTokens(tokenizer, 3, 11).byte_counts.tolist() == [0, 0, 1, 0, 2, 2, 1, 2, 3, 0, 0]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen2"])
