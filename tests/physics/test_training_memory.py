@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from as_python_support import as_python
 from round_support import make_case
 
 from collapipe_env.baselines.planning.chain_problem import (
@@ -13,7 +14,6 @@ from collapipe_env.baselines.planning.chain_problem import (
     stage_bytes,
 )
 from collapipe_env.baselines.planning.draft_pricing import PlanArrays, lower_caps
-from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.training_memory import TrainingMemory
@@ -106,7 +106,7 @@ def test_planners_and_simulator_need_the_same_memory(schedule):
     expected = 2 * (state + stored * b * c.stored_activation_bytes) + working
     np.testing.assert_allclose(found, np.broadcast_to([expected] * 3 + [0.0], found.shape))
     problem = ChainProblem(p.numbers, None, np.full(4, expected))
-    needed = called_from_python(stage_bytes)(problem, schedule, 2, stored, M)
+    needed = as_python(stage_bytes)(problem, schedule, 2, stored, M)
     assert needed == pytest.approx(expected)
 
 
@@ -116,11 +116,11 @@ def test_planners_fill_a_memory_to_the_last_micro_batch():
     memory = 2 * (c.block_state_bytes + 5.5 * 2 * c.stored_activation_bytes) + 2 * c.working_bytes
     problem = ChainProblem(p.numbers, None, np.array([memory, 1.0]))
     plan = PlanArrays(np.array([0]), np.array([2]), SCHEDULES.index("1f1b"), np.array([8]), 1, 8)
-    lower_caps(problem, plan)
+    as_python(lower_caps)(problem, plan)
     assert plan.caps.tolist() == [5]
-    assert fits_memory(problem, plan)
+    assert as_python(fits_memory)(problem, plan)
     plan.caps[0] = 6
-    assert not fits_memory(problem, plan)
+    assert not as_python(fits_memory)(problem, plan)
     assert block_room(problem, 5, 8).tolist() == [2, 0]
     assert block_room(problem, 6, 8).tolist() == [1, 0]
 

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 import scheduler_support as support
+from as_python_support import as_python
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs
-from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.kernels import cluster_chain as columns
 from collapipe_env.kernels.cluster_chain import DELAY_PRICE, SUMMARY, UPLINK_SNR
 from collapipe_env.simulator.build import system_parameters
 
-evaluate_shares = called_from_python(bandwidth.evaluate_shares)
-share_band = called_from_python(bandwidth.share_band)
-weigh_delays = called_from_python(bandwidth.weigh_delays)
-delay_and_slopes = called_from_python(bandwidth.delay_and_slopes)
-delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
+evaluate_shares = as_python(bandwidth.evaluate_shares)
+share_band = as_python(bandwidth.share_band)
+weigh_delays = as_python(bandwidth.weigh_delays)
+delay_and_slopes = as_python(bandwidth.delay_and_slopes)
+delay_and_cost = as_python(cluster_costs.delay_and_cost)
 
 
 def numbers_of(scenario, V=1.0, **changes):

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scheduler_support as support
+from as_python_support import as_python
 
 from collapipe_env.agents.dssra import DSSRA, round_plan
 from collapipe_env.agents.dssra.option_table import option_table, options_with
 from collapipe_env.agents.dssra.parallel_rounds import Openings, allocation_of, open_plan
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.agents.dssra.round_input import round_input
-from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import load_scenario
@@ -19,7 +19,7 @@ from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
-evaluate, reprice = called_from_python(round_plan.evaluate), called_from_python(round_plan.reprice)
+evaluate, reprice = as_python(round_plan.evaluate), as_python(round_plan.reprice)
 
 BOARDS = load_scenario("boards")
 HOT = load_scenario(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from as_python_support import as_python
 from oracles.splits import splits
 from scheduler_support import row_of
 
@@ -11,7 +12,6 @@ from collapipe_env.agents.dssra import segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
 from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
 from collapipe_env.agents.dssra.segment_problem import SegmentProblem
-from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.kernels.cluster_times import ClusterTimes
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import RadioPower
@@ -22,9 +22,9 @@ from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import Parameters, SystemState
 
-best_segments = called_from_python(segment_dp.best_segments)
-plan_cost = called_from_python(pricing.plan_cost)
-segment_problem = called_from_python(pricing.segment_problem)
+best_segments = as_python(segment_dp.best_segments)
+plan_cost = as_python(pricing.plan_cost)
+segment_problem = as_python(pricing.segment_problem)
 
 
 def random_system(rng):
