@@ -145,6 +145,9 @@ class Verify:
         from collapipe_env.evaluation.leaderboard.season import CELLS, present_season
         from collapipe_env.evaluation.scheduler_loading import own_factory
 
+        named = self.playing.scheduler
+        if named is not None and own_factory(named) is not None:  # and nothing of it was run
+            raise SchedulerError(f"{named} is code of your own: make a submission of it")
         executor = self.playing.build(self.playing.processes)
         season, player = present_season(), self.playing.player()
         if (self.results is None) == (not self.hidden):
@@ -154,8 +157,6 @@ class Verify:
                 f"{self.playing.submission}/scheduler.py is code, which verify would run with all your "
                 "rights: read it, use a container without network, and add --trust-code"
             )
-        if not player.runs_code and own_factory(player.scheduler) is not None:
-            raise SchedulerError(f"{player.scheduler} is code of your own: make a submission of it")
         claimed = None if self.results is None else read_row(self.results, season)
         salt = _salt() if self.hidden else None
         cells, episodes, rounds = self.playing.cells(player), None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import time
@@ -17,6 +18,8 @@ from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.ground.version import __version__
 from collapipe_env.learners.surrogate_fits import fits_digest
+
+_version = functools.cache(version)  # a process has one of each library, and looking takes 1 ms
 
 _DECISIVE = ("collapipe-env", "surrogate-fits-sha256")
 """Versions on which stored episodes depend."""
@@ -83,5 +86,5 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": str(os.cpu_count()),
-        **{name: version(name) for name in names},
+        **{name: _version(name) for name in names},
     }

@@ -17,6 +17,8 @@ from twin_support import descendants, wait_until_gone
 from variants_support import mostly_slow
 
 from collapipe_env.cli.main import main
+from collapipe_env.execution import pictures
+from collapipe_env.ground.files import write_bytes
 
 ROUNDS = 5
 GIVEN = ["execute", "--scheduler", "pipeline"]
@@ -24,26 +26,26 @@ FAULT = ["--fault", "c0d1@1.0"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
-def write_scenario(folder):
-    """Write a small scenario, of one cluster of two devices."""
+def prepare(folder, monkeypatch):
+    """Write a small scenario, of one cluster of two devices, to the present folder; nothing is drawn here."""
     scenario = quick(**{"cluster.clusters": 1, "cluster.devices": 2, "workload.batch_size": 16})
     (folder / "quick.yaml").write_text(scenario.to_yaml())
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(pictures, "write_picture", lambda path, *_: write_bytes(path, b"drawn"))
 
 
 @pytest.fixture(autouse=True)
 def quick_scenario(tmp_path, monkeypatch):
     """The scenario in the present folder."""
-    write_scenario(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Folder of rounds that nobody has disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    write_scenario(folder)
     with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(folder)
+        prepare(folder, patched)
         assert main(command(folder / "run", "--rounds", ROUNDS)) == 0
     return folder / "run"
 

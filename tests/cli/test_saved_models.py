@@ -34,14 +34,26 @@ learning: {evaluation_samples: 8, proxy: off, checkpoint: kept}
 MODEL = Path("out/evaluation/real-1/pipeline-0-model")
 
 
+OPTIONS = "--scenario styled.yaml --schedulers pipeline --rounds 1 --processes 1 --no-figures --learner real"
+
+
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     Path("styled.yaml").write_text(STYLED)
-    options = (
-        "--scenario styled.yaml --schedulers pipeline --episodes 2 --rounds 1 --processes 1 --no-figures"
-    )
-    return ["evaluate", *options.split(), "--learner", "real", "--out", "out"]
+    return ["evaluate", *OPTIONS.split(), "--episodes", "2", "--out", "out"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a command of one episode, and its model."""
+    folder = tmp_path_factory.mktemp("saved")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        Path("styled.yaml").write_text(STYLED)
+        command = ["evaluate", *OPTIONS.split(), "--episodes", "1", "--out", "out", "--save-models"]
+        assert main(command) == 0
+    return folder / "out"
 
 
 def episodes(folder: str) -> list[dict[str, list[float]]]:
@@ -91,9 +103,9 @@ def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.Cap
     assert json.loads((MODEL / "config.json").read_text())["hidden_size"] == 16
 
 
-def test_an_episode_that_is_played_anew_keeps_its_model_anew(command: list[str]) -> None:
+def test_an_episode_that_is_played_anew_keeps_its_model_anew(command: list[str], saved: Path) -> None:
     """Hours of training are not lost to a command that lacks the option."""
-    assert main([*command, "--save-models", "--episodes", "1"]) == 0
+    shutil.copytree(saved, "out")
     file, weights = MODEL.parent / "pipeline-0.npz", MODEL / "model.safetensors"
     before, written = weights.read_bytes(), weights.stat().st_mtime_ns
     Path(f"{MODEL}.part").mkdir()  # of a run that was stopped
@@ -107,11 +119,10 @@ def test_an_episode_that_is_played_anew_keeps_its_model_anew(command: list[str])
 
 
 def test_a_start_that_was_refused_does_not_hold_its_folder(
-    command: list[str], capsys: pytest.CaptureFixture[str]
+    command: list[str], saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As nothing was played, the command may be corrected."""
-    assert main([*command, "--save-models", "--episodes", "1", "--rounds", "1"]) == 0
-    shutil.copytree(MODEL, "kept")
+    shutil.copytree(saved.parent / MODEL, "kept")
     config = json.loads(Path("kept/config.json").read_text())
     Path("kept/config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5}))
     Path("further.yaml").write_text(FURTHER)

@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.tasks.conll_files import load_tagged, read_column_file, sentences_of
@@ -70,6 +70,7 @@ def test_odd_words_stay_in_step_with_their_tags(tmp_path):
     assert (spaced.inputs, spaced.answers) == ((("", "\u00a0"),), (("O", "B-x"),))
 
 
+@settings(max_examples=50)
 @given(
     data=st.lists(
         st.lists(
