@@ -17,6 +17,7 @@ import pass_costs
 import pytest
 import step_rate
 from evolution import Evolution
+from measuring import Figure
 from side_by_side import Timing
 
 from collapipe_env.agents.dssra import DSSRA
@@ -100,6 +101,11 @@ def test_the_time_of_a_decision_is_that_of_one_environment(monkeypatch):
     found = decision_time.measure(DSSRA(SMALL, threads=1), "dssra", 3, 2, 0)
     assert (found.low, found.value, found.high) == pytest.approx((2000.0, 2000.0, 2000.0))
     assert found.note.startswith("4000.000 ms")
+
+
+def test_a_figure_at_its_goal_meets_it():
+    verdicts = [Figure("x", value, "s", goal=2.0).verdict for value in (2.0, 3.0, None)]
+    assert verdicts == ["met", "missed by 1.50 x", "skipped"]
 
 
 def compared(number, steps, delay_s):

@@ -120,6 +120,7 @@ def test_budgets_are_raised_until_they_can_be_met():
     poor = {"budgets.device_energy_j": 0.01}
     scenario = Play("small", changes=poor, feasible={}).scenario()
     assert scenario.budgets.device_energy_j > 0.01
+    assert scenario.budgets.cu_energy_j == load_scenario("small").budgets.cu_energy_j
     raised = {"budgets.device_energy_j": scenario.budgets.device_energy_j}
     assert Play("small", changes=raised, feasible={}).scenario().budgets == scenario.budgets
 

@@ -139,6 +139,7 @@ def test_time_to_a_loss_is_interpolated():
     assert learning_runs.time_to_loss(run, 1.0) == 0.0
     assert learning_runs.time_to_loss(run, 0.9) == pytest.approx(5.0)
     assert learning_runs.time_to_loss(run, 0.5) == pytest.approx(25.0)
+    assert learning_runs.time_to_loss(run, 0.4) == 30.0
     assert np.isnan(learning_runs.time_to_loss(run, 0.3))
     assert learning_runs.reached([1.0, float("nan")]) == "1 of 2 reach it"
 
