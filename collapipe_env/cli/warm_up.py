@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
+import numpy as np
 from numba.core import event
 
 from collapipe_env.cli.chosen import chosen_scenario
@@ -71,6 +72,8 @@ def run(options: Options, *_: object) -> None:
         jobs = {ENVIRONMENTS: _play_environments, **{name: partial(_play, name, small) for name in names}}
         if "dssra" in names:
             jobs["dssra, order and schedule open"] = partial(_play, "dssra", load_scenario(OPEN))
+        if not {*names}.isdisjoint(nets):
+            jobs["training of graph nets"] = _train_graph_net
     for source in scenarios or ():
         scenario = chosen_scenario(source)
         jobs |= {f"{name} on {source}": partial(_play, name, scenario) for name in names}
@@ -107,8 +110,9 @@ def _play_environments() -> None:
     from collapipe_env.envs.observation_kinds import OBSERVATIONS
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 
-    for observation in OBSERVATIONS:
-        env = CollaPipeVectorEnv(2, "small", "surrogate", observation=observation)
+    places: list[tuple[Any, str]] = [("small", observation) for observation in OBSERVATIONS]
+    for scenario, observation in ((load_scenario(OPEN), "flat"), *places):
+        env = CollaPipeVectorEnv(2, scenario, "surrogate", observation=observation)
         env.reset(seed=0)
         env.action_space.seed(0)
         for _ in range(2):
@@ -120,3 +124,20 @@ def _play(name: str, scenario: Scenario) -> None:
     from collapipe_env.evaluation.episode import play_episode
 
     play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")
+
+
+def _train_graph_net() -> None:
+    from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
+    from collapipe_env.agents.learned.graph.net import GraphNet
+    from collapipe_env.agents.learned.graph.step import learn_and_play
+    from collapipe_env.agents.learned.graph.systems import Group
+    from collapipe_env.agents.learned.hyperparameters import usual
+
+    p = usual(GraphParameters, samples=2, fading_draws=2, width=8, hidden=8, heads=2)
+    net, rng = GraphNet(p), np.random.default_rng(0)
+    # The price of a plan is exact in the first, expected in the second, where moved blocks have a price, too.
+    for name in ("small", "small-wild"):
+        group = Group(load_scenario(name), 2, life=2, seed=0)
+        group.env.action_space.seed(0)
+        group.env.step(group.env.action_space.sample())  # a plan that the net may want to keep
+        learn_and_play(net, group, p, 0.0, rng)

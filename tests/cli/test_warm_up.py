@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from collapipe_env.agents.learned.graph import graph_scheduler, step
 from collapipe_env.cli import warm_up as warm_up_module
 from collapipe_env.cli.main import main
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.kernels import scheduled_round
 
 RUN = """
 import sys
@@ -56,6 +58,32 @@ def test_what_one_scenario_needs_is_less_than_everything(capsys, monkeypatch):
     played.clear()
     assert main(["warm-up", "--schedulers", "dssra"]) == 0
     assert [name for name, _ in played] == ["all", "dssra", "dssra"]
+    monkeypatch.setattr(warm_up_module, "_train_graph_net", lambda: played.append(("training", "small")))
+    played.clear()
+    assert main(["warm-up", "--schedulers", "zoo:graph"]) == 0
+    assert [name for name, _ in played] == ["all", "zoo:graph", "training"]
+
+
+@pytest.mark.parametrize(
+    ("job", "needed"),
+    [
+        (
+            "_train_graph_net",
+            {"compare_counts": step, "expected_costs": step, "cheaper_to_stay": graph_scheduler},
+        ),
+        ("_play_environments", {"scheduled_round": scheduled_round}),
+    ],
+)
+def test_what_no_scheduler_needs_is_compiled_too(job, needed, monkeypatch):
+    called = set()
+
+    def counted(name, function):
+        return lambda *given: (called.add(name), function(*given))[1]
+
+    for name, module in needed.items():
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    getattr(warm_up_module, job)()
+    assert called == needed.keys()
 
 
 @pytest.mark.parametrize(
