@@ -237,9 +237,11 @@ def notes_below(comparison: ScenarioComparison) -> list[str]:
 
 def constant_answer(plan: EvaluationPlan) -> list[str]:
     """A sentence about the best constant answer to the task; none if it is unknown or no model is trained."""
+    if plan.learner != "real":  # nor is the task imported, which loads PyTorch
+        return []
     scenario, part = plan.scenario, plan.scenario.learning.evaluation_split
     share_right = getattr(get_task(scenario.workload.task), "constant_answer", None)
-    if plan.learner != "real" or share_right is None:
+    if share_right is None:
         return []
     try:
         right = 100.0 * share_right(task_spec(scenario), part)

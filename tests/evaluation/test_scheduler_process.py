@@ -99,6 +99,7 @@ def written(folder: Path, title: str) -> str:
 def kept(tmp_path_factory) -> Iterator[tuple[str, ProcessScheduler]]:
     """A scheduler, and one in its process, which is kept with it; begun in the folder of its file."""
     folder = tmp_path_factory.mktemp("kept")
+    scheduler_process._kept.cache_clear()  # ends those of earlier files, whose seconds no case here spent
     reference = written(folder, "mine")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
