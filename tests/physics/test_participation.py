@@ -7,6 +7,7 @@ import pytest
 
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.participation import waiting_steps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import reference_delay, system_parameters
@@ -42,6 +43,12 @@ def test_nobody_plays_and_who_cannot_counts_the_usual_round():
         longest = max(counted.cluster_delay[1, 0], usual)
         assert counted.delay[1] == pytest.approx(longest + counted.broadcast[1])
         assert counted.delay[0] == pytest.approx(counted.cluster_delay[0, 0] + counted.broadcast[0])
+
+
+def test_local_steps_wait_for_whoever_is_still_at_work_but_in_a_round_of_one():
+    seconds = np.array([3.0, 5.0, 4.0])
+    for steps, mean in (([2.0, 1.0, 0.0], [(5.0 + 3.0) / 2, 5.0, 4.0]), ([1.0, 1.0, 0.0], seconds)):
+        np.testing.assert_array_equal(waiting_steps(np.array(steps), seconds), mean)
 
 
 def test_scenarios_name_what_is_open():
