@@ -41,6 +41,13 @@ def test_tokens_are_the_same_in_every_process():
     assert done.stdout.strip() == str(digests())
 
 
+def test_the_alphabet_has_the_space_and_does_not_depend_on_the_order_of_letters():
+    letters = "abcdefghijklmnopqrstuvwxyz" * 3  # all of them occur more often than the space
+    first, second = (train_tokenizer([text], 16).get_vocab() for text in (letters, letters[::-1]))
+    assert "▁" in first
+    assert first == second
+
+
 def test_every_text_has_a_token():
     rows = encode(train_tokenizer(["Good film", "good"], 64), ["Good film", "", "good " * 50, "\u20ac"], 12)
     assert rows.shape == (4, 12)
