@@ -24,7 +24,7 @@ PYTHONS = sorted(c.rpartition(" ")[2] for c in PROJECT["classifiers"] if c.start
 
 def jobs(name):
     """Jobs of a workflow; YAML 1.2 keeps its key `on` a word."""
-    return YAML(typ="safe").load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"]
+    return YAML(typ="safe", pure=True).load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"]
 
 
 def commands(name):

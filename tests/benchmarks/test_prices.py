@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs/prices.md").read_text()
 
 def test_the_page_shows_the_overheads_of_every_shipped_scenario_and_those_of_the_paper():
     shown, none, *_ = (
-        YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+        YAML(typ="safe", pure=True).load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     )
     for name in scenario_names():
         own = {"update_s": 0.025} if name in ("phones", "llm-phones") else {}

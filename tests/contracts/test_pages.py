@@ -27,7 +27,7 @@ import docs as generated
 
 PAGES = sorted(support.DOCS.glob("*.md"))
 EVERY = [*PAGES, support.README, support.ROOT / "CONTRIBUTING.md"]
-SETTINGS = YAML(typ="safe").load(support.ROOT / "mkdocs.yml")
+SETTINGS = YAML(typ="safe", pure=True).load(support.ROOT / "mkdocs.yml")
 
 
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.stem)
@@ -80,7 +80,7 @@ def test_every_yaml_example_is_a_scenario(page, data):  # noqa: F811
     for text in scenarios(page):
         if "source: wireless" in text and not (DATA / "wireless").is_dir():
             continue
-        content = YAML(typ="safe").load(text)
+        content = YAML(typ="safe", pure=True).load(text)
         scenario = load_scenario(content)
         assert scenario.name == content.get("name", scenario.name)
 

@@ -34,7 +34,7 @@ def written(value):
 @pytest.mark.parametrize("name", [*SPECS, "heat"])
 def test_the_first_example_has_the_defaults(name):
     (first, *_) = (text for language, text in support.code(support.DOCS / f"{name}.md") if language == "yaml")
-    processes = dict(load_scenario(YAML(typ="safe").load(first)).dynamics.processes)
+    processes = dict(load_scenario(YAML(typ="safe", pure=True).load(first)).dynamics.processes)
     assert processes[name] == SPECS.get(name, HeatSpec())
 
 

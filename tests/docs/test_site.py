@@ -130,7 +130,7 @@ def test_a_notebook_is_run_once_and_a_failing_one_ends_the_build(notebooks_hook,
 
 
 def test_the_site_is_set_to_load_nothing_from_elsewhere():
-    settings = YAML(typ="safe").load(ROOT / "mkdocs.yml")
+    settings = YAML(typ="safe", pure=True).load(ROOT / "mkdocs.yml")
     assert settings["theme"]["font"] is False
     assert "extra_javascript" not in settings
     assert all((ROOT / "docs" / script).is_file() for script in settings["extra"]["polyfills"])
