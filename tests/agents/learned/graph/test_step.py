@@ -219,6 +219,8 @@ def test_clusters_that_cannot_hold_the_encoder_sit_out_and_their_environments_te
     assert group.age == 1
     np.testing.assert_array_equal(group.env.last_round.allocation.participates != 0, able)
     assert float(losses.total.detach()) == pytest.approx(float(wanted.total.detach()), rel=1e-6)
+    alone.whole[:] = False
+    assert float(learn(net, alone, counts=5.0, micro_batches=3.0).total.detach()) == 0.0
 
 
 @pytest.mark.parametrize(
