@@ -253,6 +253,7 @@ def test_shares_hold_when_clusters_come_back_to_uploads_that_end_together() -> N
     plan, costs, _ = solver._best(state, [TargetPlan(base, plays, steps)])
     together = next(solver._moved(plan, costs, able))
     np.testing.assert_array_equal(together.base.bandwidth[:, 2], base.bandwidth[:, 2])
+    np.testing.assert_allclose(*(each.bandwidth.sum(axis=-1) for each in (together.base, base)), rtol=1e-12)
     expected = common_end(sitting_out(base, plays).bandwidth, costs.upload, costs.rest, plays)[:, :2]
     np.testing.assert_allclose(solver._allocation(together).bandwidth[:, :2], expected, rtol=1e-12)
     for back in solver._moved(*solver._best(state, [together])[:2], able):

@@ -20,6 +20,7 @@ from collapipe_env.agents.learned.graph.graph_training import ADAM, GraphPlan, G
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.hyperparameters import usual
 from collapipe_env.agents.learned.training_files import TrainingFiles
+from collapipe_env.agents.learned.validation import Score
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -236,3 +237,13 @@ def test_versions_are_compared_on_systems_like_those_of_the_training(changes, na
     )
     graph_training.graph_validator(shown, replace(FEW, **changes))
     assert all(found.startswith(name) for found, name in zip(compared, names, strict=True))
+
+
+def test_the_scenario_shown_counts_in_comparisons_only_if_it_is_one_of_them(monkeypatch):
+    priced, shown = {"small": 4.0, "small-churn": 9.0}, load_scenario("small-churn")
+    monkeypatch.setattr(
+        graph_training, "score_of", lambda env, *_: Score(1, 1.0, priced[env.scenario.name], *[0.0] * 4)
+    )
+    for scenarios, objective in (((support.SMALL,), 4.0), ((support.SMALL, shown), 6.0)):
+        score = GraphValidator(shown, scenarios, episodes=1, rounds=1)(support.random_net(1), 1, 1.0)
+        assert (score.priced_delay, score.objective) == pytest.approx((9.0, objective))
