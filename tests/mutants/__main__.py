@@ -31,7 +31,7 @@ import pytest
 
 LOADED = ("gymnasium", "numba", "pydantic", "stable_baselines3", "torch")
 """Loaded once rather than in every run, which is a fork of this process."""
-LONGEST_S = 600
+LONGEST_S = 300
 """A run that has not ended by then has failed: a mutant may compute for ever."""
 TABLES = Path(__file__).parent
 TESTS, ROOT = TABLES.parents[:2]
