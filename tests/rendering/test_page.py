@@ -157,6 +157,10 @@ def test_writing_to_a_frame_does_not_change_the_next():
     before = frame.copy()
     frame[:] = 0
     np.testing.assert_array_equal(draw_round(view), before)
+    sheet = Sheet(200, 100)
+    first = sheet.pixels()
+    sheet.write(50.0, 50.0, "more", 30.0)
+    assert sheet.pixels().min() < first.min()
 
 
 def test_user_settings_do_not_leak_in_or_out():
@@ -169,6 +173,9 @@ def test_user_settings_do_not_leak_in_or_out():
     with matplotlib.rc_context(settings):
         assert np.array_equal(draw_round(view), expected)
         assert matplotlib.rcParams["font.size"] == 20.0
+        sheet = Sheet(200, 100)
+        sheet.write(50.0, 50.0, "a size of its own", 13.37)  # fonts are kept by size
+    assert sheet.words[0].font.get_family() == ["DejaVu Sans"]
 
 
 def test_backlog_changes_only_the_energy_panel():
