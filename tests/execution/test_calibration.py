@@ -104,6 +104,18 @@ def test_the_fit_finds_the_constants_of_a_machine_again():
     assert found.server_flops == pytest.approx(KNOWN.server_flops, rel=1e-6)
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=DIRECTIONS)
+def test_either_way_to_the_server_tells_its_constants(direction):
+    rounds = []
+    for one in simulated(machine(KNOWN), fitted_plans()[:4:2]):
+        edge = 2 * len(one.plan.blocks) + 1
+        kept = tuple(e for e in one.events if e.element != edge or e.direction == direction)
+        rounds.append(Measured(one.plan, one.step_s, 0.0, kept))
+    found = fit(rounds, COSTS)
+    assert found.edge_rate == pytest.approx(KNOWN.edge_rate, rel=1e-3)
+    assert found.edge_latency_s == pytest.approx(KNOWN.edge_latency_s, rel=1e-3)
+
+
 @settings(max_examples=3, deadline=None)
 @given(
     flops=st.floats(1e9, 1e12),
