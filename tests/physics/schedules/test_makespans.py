@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.schedules import gpipe, interleaved, last_end, longest_path, one_f_one_b, usable_caps
 
@@ -82,6 +82,7 @@ def test_interleaved_order_is_megatrons():
 
 
 @settings(max_examples=60, deadline=None)
+@example(seed=21, half=True)  # who waits longer goes first
 @given(seed=st.integers(0, 2**32 - 1), half=st.booleans())
 def test_equals_the_event_heap_on_plain_pipelines(seed, half):
     """Another implementation of the recurrence, in plain Python, on stages and links without a CU."""
