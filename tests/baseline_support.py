@@ -27,7 +27,7 @@ UNEVEN = unpriced(
 )
 PRICED = UNEVEN.with_overrides(
     {
-        "radio.snr_cap_db": 25,
+        "radio.rate_ceiling": 8.3,
         "radio.d2d_circuit_w": 1.0,
         "radio.edge_circuit_w": 1.8,
         "radio.amplifier_efficiency": 0.35,

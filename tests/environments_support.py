@@ -85,7 +85,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             ]
         },
         "radio": {
-            **{"snr_cap_db": 20, "link_errors": "arq", "d2d_circuit_w": 1.0, "edge_circuit_w": 1.8},
+            **{"rate_ceiling": 6.7, "link_errors": "arq", "d2d_circuit_w": 1.0, "edge_circuit_w": 1.8},
             **{"amplifier_efficiency": 0.35, "receive_w": 0.7},
         },
         "workload": WAITS,

@@ -1,6 +1,7 @@
 """Random systems and plans of every kind, for tests of what a round costs."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from collapipe_env.physics.block_costs import (
 )
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.overheads import Overheads
+from collapipe_env.physics.radio import Sharing
+from collapipe_env.physics.rates import LinkLaw, fades_of
 from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
@@ -42,21 +45,48 @@ PRICED = {
         server_s=0.011,
     ),
     "radio_power": RadioPower(d2d_circuit_w=1.0, edge_circuit_w=1.8, efficiency=0.35, receive_w=0.9),
-    "d2d_snr_cap": 1e3,
+    "law": {"ceiling": 10.0},
 }
 """Parameters with all overheads, and radios that draw more than they emit."""
 RELAYED = {**PRICED, "distribution": "relay", "head": "common"}
 """New weights are sent on by the CUs, and local steps wait for each other."""
+ADAPTED = {
+    "attenuation": 0.75,
+    "ceiling": 7.4,
+    "snr_floor": 0.1,
+    "fades": fades_of(4.0),
+    "adapted_exponent": -math.log1p(-0.1),
+}
+"""Links that adapt to a target error rate, with fading within a round."""
 PRICES = {
     "free": {},
     "priced": PRICED,
     "relayed": RELAYED,
     "recomputed": {**PRICED, "recompute": True},
+    "adapted": {**PRICED, "law": ADAPTED, "sharing": Sharing(0.5, 7.0)},
 }
 """Forms of prices that every way of computing a round has to know."""
 
 
-def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", recompute=False, **changes):
+def links_of(errors, threshold, most=16, law=None):
+    """Parameters of links, of which lost packets are dropped, sent again or not there."""
+    again = float(most) if errors == "arq" else 1.0
+    link = LinkLaw(waterfall_threshold=threshold, transmissions=again, **(law or {}))
+    return {"lossy": errors != "none", "link": link}
+
+
+def make_parameters(
+    clusters,
+    *,
+    blocks=6,
+    steps=1,
+    link_errors="drop",
+    waterfall_threshold=0.1,
+    max_transmissions=16,
+    law=None,
+    recompute=False,
+    **changes,
+):
     costs = WorkloadCosts(
         blocks=blocks,
         batch_size=16,
@@ -80,13 +110,13 @@ def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", recomput
         "costs": costs,
         "other_costs": other,
         "noise_density": 10 ** (-20.4),
+        "bs_noise_density": 10 ** (-20.6),
         "d2d_bandwidth_hz": 10e6,
         "uplink_bandwidth_hz": 20e6,
         "downlink_bandwidth_hz": 15e6,
         "bs_power_w": 20.0,
         "external_interference_w": 1e-13,
-        "link_errors": link_errors,
-        "waterfall_threshold": 0.1,
+        **links_of(link_errors, waterfall_threshold, max_transmissions, law),
         "server_flops": 1e12,
         "clusters": clusters,
         "power_min_w": 0.002,

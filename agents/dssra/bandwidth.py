@@ -37,8 +37,9 @@ from collapipe_env.kernels.cluster_chain import (
     delay_of,
     edge_times,
 )
+from collapipe_env.physics.packet_errors import expected_transmissions, failure_exponent, failure_steepness
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import expected_transmissions
+from collapipe_env.physics.rates import efficiency_slope, spectral_efficiency
 
 from .cluster_costs import delay_and_cost
 
@@ -56,15 +57,16 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     the logarithm of the expected transmissions, ``x - y``, has 1 less this.
     """
     uplink, upload, downlink, _ = edge_times(parameters, share, summary)
-    x, R = summary[UPLINK_SNR] / share, parameters.transmissions
-    exponent, lost_slope = parameters.waterfall_threshold / x, 1.0
+    link, snr = parameters.link, summary[UPLINK_SNR] / share
+    R, exponent, lost_slope = link.transmissions, failure_exponent(link, snr), 1.0
     if R > 1.0:
         tries = expected_transmissions(exponent, R)
         lost_slope = R * (-math.expm1(-exponent)) ** (R - 1.0) / tries
     # Of the logarithms of times: less time per bit, but more repeats.
-    faster = (x / ((1.0 + x) * math.log1p(x)) - 1.0) / share
+    faster = (efficiency_slope(link, snr) / spectral_efficiency(link, snr) - 1.0) / share
+    worse = failure_steepness(link, snr) * exponent / share  # slope of the failure exponent
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
-    uplink_slope = (uplink - messages) * (faster + (1.0 - lost_slope) * exponent / share)
+    uplink_slope = (uplink - messages) * (faster + (1.0 - lost_slope) * worse)
     upload_slope, downlink_slope = upload * faster, (messages - downlink) / share
     step_slope, further = uplink_slope + downlink_slope, summary[MICRO_BATCHES] - 1.0
     if uplink > summary[FORWARD_MAX]:
@@ -74,7 +76,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     delay_slope = parameters.local_steps * step_slope / summary[MICRO_BATCHES] + upload_slope
     cost_slope = (
         summary[UPLINK_PRICE] * (parameters.local_steps * uplink_slope + upload_slope)
-        + summary[LOSS_PRICE] * lost_slope * exponent / share
+        + summary[LOSS_PRICE] * lost_slope * worse
     )
     return delay_of(uplink, upload, downlink, summary), delay_slope, cost_slope
 
@@ -161,13 +163,13 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Numbers) -> 
     Without repeats more band always helps. With repeats it lowers the SNR, and in deep fades the repeats
     outgrow the rate, until nearly all are made. The delay may then fall again, by little.
     """
-    if parameters.transmissions == 1.0:
+    if parameters.link.transmissions == 1.0:
         return most
     low, high = parameters.bandwidth_floor, most
     tries = 0
     while delay_and_slopes(high, summary, parameters)[1] <= 0.0:
         # The delay rises from a lower share on, if at all; below this exponent the repeats grow ever faster.
-        exponent = parameters.waterfall_threshold * high / summary[UPLINK_SNR]
+        exponent = failure_exponent(parameters.link, summary[UPLINK_SNR] / high)
         if tries == _TRIES or exponent < _STEEPEST:
             return most
         tries += 1

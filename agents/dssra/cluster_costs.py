@@ -173,19 +173,19 @@ def reprice_cluster(
 
 
 @compiled_leaf
-def mean_active_power(segments: IntArray, power: FloatArray) -> float:
-    """Mean transmit power of a cluster's CU and used devices [W], which disturbs the other clusters.
+def mean_active_power(segments: IntArray, power: FloatArray, parameters: Numbers) -> float:
+    """Mean power of a cluster's CU and used devices in a sub-channel [W], which disturbs the other clusters.
 
     Args:
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
     """
-    total, active = float(power[0]), 1
+    total, active, sharing = float(power[0]), 1.0, parameters.sharing
     for k in range(segments.shape[0]):
         if segments[k] > 0:
             total += power[k + 1]
-            active += 1
-    return total / active
+            active += 1.0
+    return sharing.duty * total / (sharing.channels if sharing.channels > 0.0 else active)
 
 
 @compiled_inner
@@ -199,7 +199,7 @@ def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, paramete
     clusters = segments.shape[0]
     noise, mean = np.empty(clusters), np.empty(clusters)
     for m in range(clusters):
-        mean[m] = mean_active_power(segments[m], power[m])
+        mean[m] = mean_active_power(segments[m], power[m], parameters)
     _add_interference(mean, inputs, parameters, noise)
     return noise
 

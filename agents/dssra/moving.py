@@ -14,8 +14,8 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.energy import radio_power
+from collapipe_env.physics.packet_errors import d2d_seconds_per_bit
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_seconds_per_bit
 
 from .round_input import RoundInput
 
@@ -36,7 +36,9 @@ def moments_airtime(
         inputs: The environment, with the noise of this phase.
     """
     snr = power[sender] * inputs.system.d2d_gain[n, sender, receiver] / inputs.moving_noise[n]
-    seconds: float = parameters.moment_bits * d2d_seconds_per_bit(parameters, snr)
+    seconds: float = parameters.moment_bits * d2d_seconds_per_bit(
+        parameters.link, parameters.d2d_bandwidth_hz, snr
+    )
     return seconds
 
 

@@ -119,7 +119,7 @@ def cluster_cost(
     delay, cost = delay_and_cost(terms.share, summary, parameters)
     if inputs.common[0].exact > 0.0:
         cost += exact_difference(n, terms.share, summary, inputs.common[0].allowance, inputs, parameters)
-    disturbing = terms.interference_price * mean_active_power(segments, power)
+    disturbing = terms.interference_price * mean_active_power(segments, power, parameters)
     return terms.delay_weight * delay + cost + disturbing
 
 

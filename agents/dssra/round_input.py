@@ -10,10 +10,10 @@ import numpy.typing as npt
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, loop_array, loop_record
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import System, row_of_system, system_of
-from collapipe_env.physics import radio
 from collapipe_env.physics.delay import message_time
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.parameters import Numbers, Parameters
+from collapipe_env.physics.rates import full_band_rate
 from collapipe_env.physics.server import passes_flops
 from collapipe_env.simulator.state import SystemState, other_memory_caps
 
@@ -190,7 +190,8 @@ def _common(parameters: Parameters, state: SystemState, most_server: int) -> npt
     if period is not None:
         found["relief"] = (state.live_backlog.sum(axis=(-2, -1)) + queue) / period
     if period is not None or most_server > 0:
-        rate = radio.full_band_rate(
+        rate = full_band_rate(
+            parameters.link,
             parameters.bs_power_w,
             state.uplink_gain.min(axis=-1),
             parameters.downlink_noise_w,

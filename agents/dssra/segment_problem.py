@@ -19,8 +19,8 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.energy import radio_power
+from collapipe_env.physics.packet_errors import failure_exponent, loss_exponent
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import failure_exponent, loss_exponent
 
 from .cluster_costs import node_drift
 from .moving import FIRST, lead_of, moments_airtime
@@ -223,7 +223,7 @@ def segment_problem(
     )
     devices = cap.shape[0]
     nodes = devices + 1
-    fill = delay_weight * steps / M
+    fill, duty = delay_weight * steps / M, parameters.sharing.duty
     latency = 2.0 * delay_weight * steps * parameters.overheads.latency_s
     hop_cost, sender = np.zeros((nodes, nodes)), np.empty(nodes)
     for i in range(nodes):
@@ -237,14 +237,14 @@ def segment_problem(
             hop_cost[i, j] = (
                 fill * (forward + backward)
                 + latency
-                + steps * (sender[i] + price[j] * radio.receive_w) * forward
-                + steps * (sender[j] + price[i] * radio.receive_w) * backward
+                + steps * duty * (sender[i] + price[j] * radio.receive_w) * forward
+                + steps * duty * (sender[j] + price[i] * radio.receive_w) * backward
             )
             if loss_price > 0.0:
                 snr = inputs.system.d2d_gain[n, i, j] / noise_w
                 for watts in (power[i], power[j]):
-                    exponent = failure_exponent(snr * watts, parameters.waterfall_threshold)
-                    hop_cost[i, j] += loss_price * loss_exponent(exponent, parameters.transmissions)
+                    exponent = failure_exponent(parameters.link, snr * watts)
+                    hop_cost[i, j] += loss_price * loss_exponent(exponent, parameters.link.transmissions)
     total = parameters.blocks - kept
     block_cost = np.zeros((devices, total + 1))
     exact = inputs.common[0].exact > 0.0

@@ -88,8 +88,9 @@ def chain_problems(parameters: Parameters, state: SystemState) -> dict[tuple[int
     """The problem of every environment and cluster, from the system before the round (E, ...)."""
     *clusters, K = state.present.shape
     power = np.full(K + 1, parameters.power_max_w)
-    # Every active node at full power: this depends on no decision, so it is exact.
-    disturbance = radio.interference(state.cross_gain, np.full(clusters, parameters.power_max_w))
+    # Every node at full power: this depends on no decision.
+    loudest = parameters.sharing.duty * parameters.power_max_w
+    disturbance = radio.interference(state.cross_gain, np.full(clusters, loudest))
     noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
     system = system_of(state)
     present = np.ascontiguousarray(state.present, dtype=np.int64)

@@ -30,6 +30,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.rates import link_rate
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
@@ -216,7 +217,7 @@ class _Programme:
         snr = radio.d2d_snr(allocation.node_power, plan.state.d2d_gain, noise)
         collect = collection_times(
             costs.graph,
-            radio.d2d_rate(parameters, snr)[..., 1:, 0],
+            link_rate(parameters.link, parameters.d2d_bandwidth_hz, snr)[..., 1:, 0],
             allocation.device_blocks * float(parameters.costs.block_payload_bits),
         )
         steps = parameters.costs.local_steps

@@ -10,9 +10,9 @@ import numpy as np
 
 from collapipe_env.dynamics.walks import NAMES, PARTS, PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import Array, Constant, at_least, loop_record, namespace
-from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.ground.state_trees import REMEDY
-from collapipe_env.kernels.walking import WalkLaw, link_rows, walk_rows
+from collapipe_env.kernels.walking import WalkLaw, keep_rows, walk_rows
 from collapipe_env.physics.memory import gpipe_needs, memory_caps
 from collapipe_env.physics.motion import (
     MOST_LEGS,
@@ -21,7 +21,7 @@ from collapipe_env.physics.motion import (
     leaves_on_leg,
     length,
 )
-from collapipe_env.physics.radio import gain_of, path_gain_d2d
+from collapipe_env.physics.radio import gain_of
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.fields import OnlyIf, field, real, require_range, spec
 from collapipe_env.simulator.build import system_parameters
@@ -97,6 +97,12 @@ class Mobility(Process):
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
         super().__init__(scenario, spec)
         N, K = scenario.clusters, scenario.max_devices
+        self._hops, name = scenario.radio.d2d_links, scenario.radio.d2d_path_loss
+        if self._hops.law.sight is not None:
+            raise ScenarioError(
+                f"radio.d2d_path_loss = {name} draws lines of sight once, but devices walk under mobility: "
+                f"give {name}-los or {name}-nlos"
+            )
         self._devices, self._side = (N, K), walking_side(scenario)
         self._stretch = self._side / scenario.cluster.area_side_m
         self._reach = reach_of(scenario)
@@ -106,8 +112,7 @@ class Mobility(Process):
             *self._law,
             math.inf if self._reach is None else self._reach,
             ANNOUNCED_S,
-            scenario.cluster.hop_min_m,
-            scenario.radio.d2d_shadowing_db,
+            scenario.radio.shadowing_db[1],
             spec.decorrelation_m,
             spec.environment_sd_db,
             spec.environment_time_s,
@@ -120,7 +125,7 @@ class Mobility(Process):
         self._added, self._apart = Constant(first + second), Constant(first - second)
         self._costs = system_parameters(scenario).costs
         self._needs = gpipe_needs(self._costs)
-        self._deviation_db = scenario.radio.d2d_shadowing_db
+        self._deviation_db = scenario.radio.shadowing_db[1]
         self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
         self._links = link_count(scenario)
         self._pairs = self._links - N
@@ -227,7 +232,7 @@ class Mobility(Process):
     def _path_gains(self, walk: Carried) -> Array:
         """Path gains between the clusters' pairs (R, pairs), of at least the shortest hop."""
         east, north = (self._of_pairs(place, self._apart) for place in self._from_cu(walk))
-        return path_gain_d2d(at_least(length(east, north), self.scenario.cluster.hop_min_m))
+        return self._hops.gain(at_least(length(east, north), self.scenario.cluster.hop_min_m))
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, change those of uplinks, and send away who is outside.
@@ -244,17 +249,15 @@ class Mobility(Process):
         if self._walking:
             decibel[:, N:] += carried["shadowing_db"]
         factor = gain_of(decibel)
-        if xp is np:
-            places = carried["x"], carried["y"]
-            arrays = (*places, large, factor, system.memory_bytes, system.present)
-            links, present = link_rows(self._walk, self._needs, self._costs.blocks, *arrays)
-            left = {} if self._reach is None else {"present": present}
-            return system._replace(link_gain=links, **left)
         factor[:, :N] *= large[:, :N]
         factor[:, N:] *= self._path_gains(carried)
         links = xp.astype(factor, large.dtype)
         if self._reach is None:
             return system._replace(link_gain=links)
+        if xp is np:
+            arrays = carried["x"], carried["y"], system.memory_bytes, system.present
+            present = keep_rows(self._walk, self._needs, self._costs.blocks, *arrays)
+            return system._replace(link_gain=links, present=present)
         away = length(*self._from_cu(carried))
         caps = memory_caps(self._costs, system.memory_bytes)
         inside = system.present & (away <= self._reach)

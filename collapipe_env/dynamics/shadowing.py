@@ -16,8 +16,8 @@ from collapipe_env.simulator.system import System, link_count
 class Shadowing(Process):
     """Gains in dB that are normal with the scenario's deviations ([R]); a pair's is the same both ways.
 
-    ``radio.d2e_shadowing_db`` holds for uplinks, ``radio.d2d_shadowing_db`` for pairs of a cluster. It is
-    always on: a deviation of 0 multiplies by 1.
+    ``radio.d2e_shadowing_db`` holds for uplinks, ``radio.d2d_shadowing_db`` for pairs of a cluster; null
+    stands for the deviation of the law of their path loss. It is always on: a deviation of 0 multiplies by 1.
     """
 
     name = "shadowing"
@@ -25,12 +25,12 @@ class Shadowing(Process):
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
         super().__init__(scenario, spec)
-        radio, self._links = scenario.radio, link_count(scenario)
+        (d2e, d2d), self._links = scenario.radio.shadowing_db, link_count(scenario)
         self.carries = {"gain": CarriedArray("links", low=0.0, seen="never")}
         # Normal numbers come in pairs.
         self.numbers = self._links + self._links % 2
-        deviation_db = np.full(self._links, radio.d2d_shadowing_db)
-        deviation_db[: scenario.clusters] = radio.d2e_shadowing_db
+        deviation_db = np.full(self._links, d2d)
+        deviation_db[: scenario.clusters] = d2e
         self._deviation_db = Constant(deviation_db)
 
     @classmethod

@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
 
-import numpy as np
-
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.decision import opened_rows
@@ -54,8 +51,9 @@ def core_features(scenario: Scenario) -> Iterator[Feature]:
     blocks, rounds = float(scenario.blocks), float(scenario.dynamics.rounds)
     uniform_loss = math.log(max(scenario.workload.outputs, 2))
     c = scenario.cluster
-    d2d = decibel_range(path_gain_d2d, c.hop_min_m, max(math.sqrt(2.0) * c.area_side_m, c.hop_min_m))
-    d2e = decibel_range(path_gain_d2e, c.cu_distance_min_m, c.cu_distance_max_m)
+    radio, across = scenario.radio, math.sqrt(2.0) * c.area_side_m
+    d2d = decibel_range(*radio.d2d_links.range_db(c.hop_min_m, max(across, c.hop_min_m)))
+    d2e = decibel_range(*radio.d2e_links.range_db(c.cu_distance_min_m, c.cu_distance_max_m))
     queue, fading = "energy queue z of the {}, capped", GAIN_BOUND - 1.0
     gain = partial(Feature, least=-1.0, beyond=(fading, fading), decibel=True)
     centred = partial(Feature, least=-1.0)
@@ -117,11 +115,10 @@ SOURCES: tuple[Callable[[Scenario], Iterator[Feature]], ...] = (
 """Sources of features, in the order of the observation."""
 
 
-def decibel_range(gain: Callable[[Array], Array], near_m: float, far_m: float) -> tuple[float, float]:
-    """Range of path gains between two distances [dB], at least 10 dB to either side of its middle."""
-    near, far = 10.0 * np.log10(gain(np.array([near_m, far_m])))
-    middle, half = 0.5 * (near + far), max(0.5 * (near - far), 10.0)
-    return float(middle - half), float(middle + half)
+def decibel_range(most: float, least: float) -> tuple[float, float]:
+    """Range of path gains between two [dB], at least 10 dB to either side of its middle."""
+    middle, half = 0.5 * (most + least), max(0.5 * (most - least), 10.0)
+    return middle - half, middle + half
 
 
 def carried(process: str, name: str, state: SystemState) -> Array:

@@ -228,14 +228,14 @@ CONTEXT = _array(
      lambda p: p.radio_power.d2d_circuit_w / reference_w(p.numbers)),
     ("receiver", "the power of a receiver over the reference power", "1", ONE_PLUS,
      lambda p: p.radio_power.receive_w / reference_w(p.numbers)),
-    ("snr_cap", "the largest SNR that device-to-device rates use, at most exp(10)", "1", LOG,
-     lambda p: min(p.d2d_snr_cap, LARGEST_SNR)),
+    ("snr_cap", "the SNR from which on rates no longer grow, at most exp(10)", "1", LOG,
+     lambda p: min(p.link.most_snr, LARGEST_SNR)),
     ("floor", "smallest share of the uplink for a cluster, times N", "1", SHARE,
      lambda p: p.bandwidth_floor * p.clusters),
     ("through_cu", "1 if moments of moved blocks travel over the CU", "1", FLAG,
      lambda p: p.numbers.through_cu),
-    ("repeat", "1 if lost packets are sent again", "1", FLAG, lambda p: p.link_errors == "arq"),
-    ("drop", "1 if lost packets are dropped", "1", FLAG, lambda p: p.link_errors == "drop"),
+    ("repeat", "1 if lost packets are sent again", "1", FLAG, lambda p: p.link.transmissions > 1.0),
+    ("drop", "1 if lost packets are dropped", "1", FLAG, lambda p: p.lossy and p.link.transmissions == 1.0),
     ("common_head", "1 if local steps wait for the slowest cluster", "1", FLAG, lambda p: p.numbers.barrier),
 )  # fmt: skip
 """Times are those of a whole round."""

@@ -64,7 +64,7 @@ def _sections(
         },
         "radio": {
             "noise_dbm_per_hz": QUIET_DBM_PER_HZ,
-            "snr_cap_db": 0.0,  # 1 bit/s/Hz
+            "rate_ceiling": 1.0,  # bit/s/Hz
             "d2d_bandwidth_hz": min(constants.rate, MOST_HZ),
             "uplink_bandwidth_hz": edge_hz[0],
             "downlink_bandwidth_hz": edge_hz[1],

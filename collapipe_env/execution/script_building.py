@@ -311,7 +311,7 @@ def _collections(
     plan = costs.allocation.map(lambda a: on_host(a)[row])
     running = running_state(state[row].map(on_host), plan)
     # Collections are not repeated: their times are those of single transmissions.
-    once = replace(parameters, link_errors="none")
+    once = replace(parameters, lossy=False, link=parameters.link._replace(transmissions=1.0))
     seconds = seconds_per_bit(once, running, plan.node_power, on_host(costs.interference)[row])
     with np.errstate(divide="ignore"):
         rates = 1.0 / np.asarray(seconds)[..., 1:, 0]

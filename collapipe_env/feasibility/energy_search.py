@@ -9,7 +9,7 @@ import numpy as np
 from collapipe_env.feasibility.priced_segments import cheapest_segments
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.physics import radio
+from collapipe_env.physics import packet_errors, radio, rates
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.overheads import cycles_time
@@ -52,8 +52,8 @@ class EnergySearch:
         state, costs = sample.state, parameters.costs
         # Less power means less energy per bit, for the sender and for the nodes it disturbs. The exceptions
         # are repeats, and radios that draw more than they emit.
-        ideal = parameters.radio_power == IDEAL_RADIO and parameters.d2d_snr_cap == np.inf
-        levels = POWER_LEVELS if parameters.transmissions > 1.0 or not ideal else 1
+        ideal = parameters.radio_power == IDEAL_RADIO and parameters.link.transmissions == 1.0
+        levels = 1 if ideal else POWER_LEVELS
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
         work = self._samples * (1.0 + costs.backward_over_forward) * costs.block_forward_flops
@@ -144,9 +144,10 @@ class EnergySearch:
         noise = parameters.uplink_noise_w
         radios = parameters.radio_power
         drawn = radio_power(power, radios.edge_circuit_w, radios.efficiency)
-        rate = radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
-        exponent = radio.uplink_failure_exponent(share, power, gain, noise, parameters.waterfall_threshold)
-        each = radio.seconds_per_bit(rate, exponent, parameters.transmissions)
+        link, snr = parameters.link, rates.uplink_snr(share, power, gain, noise)
+        rate = rates.link_rate(link, share * parameters.uplink_bandwidth_hz, snr)
+        exponent = packet_errors.failure_exponent(link, snr)
+        each = packet_errors.seconds_per_bit(rate, exponent, link.transmissions)
         messages = self._passes * parameters.overheads.edge_message_s
         bits = self._samples * costs.activation_bits
         total: FloatArray = drawn * (bits * each + costs.update_payload_bits / rate + messages)
@@ -204,9 +205,9 @@ class EnergySearch:
             noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, power * unit)
             # No link leads to its own sender.
             snr = power * np.where(state.d2d_gain > 0.0, state.d2d_gain, 1.0) / noise
-            rate = radio.d2d_rate(p, snr)
-            exponent = radio.failure_exponent(snr, p.waterfall_threshold)
-            each = radio.seconds_per_bit(rate, exponent, p.transmissions), 1.0 / rate
+            rate = rates.link_rate(p.link, p.d2d_bandwidth_hz, snr)
+            exponent = packet_errors.failure_exponent(p.link, snr)
+            each = packet_errors.seconds_per_bit(rate, exponent, p.link.transmissions), 1.0 / rate
             drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w
             joules.append(drawn * np.array(each))
         repeated, once = np.min(joules, axis=0)

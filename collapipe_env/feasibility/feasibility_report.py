@@ -182,7 +182,7 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
         advice.append("offer more memory")
     if ratios["cu_energy_j"] > 1.0:
         advice.append("bring the CUs nearer (cluster.cu_distance_max_m)")
-        if scenario.radio.d2e_shadowing_db > 0.0:
+        if scenario.radio.shadowing_db[0] > 0.0:
             advice.append("lower radio.d2e_shadowing_db")
     if scenario.cluster.layout == "fixed":
         advice.append("take another layout_seed")

@@ -62,15 +62,15 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     radio = scenario.radio
     rng = np.random.default_rng(SEED)
     redrawn = scenario.cluster.layout != "fixed"
-    alike = not redrawn and radio.d2e_shadowing_db == radio.d2d_shadowing_db == 0.0
+    alike = not redrawn and radio.shadowing_db == (0.0, 0.0)
     room = LARGEST_STATES // (N * ((K + 1) ** 2 + N))
     F = _power_of_two(ROUNDS_OF_ONE if alike else ROUNDS, room)
     S = 1 if alike else _power_of_two(EPISODES, room // F)
     layouts = [draw_layout(scenario, child) if redrawn else fixed_layout(scenario) for child in rng.spawn(S)]
     mean_gain = np.stack([link_path_gains(layout) for layout in layouts])
     links = mean_gain.shape[1]
-    shadow_db = np.full(links, radio.d2d_shadowing_db)
-    shadow_db[:N] = radio.d2e_shadowing_db
+    shadow_db = np.full(links, radio.shadowing_db[1])
+    shadow_db[:N] = radio.shadowing_db[0]
     mean_gain = mean_gain * 10.0 ** (shadow_db * rng.standard_normal((S, links)) / 10.0)
 
     # These rounds are independent, so correlated fading keeps only its stationary law.

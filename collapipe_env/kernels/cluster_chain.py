@@ -22,16 +22,14 @@ from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.physics.delay import cluster_delay, gpipe_step, hop_time, message_time, stage_time
 from collapipe_env.physics.energy import compute_time, device_energy, radio_power
 from collapipe_env.physics.overheads import cycles_time, latency_of_chain
-from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import (
-    d2d_rate,
+from collapipe_env.physics.packet_errors import (
     expected_transmissions,
     failure_exponent,
-    full_band_rate,
     loss_exponent,
     seconds_per_bit,
-    shannon_rate,
 )
+from collapipe_env.physics.parameters import Numbers
+from collapipe_env.physics.rates import full_band_rate, link_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
@@ -119,8 +117,8 @@ def backward_ratio(setting: int, c: Numbers) -> float:
 @inlined
 def link_of(c: Numbers, snr: float, rate: float) -> tuple[float, float]:
     """Airtime of a bit on a device-to-device link, repeats included [s], and the link's loss exponent."""
-    exponent = failure_exponent(snr, c.waterfall_threshold)
-    return seconds_per_bit(rate, exponent, c.transmissions), loss_exponent(exponent, c.transmissions)
+    exponent, most = failure_exponent(c.link, snr), c.link.transmissions
+    return seconds_per_bit(rate, exponent, most), loss_exponent(exponent, most)
 
 
 @inlined
@@ -175,7 +173,9 @@ def price_edge(c: Numbers, gain: float, power_w: float, M: float, kept: float, c
     """
     radio = c.radio_power
     chain[UPLINK_SNR] = power_w * gain / c.uplink_noise_w
-    chain[DOWNLINK_RATE] = full_band_rate(c.bs_power_w, gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
+    chain[DOWNLINK_RATE] = full_band_rate(
+        c.link, c.bs_power_w, gain, c.downlink_noise_w, c.downlink_bandwidth_hz
+    )
     chain[UPLINK_W] = radio_power(power_w, radio.edge_circuit_w, radio.efficiency)
     chain[UPDATE_BITS] = c.update_bits - kept * c.block_payload_bits
     chain[MICRO_BATCHES] = M
@@ -210,7 +210,7 @@ def price_chain(
         chain: Receives the columns and the nodes' numbers (SUMMARY + 4 (K+1),).
     """
     devices, nodes = blocks.shape[0], blocks.shape[0] + 1
-    extra, radio, gain = c.overheads, c.radio_power, system.d2d_gain
+    extra, radio, gain, duty = c.overheads, c.radio_power, system.d2d_gain, c.sharing.duty
     energy, forward = SUMMARY + nodes * ENERGY, SUMMARY + nodes * FORWARD
     backward, work = SUMMARY + nodes * BACKWARD, SUMMARY + nodes * WORK
     ratio, receive_w = backward_ratio(setting, c), radio.receive_w
@@ -229,19 +229,20 @@ def price_chain(
             continue
         last_w, own_w = own_w, radio_power(power[node], radio.d2d_circuit_w, radio.efficiency)
         snr = power[last] / noise_w * gain[n, last, node]
-        there, lost_there = link_of(c, snr, d2d_rate(c, snr) if node > 0 else to_cu)
+        there, lost_there = link_of(c, snr, link_rate(c.link, c.d2d_bandwidth_hz, snr) if node > 0 else to_cu)
         if node > 0:
-            to_cu = d2d_rate(c, power[node] / noise_w * gain[n, node, 0])
+            to_cu = link_rate(c.link, c.d2d_bandwidth_hz, power[node] / noise_w * gain[n, node, 0])
         snr = power[node] / noise_w * gain[n, node, last]
         # The first device's gradients go to the CU, as its segment does after the round.
-        back, lost_back = link_of(c, snr, to_cu if last == 0 else d2d_rate(c, snr))
+        back, lost_back = link_of(c, snr, to_cu if last == 0 else link_rate(c.link, c.d2d_bandwidth_hz, snr))
         ahead = message_seconds(c, there, c.activation_bits, M)
         return_ = message_seconds(c, back, c.gradient_bits, M)
+        chain[energy + last] += H * (last_w * ahead + receive_w * return_)
+        chain[energy + node] += H * (own_w * return_ + receive_w * ahead)
+        ahead, return_ = ahead / duty, return_ / duty  # a hop has the radio for this part of the time
         chain[forward + last], chain[backward + node] = ahead, return_
         forward_sum, backward_sum = forward_sum + ahead, backward_sum + return_
         forward_max, backward_max = max(forward_max, ahead), max(backward_max, return_)
-        chain[energy + last] += H * (last_w * ahead + receive_w * return_)
-        chain[energy + node] += H * (own_w * return_ + receive_w * ahead)
         losses += lost_there + lost_back
         if node > 0:
             held, k = blocks[node - 1], node - 1
@@ -254,7 +255,7 @@ def price_chain(
             collection = message_time(held * c.block_payload_bits, to_cu)
             collect, sent = max(collect, collection), 0.0
             if c.relay_bits > 0.0:
-                rate = d2d_rate(c, power[0] / noise_w * gain[n, 0, node])
+                rate = link_rate(c.link, c.d2d_bandwidth_hz, power[0] / noise_w * gain[n, 0, node])
                 sent = message_time(held * c.relay_bits, rate)
                 relay += sent
             busy = compute_time(H, compute, ratio) + H * updating
@@ -275,17 +276,17 @@ def price_chain(
 @inlined
 def edge_times(c: Numbers, share: float, chain: FloatArray) -> tuple[float, float, float, float]:
     """Times of a mini-batch up, the update, and a mini-batch back [s]; the uplink's loss exponent."""
-    B, snr = c.batch_size, chain[UPLINK_SNR] / share
-    # The whole power in the share: `physics.radio.uplink_rate`.
-    rate = shannon_rate(snr, share * c.uplink_bandwidth_hz)
-    exponent = failure_exponent(snr, c.waterfall_threshold)
+    B, snr, most = c.batch_size, chain[UPLINK_SNR] / share, c.link.transmissions
+    # The whole power in the share: `physics.rates.uplink_snr`.
+    rate = link_rate(c.link, share * c.uplink_bandwidth_hz, snr)
+    exponent = failure_exponent(c.link, snr)
     uplink = message_time(B * c.activation_bits, rate)
-    if c.transmissions > 1.0:
-        uplink *= expected_transmissions(exponent, c.transmissions)
+    if most > 1.0:
+        uplink *= expected_transmissions(exponent, most)
     messages = chain[MICRO_BATCHES] * c.overheads.edge_message_s
     upload = message_time(chain[UPDATE_BITS], rate)
     downlink = message_time(B * c.gradient_bits, share * chain[DOWNLINK_RATE])
-    return uplink + messages, upload, downlink + messages, loss_exponent(exponent, c.transmissions)
+    return uplink + messages, upload, downlink + messages, loss_exponent(exponent, most)
 
 
 @inlined

@@ -31,7 +31,7 @@ from collapipe_env.kernels.cluster_chain import (
 from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_rate
+from collapipe_env.physics.rates import link_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
@@ -105,7 +105,7 @@ def cluster_times(
         setting: Setting of recomputation (:func:`~.cluster_chain.backward_ratio`).
         kept: Encoder blocks that the server runs for the cluster.
     """
-    devices, extra, B = cap.shape[0], c.overheads, c.batch_size
+    devices, extra, B, duty = cap.shape[0], c.overheads, c.batch_size, c.sharing.duty
     nodes = devices + 1
     forward, backward, weight = np.zeros(devices), np.zeros(devices), np.zeros(devices)
     collect, link_bit = np.zeros(devices), np.zeros((nodes, nodes))
@@ -119,12 +119,12 @@ def cluster_times(
             if i == j or (j > 0 and cap[j - 1] == 0):
                 continue
             snr = power[i] * system.d2d_gain[n, i, j] / noise_w
-            rate = d2d_rate(c, snr)
+            rate = link_rate(c.link, c.d2d_bandwidth_hz, snr)
             bit, _ = link_of(c, snr, rate)
             link_bit[i, j] = 1.0 / rate
-            over_forward[i, j] = over_backward[j, i] = message_overhead(c, bit)
-            hop_forward[i, j] = message_seconds(c, bit, c.activation_bits, M)
-            hop_backward[j, i] = message_seconds(c, bit, c.gradient_bits, M)
+            over_forward[i, j] = over_backward[j, i] = message_overhead(c, bit) / duty
+            hop_forward[i, j] = message_seconds(c, bit, c.activation_bits, M) / duty
+            hop_backward[j, i] = message_seconds(c, bit, c.gradient_bits, M) / duty
             if j == 0:
                 collect[i - 1] = message_time(c.block_payload_bits, rate)
     for k in range(devices):

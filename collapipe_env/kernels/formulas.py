@@ -22,8 +22,10 @@ from collapipe_env.physics import (
     memory,
     motion,
     overheads,
+    packet_errors,
     queues,
     radio,
+    rates,
     recovery,
     thermal,
 )
@@ -120,7 +122,20 @@ for _array, _number in (
 overload(arrays.at_most, strict=False)(_of_bound(min))
 overload(arrays.at_least, strict=False)(_of_bound(max))
 
-for _module in (delay, energy, loss_curve, memory, motion, overheads, queues, radio, recovery, thermal):
+for _module in (
+    delay,
+    energy,
+    loss_curve,
+    memory,
+    motion,
+    overheads,
+    packet_errors,
+    queues,
+    radio,
+    rates,
+    recovery,
+    thermal,
+):
     for _formula in vars(_module).values():
         if isfunction(_formula) and _formula.__module__ == _module.__name__:
             # A call for every device would take longer than the walk of most, who stand still.

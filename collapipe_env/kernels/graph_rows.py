@@ -16,7 +16,7 @@ from collapipe_env.ground.compiled import compiled, compiled_inner, jitable
 from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_rate, downlink_rate, uplink_rate
+from collapipe_env.physics.rates import full_band_rate, link_rate, uplink_snr
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 LOG_BOUND = 80.0
@@ -118,14 +118,15 @@ def cu_columns(
     """
     H, B, radio = p.local_steps, p.batch_size, p.radio_power
     power, share = reference_w(p), 1.0 / p.clusters
-    up = uplink_rate(share, power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz)
-    down = downlink_rate(share, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
+    up_snr = uplink_snr(share, power, gain, p.uplink_noise_w)
+    up = link_rate(p.link, share * p.uplink_bandwidth_hz, up_snr)
+    down = share * full_band_rate(p.link, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
     server_s = PASSES * H * B * p.server_seconds / server_share
     return (
         held(log(p.update_bits / up)),
         held(log(H * message_time(B * p.activation_bits, up))),
         held(log(H * message_time(B * p.gradient_bits, down))),
-        held(log(power * p.clusters / p.uplink_noise_w * gain)),
+        held(log(up_snr)),
         held(log(radio_power(power, radio.edge_circuit_w, radio.efficiency) / budget)),
         held(log1p(backlog)),
         held(log1p(over_noise(heard, p))),
@@ -136,8 +137,8 @@ def cu_columns(
 @jitable
 def hop_columns(p: Numbers, snr: Array) -> tuple[Array, ...]:
     """Features of hops from their signal to noise ratios, arrays or numbers."""
-    rate = d2d_rate(p, snr)
-    return held(log(hop_bits(p) / rate)), held(log(snr))
+    rate = link_rate(p.link, p.d2d_bandwidth_hz, snr)
+    return held(log(hop_bits(p) / (p.sharing.duty * rate))), held(log(snr))
 
 
 @compiled_inner

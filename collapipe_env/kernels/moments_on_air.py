@@ -13,8 +13,9 @@ from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.moves import LOST, TRAVEL
+from collapipe_env.physics.packet_errors import d2d_seconds_per_bit
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_noise, d2d_seconds_per_bit
+from collapipe_env.physics.radio import d2d_noise
 
 
 @compiled
@@ -100,7 +101,9 @@ def migration_rows(
                 for j in range(nodes):
                     if moved[n, i, j] > 0.0:
                         snr = power / noise * gain[r, n, i, j]
-                        airtime = moved[n, i, j] * (c.moment_bits * d2d_seconds_per_bit(c, snr))
+                        airtime = moved[n, i, j] * (
+                            c.moment_bits * d2d_seconds_per_bit(c.link, c.d2d_bandwidth_hz, snr)
+                        )
                         sent[i] += airtime
                         received[j] += airtime
                 drawn = radio_power(power, radio.d2d_circuit_w, radio.efficiency)

@@ -35,8 +35,10 @@ from collapipe_env.kernels.cluster_chain import (
 from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan
 from collapipe_env.physics.delay import cluster_delay, message_time
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.packet_errors import survival
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_noise, full_band_rate, survival
+from collapipe_env.physics.radio import d2d_noise
+from collapipe_env.physics.rates import full_band_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
@@ -72,7 +74,8 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
                 if plan.blocks[e, n, k] > 0:
                     power += plan.device_power[e, n, k]
                     active += 1.0
-            mean_power[n] = power / active
+            channels = c.sharing.channels if c.sharing.channels > 0.0 else active
+            mean_power[n] = c.sharing.duty * power / channels
         slowest = 0.0
         for n in range(N):
             interference = 0.0
@@ -90,7 +93,7 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
             slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
         if c.barrier:
             slowest = pace(c, plan, e, clusters)
-        rate = full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
+        rate = full_band_rate(c.link, c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
         broadcast = message_time(c.broadcast_bits, rate)
         rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
         rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0

@@ -11,8 +11,9 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
+from collapipe_env.physics.packet_errors import d2d_seconds_per_bit
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_noise, d2d_seconds_per_bit
+from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.recovery import (
     FROZEN,
     fit_memory,
@@ -198,7 +199,7 @@ def transfers(
             for j in range(K + 1):
                 if seconds[i, j] > 0.0:
                     snr = power[f, i] / noise * gain[f, i, j]
-                    seconds[i, j] *= d2d_seconds_per_bit(c, snr)
+                    seconds[i, j] *= d2d_seconds_per_bit(c.link, c.d2d_bandwidth_hz, snr)
                     airtime[f, 0, i] += seconds[i, j]
                     airtime[f, 1, j] += seconds[i, j]
         move_s[f] = moving_time(in_turn, seconds)

@@ -23,7 +23,6 @@ from collapipe_env.physics.motion import (
     length,
     paused_and_gone,
 )
-from collapipe_env.physics.radio import path_gain_d2d
 
 
 class WalkLaw(NamedTuple):
@@ -36,7 +35,6 @@ class WalkLaw(NamedTuple):
         fastest: Greatest speed of a leg [m/s].
         reach: Distance from its CU beyond which a device is away; infinite where nobody leaves [m].
         announced_s: Longest time ahead for which a departure is foreseen [s].
-        hop_min_m: Shortest hop [m].
         deviation_db: Standard deviation of the shadowing of pairs [dB].
         decorrelation_m: Way over which its correlation falls to 1/e [m].
         drift_db: Standard deviation of the changes with time alone [dB].
@@ -49,7 +47,6 @@ class WalkLaw(NamedTuple):
     fastest: float
     reach: float
     announced_s: float
-    hop_min_m: float
     deviation_db: float
     decorrelation_m: float
     drift_db: float
@@ -138,50 +135,36 @@ def walk_rows(
 
 
 @compiled
-def link_rows(
+def keep_rows(
     record: Any,
     memory: tuple[float, float, float, float],
     blocks: int,
     x: FloatArray,
     y: FloatArray,
-    large: FloatArray,
-    factor: FloatArray,
     memory_bytes: FloatArray,
     present: BoolArray,
-) -> tuple[FloatArray, BoolArray]:
-    """Return the gains of all links (R, links) and the present devices (R, N, K).
+) -> BoolArray:
+    """Return the devices that are present (R, N, K) where some walk out of reach.
 
     Args:
         record: :class:`WalkLaw` as a record (1,).
         memory: Numbers of :func:`collapipe_env.physics.memory.memory_cap_blocks` after the memory.
         blocks: Encoder depth ``L``.
-        large: Gains before devices walk (R, links), of which those of uplinks count.
-        factor: Factors of the gains (R, links).
         memory_bytes: Memory that each device offers (R, N, K) [byte].
         present: Devices that are present before any goes (R, N, K).
     """
     law: WalkLaw = record[0]
     R, N, K = x.shape
-    gain, stays, away = np.empty(factor.shape), present.copy(), np.empty(K)
-    centre = 0.5 * law.side
+    stays, away, centre = present.copy(), np.empty(K), 0.5 * law.side
     for r in range(R):
         for n in range(N):
-            gain[r, n] = large[r, n] * factor[r, n]
-        link = N
-        for n in range(N):
             outside = False
-            for i in range(-1, K):
-                from_x, from_y = (centre, centre) if i < 0 else (x[r, n, i], y[r, n, i])
-                for j in range(i + 1, K):
-                    metres = length(from_x - x[r, n, j], from_y - y[r, n, j])
-                    if i < 0:
-                        away[j] = metres
-                        outside = outside or metres > law.reach
-                    gain[r, link] = path_gain_d2d(max(metres, law.hop_min_m)) * factor[r, link]
-                    link += 1
+            for k in range(K):
+                away[k] = length(x[r, n, k] - centre, y[r, n, k] - centre)
+                outside = outside or away[k] > law.reach
             if outside:
                 _keep(law.reach, memory, blocks, away, memory_bytes[r, n], present[r, n], stays[r, n])
-    return gain, stays
+    return stays
 
 
 @inlined

@@ -38,8 +38,8 @@ def hop_time(seconds_per_bit: Array, bits: Array) -> Array:
     """Airtime of one micro-batch on a hop, ``b A`` bits one after another [s] ([R]).
 
     Args:
-        seconds_per_bit: Time of a bit, repeats included [s] (:func:`~.radio.seconds_per_bit`); ``b`` times as
-            much if ``bits`` are those of one sample.
+        seconds_per_bit: Time of a bit, repeats included [s]
+            (:func:`~.packet_errors.seconds_per_bit`); ``b`` times as much if ``bits`` are those of a sample.
         bits: Boundary activations or gradients of a micro-batch [bit].
     """
     return seconds_per_bit * bits

@@ -16,6 +16,8 @@ from collapipe_env.ground.arrays import loop_record
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
+from collapipe_env.physics.radio import OWN_CHANNELS, Sharing
+from collapipe_env.physics.rates import PAPER_LINKS, LinkLaw
 from collapipe_env.physics.replication import NO_REPLICAS, NO_REPLICATION, Replication
 from collapipe_env.physics.server import FREE_SERVER, ServerTerms
 from collapipe_env.physics.workload import WorkloadCosts
@@ -43,9 +45,7 @@ class Numbers(NamedTuple):
     downlink_bandwidth_hz: float
     bs_power_w: float
     lossy: bool
-    transmissions: float
     half_duplex: bool
-    waterfall_threshold: float
     block_forward_flops: float
     server_seconds: float
     server_block_seconds: float
@@ -63,7 +63,8 @@ class Numbers(NamedTuple):
     tradeoff_v: float
     block_weight_flops: float
     server_weight_seconds: float
-    d2d_snr_cap: float
+    link: LinkLaw
+    sharing: Sharing
     overheads: Overheads
     radio_power: RadioPower
     moment_bits: float
@@ -84,15 +85,16 @@ class Parameters:
     """Parameters of a scenario in SI units, as schedulers and the simulator's general form read them.
 
     Attributes:
-        noise_density: ``N0`` [W/Hz].
+        noise_density: Noise of devices and CUs, noise figure included [W/Hz].
+        bs_noise_density: The same of the base station [W/Hz].
         d2d_bandwidth_hz: ``W_d`` of one device-to-device sub-channel.
         uplink_bandwidth_hz: ``W_up``.
         downlink_bandwidth_hz: ``W_dl``.
         bs_power_w: ``P_bs``.
         external_interference_w: ``I_ext`` over the whole band.
-        link_errors: ``drop``, ``arq`` or ``none``.
-        max_transmissions: Most transmissions of a packet under ``arq``.
-        waterfall_threshold: ``m`` of the packet error.
+        lossy: Whether links lose packets, so that micro-batches may not arrive.
+        sharing: How the nodes of a cluster share time and band.
+        link: How SNR becomes rate and packet errors.
         server_flops: ``v_BS`` [FLOP/s], shared by the clusters and other tenants.
         clusters: ``N``.
         tradeoff_v: Lyapunov ``V`` [1/s].
@@ -100,7 +102,6 @@ class Parameters:
         bandwidth_floor: Smallest share of the uplink that a cluster gets.
         half_duplex: Whether a device-to-device hop serves one direction at a time. GPipe never uses both
             at once; other schedules do.
-        d2d_snr_cap: Largest SNR that a device-to-device rate can use (modulation and coding end there).
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power that radios draw in addition to the emitted power.
         migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
@@ -121,13 +122,13 @@ class Parameters:
 
     costs: WorkloadCosts
     noise_density: float
+    bs_noise_density: float
     d2d_bandwidth_hz: float
     uplink_bandwidth_hz: float
     downlink_bandwidth_hz: float
     bs_power_w: float
     external_interference_w: float
-    link_errors: str
-    waterfall_threshold: float
+    lossy: bool
     server_flops: float
     clusters: int
     power_min_w: float
@@ -136,7 +137,8 @@ class Parameters:
     micro_batch_choices: tuple[int, ...]
     bandwidth_floor: float
     half_duplex: bool = False
-    d2d_snr_cap: float = math.inf
+    sharing: Sharing = OWN_CHANNELS
+    link: LinkLaw = PAPER_LINKS
     overheads: Overheads = NO_OVERHEADS
     radio_power: RadioPower = IDEAL_RADIO
     migration: Migration | None = None
@@ -149,7 +151,6 @@ class Parameters:
     participation_min: float = 0.0
     local_steps_choices: tuple[int, ...] = ()
     clock_cap_min: float = 1.0
-    max_transmissions: int = 16
     replication: Replication = NO_REPLICATION
     processes: tuple[tuple[str, Any], ...] = ()
     opened: tuple[str, ...] = ()
@@ -157,22 +158,12 @@ class Parameters:
     @property
     def uplink_noise_w(self) -> float:
         """Noise plus external interference over the whole uplink [W]."""
-        return self.noise_density * self.uplink_bandwidth_hz + self.external_interference_w
+        return self.bs_noise_density * self.uplink_bandwidth_hz + self.external_interference_w
 
     @property
     def downlink_noise_w(self) -> float:
         """Noise plus external interference over the whole downlink [W]."""
         return self.noise_density * self.downlink_bandwidth_hz + self.external_interference_w
-
-    @property
-    def lossy(self) -> bool:
-        """Whether links lose packets, so that micro-batches may not arrive."""
-        return self.link_errors != "none"
-
-    @property
-    def transmissions(self) -> float:
-        """Most transmissions of a packet on a link, ``R``: 1 unless lost ones are sent again (``arq``)."""
-        return float(self.max_transmissions) if self.link_errors == "arq" else 1.0
 
     @property
     def server_share_flops(self) -> float:

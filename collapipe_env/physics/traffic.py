@@ -12,8 +12,8 @@ from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import hop_time
 from collapipe_env.physics.links import PlanGraph
+from collapipe_env.physics.packet_errors import failure_exponent, loss_exponent, seconds_per_bit
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.radio import failure_exponent, loss_exponent, seconds_per_bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +122,10 @@ def _hop_times(
     forward_links = graph.successor
     backward_links = xp.matrix_transpose(forward_links)
     used = forward_links | backward_links
-    # Links that carry nothing get an infinite rate and SNR, hence times and exponents of exactly zero.
-    exponents = failure_exponent(xp.where(used, snr, xp.inf), p.waterfall_threshold)
-    seconds = seconds_per_bit(xp.where(used, rates, xp.inf), exponents, p.transmissions)
-    exponents = loss_exponent(exponents, p.transmissions)
+    # Links that carry nothing get an infinite rate, hence times and exponents of exactly zero.
+    exponents = xp.where(used, failure_exponent(p.link, xp.where(used, snr, 1.0)), 0.0)
+    seconds = seconds_per_bit(xp.where(used, rates, xp.inf), exponents, p.link.transmissions)
+    exponents = loss_exponent(exponents, p.link.transmissions)
     forward, backward = xp.where(forward_links, seconds, 0.0), xp.where(backward_links, seconds, 0.0)
     if graph.share is not None:
         parts = graph.share[..., :, None] * graph.share[..., None, :]

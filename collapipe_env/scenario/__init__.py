@@ -5,6 +5,7 @@ from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.scenario.loading import load_scenario, register_scenario
 from collapipe_env.scenario.names import scenario_names
+from collapipe_env.scenario.radio_section import RadioSpec
 from collapipe_env.scenario.schema import Scenario
 from collapipe_env.scenario.sections import (
     BudgetSpec,
@@ -13,7 +14,6 @@ from collapipe_env.scenario.sections import (
     DeviceSpec,
     DynamicsSpec,
     OverheadSpec,
-    RadioSpec,
 )
 from collapipe_env.scenario.server_section import ServerSpec
 from collapipe_env.scenario.workload_section import WorkloadSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +9,11 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.radio import path_gain_d2d
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
-    from collapipe_env.scenario.sections import ClusterSpec, Sections
+    from collapipe_env.scenario.sections import Sections
 
 MAX_HOPS = 2**24
 """Pairs of nodes within a cluster, over all clusters: 134 MB for every array with an entry for each."""
@@ -40,26 +38,6 @@ def require_placement(scenario: Sections) -> None:
             f"pairs of nodes, above the limit of {MAX_HOPS:,}; lower clusters or devices"
         )
     fixed_layout(scenario)
-
-
-def require_attenuation(cluster: ClusterSpec) -> None:
-    """Refuse a smallest distance with a mean path gain above 1: a receiver would get more than was sent.
-
-    Shadowing and fading are factors around that mean and may exceed 1. CUs are at least 1 m from the base
-    station and from each other, where both laws attenuate.
-
-    Raises:
-        ScenarioError: Names the field, its value, the gain, and the least distance allowed.
-    """
-    metres = cluster.hop_min_m
-    gain, one, ten = path_gain_d2d(np.array([metres, 1.0, 10.0])).tolist()
-    if gain > 1.0:
-        # Where the power law's gain is 1.
-        least = math.ceil(1e3 * one ** (1.0 / math.log10(one / ten))) / 1e3
-        raise ScenarioError(
-            f"cluster.hop_min_m = {metres:g} m gives hops between devices a mean path gain of {gain:.3g}, "
-            f"above 1: a receiver would get more than was sent; give at least {least:g} m"
-        )
 
 
 def require_memory(scenario: Sections) -> None:

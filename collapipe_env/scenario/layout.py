@@ -11,9 +11,10 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 
 if TYPE_CHECKING:
+    from collapipe_env.physics.path_loss import Links
+    from collapipe_env.scenario.radio_section import RadioSpec
     from collapipe_env.scenario.sections import ClusterSpec, DeviceSpec, Sections
 
 
@@ -85,7 +86,9 @@ def draw_layout(scenario: Sections, rng: np.random.Generator) -> Layout:
     Where the clusters hardly fit, some may find no place. They then take the places of the layout of
     ``layout_seed`` in random order, and no draw fails or takes long.
     """
-    return _draw(scenario.cluster, scenario.devices, rng, lambda: fixed_layout(scenario).cu_position)
+    return _draw(
+        scenario.cluster, scenario.devices, scenario.radio, rng, lambda: fixed_layout(scenario).cu_position
+    )
 
 
 def fixed_layout(scenario: Sections) -> Layout:
@@ -94,21 +97,25 @@ def fixed_layout(scenario: Sections) -> Layout:
     Raises:
         ScenarioError: If the clusters cannot be kept apart.
     """
-    return _cached_layout(scenario.cluster, scenario.devices)
+    return _cached_layout(scenario.cluster, scenario.devices, scenario.radio)
 
 
 @lru_cache(maxsize=64)
-def _cached_layout(cluster: ClusterSpec, devices: DeviceSpec) -> Layout:
-    return _draw(cluster, devices, np.random.default_rng(cluster.layout_seed))
+def _cached_layout(cluster: ClusterSpec, devices: DeviceSpec, radio: RadioSpec) -> Layout:
+    return _draw(cluster, devices, radio, np.random.default_rng(cluster.layout_seed))
 
 
 def _draw(
     cluster: ClusterSpec,
     devices: DeviceSpec,
+    radio: RadioSpec,
     rng: np.random.Generator,
     known_places: Callable[[], FloatArray] | None = None,
 ) -> Layout:
-    """Draw a layout, devices first: they need a fixed number of draws, the clusters a varying number."""
+    """Draw a layout, devices first: they need a fixed number of draws, the clusters a varying number.
+
+    Lines of sight, where links draw them, come last.
+    """
     N, K = cluster.clusters, cluster.max_devices
     present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
     weights = np.array([profile.weight for profile in devices.profiles])
@@ -141,9 +148,11 @@ def _draw(
         present=present,
         cu_position=centre,
         device_position=position,
-        d2e_path_gain=np.asarray(path_gain_d2e(np.hypot(centre[:, 0], centre[:, 1]))),
-        d2d_path_gain=_gains(hop),
-        cross_gain=_gains(_pairwise_distance(centre) + np.eye(N)),  # +1 m: no log of zero
+        d2e_path_gain=_gains(radio.d2e_links, np.hypot(centre[:, 0], centre[:, 1]), rng),
+        d2d_path_gain=_pair_gains(radio.d2d_links, hop, rng),
+        cross_gain=_pair_gains(
+            radio.d2d_links, _pairwise_distance(centre) + np.eye(N), rng
+        ),  # no log of zero
         profile=profile,
         max_clock_hz=clock,
         flops_per_cycle=each("flops_per_cycle"),
@@ -159,9 +168,16 @@ def _pairwise_distance(points: FloatArray) -> FloatArray:
     return np.asarray(np.hypot(difference[..., 0], difference[..., 1]))
 
 
-def _gains(distance: FloatArray) -> FloatArray:
-    """Gains over distances (..., P, P), with zeros on the diagonal."""
-    return np.where(np.eye(distance.shape[-1], dtype=bool), 0.0, path_gain_d2d(distance))
+def _gains(links: Links, distance: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Gains over distances of any shape."""
+    luck = None if links.law.sight is None else rng.random(distance.shape)
+    return np.asarray(links.gain(distance, luck))
+
+
+def _pair_gains(links: Links, distance: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Gains over distances (..., P, P), the same both ways, with zeros on the diagonal."""
+    upper = np.triu(_gains(links, distance, rng), 1)
+    return upper + upper.swapaxes(-1, -2)
 
 
 def place_clusters(cluster: ClusterSpec, rng: np.random.Generator, starts: int = RESTARTS) -> FloatArray:

@@ -7,20 +7,20 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, model_validator
 
-from collapipe_env.scenario.consistency import require_attenuation, require_memory, require_placement
+from collapipe_env.scenario.consistency import require_memory, require_placement
 from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED, opens, ordered_decisions
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import Name, field, section, spec
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.overrides import overridden
 from collapipe_env.scenario.plain_data import dumped, plain_yaml
+from collapipe_env.scenario.radio_section import RadioSpec
 from collapipe_env.scenario.sections import (
     BudgetSpec,
     ClusterSpec,
     DeviceSpec,
     DynamicsSpec,
     OverheadSpec,
-    RadioSpec,
 )
 from collapipe_env.scenario.server_section import TENANTS, ServerSpec
 from collapipe_env.scenario.workload_section import WorkloadSpec
@@ -80,7 +80,6 @@ class Scenario:
                     f"workload.{name} = {bits} needs learning.optimizer = 'adamw', but it is "
                     f"{self.learning.optimizer!r}; change one of them"
                 )
-        require_attenuation(self.cluster)
         require_placement(self)
         require_memory(self)
         return self

@@ -13,7 +13,6 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from collapipe_env.ground.errors import shown
-from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.fields import (
     Name,
     Positive,
@@ -25,6 +24,7 @@ from collapipe_env.scenario.fields import (
     whole,
 )
 from collapipe_env.scenario.process_fields import ProcessFields
+from collapipe_env.scenario.radio_section import RadioSpec
 from collapipe_env.scenario.workload_section import WorkloadSpec
 
 Members = Annotated[int, Field(strict=True, ge=1, le=512)]
@@ -135,41 +135,6 @@ class ClusterSpec:
 
 
 @spec
-class RadioSpec:
-    """Bandwidths, noise, fading and packet errors."""
-
-    noise_dbm_per_hz: float = real(-174.0, "noise power density N0", "[-250.0, 0] dBm/Hz")
-    d2d_bandwidth_hz: float = real(10e6, "bandwidth of a hop W_d, reused by all clusters", "(0, 1e12] Hz")
-    uplink_bandwidth_hz: float = real(20e6, "uplink bandwidth W_up that the clusters share", "(0, 1e12] Hz")
-    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "(0, 1e12] Hz")
-    bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "(0, 1e6] W")
-    external_interference_w: float = real(
-        0.0, "interference from outside in the base station's band I_ext", "[0, 1] W"
-    )
-    d2e_shadowing_db: float = real(0.0, "standard deviation of the CUs' log-normal shadowing", "[0, 30] dB")
-    d2d_shadowing_db: float = real(0.0, "standard deviation of the hops' log-normal shadowing", "[0, 30] dB")
-    diversity: int = whole(4, "Nakagami branches m of a round's gain, 1 for Rayleigh fading", 1, 1024)
-    fading_correlation: float = real(0.0, "correlation rho between rounds, 0 if independent", "[0, 1)")
-    d2d_duplex: Literal["full", "half"] = field("full", "whether hops send both ways at once")
-    link_errors: Literal["drop", "arq", "none"] = field(
-        "drop", "effect of a packet error: micro-batch dropped, sent again, none"
-    )
-    max_transmissions: int = whole(16, "transmissions after which arq drops a micro-batch", 1, 1_000_000)
-    waterfall_threshold: float = real(0.023, "waterfall threshold of packet error rates, linear", "[0, 1e3]")
-
-    snr_cap_db: float | None = real(None, "greatest SNR of device-to-device rates, if any", "[0, 200] dB")
-    d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "[0, 1e4] W")
-    edge_circuit_w: float = real(0.0, "power of the circuits of a CU that sends on the uplink", "[0, 1e4] W")
-    amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "[1e-6, 1]")
-    receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "[0, 1e4] W")
-
-    @property
-    def noise_w_per_hz(self) -> float:
-        """Noise power density N0 [W/Hz]."""
-        return db_to_linear(self.noise_dbm_per_hz - 30.0)
-
-
-@spec
 class BudgetSpec:
     """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
@@ -253,6 +218,10 @@ class Sections(Protocol):
     @property
     def cluster(self) -> ClusterSpec:
         """Clusters and layout."""
+
+    @property
+    def radio(self) -> RadioSpec:
+        """Links."""
 
     @property
     def dynamics(self) -> DynamicsSpec:

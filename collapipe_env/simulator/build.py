@@ -13,7 +13,8 @@ from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
-from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.physics.radio import Sharing, db_to_linear
+from collapipe_env.physics.rates import LinkLaw, fades_of
 from collapipe_env.physics.replication import NO_REPLICATION, REPLICATION_KINDS, Replication
 from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import MOMENTS
@@ -22,6 +23,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.decision_names import COLLAPIPE, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
+from collapipe_env.scenario.radio_section import RadioSpec
 from collapipe_env.scenario.sections import REFERENCE_CLOCK_HZ
 from collapipe_env.scenario.server_section import term_values
 from collapipe_env.scenario.task_registry import task_traits
@@ -79,6 +81,7 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
 def system_parameters(scenario: Scenario) -> Parameters:
     """Scalars of the physics for a scenario."""
     radio, chooses = scenario.radio, opens(scenario, "participation")
+    nodes = scenario.max_devices + 1.0
     # A cluster that is left with too few devices for the encoder sits out.
     short = any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
     return Parameters(
@@ -89,14 +92,14 @@ def system_parameters(scenario: Scenario) -> Parameters:
             else None
         ),
         noise_density=radio.noise_w_per_hz,
-        d2d_bandwidth_hz=radio.d2d_bandwidth_hz,
+        bs_noise_density=radio.bs_noise_w_per_hz,
+        d2d_bandwidth_hz=(radio.d2d_total_hz / nodes if radio.d2d_total_hz else radio.d2d_bandwidth_hz),
         uplink_bandwidth_hz=radio.uplink_bandwidth_hz,
         downlink_bandwidth_hz=radio.downlink_bandwidth_hz,
         bs_power_w=radio.bs_power_w,
         external_interference_w=radio.external_interference_w,
-        link_errors=radio.link_errors,
-        max_transmissions=radio.max_transmissions,
-        waterfall_threshold=radio.waterfall_threshold,
+        lossy=radio.link_errors != "none",
+        link=link_law(radio),
         server_flops=term_values(scenario.server).flops or scenario.cluster.server_flops,
         clusters=scenario.clusters,
         power_min_w=scenario.devices.power_min_w,
@@ -105,7 +108,7 @@ def system_parameters(scenario: Scenario) -> Parameters:
         micro_batch_choices=scenario.workload.micro_batch_choices,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
         half_duplex=radio.d2d_duplex == "half",
-        d2d_snr_cap=math.inf if radio.snr_cap_db is None else db_to_linear(radio.snr_cap_db),
+        sharing=Sharing(1.0 / (3.0 - radio.d2d_radios), nodes if radio.d2d_total_hz else 0.0),
         overheads=overheads_of(scenario),
         radio_power=RadioPower(
             radio.d2d_circuit_w, radio.edge_circuit_w, radio.amplifier_efficiency, radio.receive_w
@@ -122,6 +125,20 @@ def system_parameters(scenario: Scenario) -> Parameters:
         replication=replication_of(scenario),
         processes=scenario.dynamics.processes,
         opened=tuple(name for name in scenario.decisions if name not in COLLAPIPE),
+    )
+
+
+def link_law(radio: RadioSpec) -> LinkLaw:
+    """How a scenario's links turn SNR into rate and packet errors."""
+    adapted = radio.link_errors == "harq"
+    return LinkLaw(
+        attenuation=radio.rate_attenuation,
+        ceiling=math.inf if radio.rate_ceiling is None else radio.rate_ceiling,
+        snr_floor=0.0 if radio.snr_floor_db is None else db_to_linear(radio.snr_floor_db),
+        fades=fades_of(radio.packet_diversity),
+        waterfall_threshold=radio.waterfall_threshold,
+        adapted_exponent=-math.log1p(-radio.target_error_rate) if adapted else 0.0,
+        transmissions=float(radio.max_transmissions) if adapted or radio.link_errors == "arq" else 1.0,
     )
 
 

@@ -6,12 +6,11 @@ Here all the physics comes together. The compiled loop of plain plans
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
-from collapipe_env.physics import delay, energy, overheads, radio
+from collapipe_env.physics import delay, energy, overheads, packet_errors, radio, rates
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements, allreduce_times, collection_times, gpipe_makespan
 from collapipe_env.physics.links import PlanGraph, plan_graph
@@ -64,12 +63,13 @@ def general_round_costs(
     terms = recomputation_terms(parameters, allocation)
     ratio = terms.backward_over_forward
     uplink = delay.message_time(samples * costs.activation_bits, links.uplink_rate)
-    if parameters.transmissions > 1.0:
-        uplink = uplink * radio.expected_transmissions(links.uplink_exponent, parameters.transmissions)
+    transmissions, duty = parameters.link.transmissions, parameters.sharing.duty
+    if transmissions > 1.0:
+        uplink = uplink * packet_errors.expected_transmissions(links.uplink_exponent, transmissions)
     downlink = delay.message_time(samples * costs.gradient_bits, links.downlink_rate)
     elements = PipelineElements(
-        hop_forward=graph.per_group(traffic.hops.forward),
-        hop_backward=graph.per_group(traffic.hops.backward),
+        hop_forward=graph.per_group(traffic.hops.forward) / duty,
+        hop_backward=graph.per_group(traffic.hops.backward) / duty,
         compute_forward=graph.per_stage(work),
         compute_backward=graph.per_stage(ratio * work),
         uplink=uplink + extra.edge_message_s,
@@ -92,8 +92,8 @@ def general_round_costs(
             elements,
             compute_weight=weight,
             server_weight=server_weight,
-            wrap_forward=traffic.wrap_forward,
-            wrap_backward=traffic.wrap_backward,
+            wrap_forward=traffic.wrap_forward / duty,
+            wrap_backward=traffic.wrap_backward / duty,
         )
         local_step = chains.scheduled_steps(parameters, allocation, graph, elements, local_step)
 
@@ -150,8 +150,8 @@ def general_round_costs(
 
     survival = xp.ones_like(cluster_delay)
     if parameters.lossy:
-        uplink_loss = radio.loss_exponent(links.uplink_exponent, parameters.transmissions)
-        survival = radio.survival(traffic.loss_exponent + uplink_loss)
+        uplink_loss = packet_errors.loss_exponent(links.uplink_exponent, transmissions)
+        survival = packet_errors.survival(traffic.loss_exponent + uplink_loss)
     in_flight, state_bytes, working = storage.memory_terms(costs, allocation, terms)
     found = RoundCosts(
         delay=xp.max(cluster_delay, axis=-1) + broadcast,
@@ -200,7 +200,7 @@ def _links(
     xp = namespace(share)
     share = xp.where(plays, share, xp.ones_like(share))  # an unread share may be zero
     if interference_w is None:
-        sent = radio.mean_active_power(power, graph.active)
+        sent = radio.mean_active_power(power, graph.active, p.sharing)
         sent = xp.where(plays, sent, xp.zeros_like(sent))
         interference_w = radio.interference(state.cross_gain, sent)
     else:
@@ -208,16 +208,15 @@ def _links(
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
+    uplink_snr = rates.uplink_snr(share, cu_power, gain, p.uplink_noise_w)
     return _Links(
         interference=interference_w,
         snr=snr,
-        rates=radio.d2d_rate(p, snr),
-        uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
-        downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
-        broadcast_rate=radio.full_band_rate(p.bs_power_w, xp.min(gain, axis=-1), *downlink),
-        uplink_exponent=radio.uplink_failure_exponent(
-            share, cu_power, gain, p.uplink_noise_w, p.waterfall_threshold
-        ),
+        rates=rates.link_rate(p.link, p.d2d_bandwidth_hz, snr),
+        uplink_rate=rates.link_rate(p.link, share * p.uplink_bandwidth_hz, uplink_snr),
+        downlink_rate=share * rates.full_band_rate(p.link, p.bs_power_w, gain, *downlink),
+        broadcast_rate=rates.full_band_rate(p.link, p.bs_power_w, xp.min(gain, axis=-1), *downlink),
+        uplink_exponent=packet_errors.failure_exponent(p.link, uplink_snr),
     )
 
 
@@ -231,6 +230,7 @@ def seconds_per_bit(parameters: Parameters, state: SystemState, power: Array, di
     p = parameters
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
-    # A node has no link to itself: an infinite SNR makes its time zero instead of NaN.
-    snr = namespace(snr).where(snr > 0.0, snr, math.inf)
-    return radio.d2d_seconds_per_bit(p, snr)
+    # A node has no link to itself.
+    xp, linked = namespace(snr), snr > 0.0
+    seconds = packet_errors.d2d_seconds_per_bit(p.link, p.d2d_bandwidth_hz, xp.where(linked, snr, 1.0))
+    return xp.where(linked, seconds, 0.0)

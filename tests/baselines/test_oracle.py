@@ -90,7 +90,7 @@ def least_of_grid(oracle, state, points):
         (tiny(1, 2, 2, (1, 4)), 6),
         (tiny(1, 2, 2).with_overrides(COSTLY), 9),
         pytest.param(
-            tiny(1, 2, 2).with_overrides(COSTLY | {"radio.snr_cap_db": 20.0}), 9, marks=pytest.mark.slow
+            tiny(1, 2, 2).with_overrides(COSTLY | {"radio.rate_ceiling": 6.7}), 9, marks=pytest.mark.slow
         ),
     ],
     ids=["free", "shipped", "costly", "capped"],
@@ -155,9 +155,9 @@ def test_shares_and_powers_equal_those_of_a_global_optimiser(drift):
     [
         ((2, 1, 2), {}),
         pytest.param((2, 2, 2), {}, marks=pytest.mark.slow),
-        pytest.param((2, 2, 2), {"radio.snr_cap_db": 20.0}, marks=pytest.mark.slow),
+        pytest.param((2, 2, 2), {"radio.rate_ceiling": 6.7}, marks=pytest.mark.slow),
         pytest.param(
-            (2, 2, 2), {"radio.snr_cap_db": 20.0, "workload.distribution": "relay"}, marks=pytest.mark.slow
+            (2, 2, 2), {"radio.rate_ceiling": 6.7, "workload.distribution": "relay"}, marks=pytest.mark.slow
         ),
         pytest.param((2, 2, 2), COMMON_HEAD, marks=pytest.mark.slow),
     ],

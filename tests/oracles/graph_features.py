@@ -36,9 +36,11 @@ def expected_graph(env, costs, row=0):
         h = s.uplink_gain[row, n]
         # The whole power in an N-th of the band, of which the noise is an N-th.
         snr = p * h / (up_noise / N)
-        up = radio.uplink_bandwidth_hz / N * math.log2(1.0 + snr)
+        most = math.inf if radio.rate_ceiling is None else radio.rate_ceiling
+        up = radio.uplink_bandwidth_hz / N * min(math.log2(1.0 + snr), most)
         # The base station spreads its power over the band.
-        down = radio.downlink_bandwidth_hz / N * math.log2(1.0 + radio.bs_power_w * h / down_noise)
+        down = min(math.log2(1.0 + radio.bs_power_w * h / down_noise), most)
+        down *= radio.downlink_bandwidth_hz / N
         heard = sum(s.cross_gain[row, m, n] * p for m in range(N) if m != n)
         for m in range(N):
             between[m, n, 0] = math.log(1.0 + s.cross_gain[row, m, n] * p / noise) if m != n else 0.0
@@ -75,8 +77,7 @@ def expected_graph(env, costs, row=0):
             for j in range(K + 1):
                 if i != j and there[i] and there[j]:
                     snr = p * s.d2d_gain[row, n, i, j] / noise
-                    usable = snr if radio.snr_cap_db is None else min(snr, decibel(radio.snr_cap_db))
-                    seconds = bits / (radio.d2d_bandwidth_hz * math.log2(1.0 + usable))
+                    seconds = bits / (radio.d2d_bandwidth_hz * min(math.log2(1.0 + snr), most))
                     hop[n, i, j] = math.log(seconds), math.log(snr)
     relayed = costs.block_broadcast_bits(N) if sc.workload.distribution == "relay" else 0.0
     context = [
@@ -98,7 +99,7 @@ def expected_graph(env, costs, row=0):
         math.log(relayed / bits + 1e-3),
         math.log(1.0 + radio.d2d_circuit_w / p),
         math.log(1.0 + radio.receive_w / p),
-        10.0 if radio.snr_cap_db is None else min(math.log(decibel(radio.snr_cap_db)), 10.0),
+        10.0 if radio.rate_ceiling is None else min(math.log(2.0**radio.rate_ceiling - 1.0), 10.0),
         sc.budgets.bandwidth_floor * N,
         migration is not None and migration.route == "cu",
         radio.link_errors == "arq",

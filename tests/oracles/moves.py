@@ -36,7 +36,7 @@ def migration_phase(p, s, a, before):
                 continue
             ways = [(old + 1, 0), (0, new + 1)] if p.migration.through_cu else [(old + 1, new + 1)]
             for i, j in ways:
-                tries, _ = tries_and_success(p, p.waterfall_threshold / hops.snr(i, j))
+                tries, _ = tries_and_success(p, hops.snr(i, j))
                 out[i] += tries * hops.seconds(i, j, p.migration.block_bits)
                 into[j] += tries * hops.seconds(i, j, p.migration.block_bits)
         durations.append(max(*out, *into))

@@ -3,20 +3,21 @@
 import numpy as np
 
 from collapipe_env.baselines.planning.chain_problem import plan_times
-from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import ASYNC
 from collapipe_env.physics.schedules.makespans import run_chain
+from oracles.links import efficiency, tries_and_success
 
 
 def full_power_rates(parameters, state):
     """Rates between nodes at full power (E, N, K+1, K+1) and expected transmissions of a packet."""
     power = np.full((*state.present.shape[:-1], state.present.shape[-1] + 1), parameters.power_max_w)
-    disturbance = parameters.power_max_w * state.cross_gain.sum(axis=-2)
+    disturbance = parameters.sharing.duty * parameters.power_max_w * state.cross_gain.sum(axis=-2)
     noise = parameters.noise_density * parameters.d2d_bandwidth_hz + disturbance
     snr = power[..., None] * state.d2d_gain / noise[..., None, None]
-    with np.errstate(divide="ignore"):
-        repeats = radio.expected_transmissions(parameters.waterfall_threshold / snr, parameters.transmissions)
-    rates = parameters.d2d_bandwidth_hz * np.log2(1.0 + np.minimum(snr, parameters.d2d_snr_cap))
+    rates, repeats = np.zeros(snr.shape), np.zeros(snr.shape)
+    for at in zip(*np.nonzero(snr), strict=True):
+        rates[at] = parameters.d2d_bandwidth_hz * efficiency(parameters.link, snr[at])
+        repeats[at], _ = tries_and_success(parameters, snr[at])
     return rates, repeats
 
 

@@ -5,9 +5,9 @@ out, local steps of a cluster's own, and caps on clocks. It shares the figures o
 package. Nodes of a cluster are the CU, 0, and its devices, 1 to K.
 """
 
-import math
 from itertools import pairwise
 
+from oracles.links import efficiency, tries_and_success
 from oracles.schedules import (
     Chain,
     gpipe,
@@ -27,14 +27,6 @@ FIELDS = (
 )
 
 
-def tries_and_success(p, exponent):
-    """Expected transmissions of a packet, and the probability that it arrives."""
-    success = math.exp(-exponent)
-    most = p.max_transmissions if p.link_errors == "arq" else 1
-    tries = sum((1.0 - success) ** k for k in range(most))
-    return tries, tries * success if p.link_errors != "none" else 1.0
-
-
 class Hops:
     """Device-to-device links of a cluster, and what its nodes send and hear of a micro-batch [s]."""
 
@@ -50,8 +42,7 @@ class Hops:
 
     def seconds(self, i, j, bits):
         """Time of a message without repeats."""
-        rate = self.p.d2d_bandwidth_hz * math.log2(1.0 + min(self.snr(i, j), self.p.d2d_snr_cap))
-        return bits / rate
+        return bits / (self.p.d2d_bandwidth_hz * efficiency(self.p.link, self.snr(i, j)))
 
     def drawn(self, i):
         """Power of a sender."""
@@ -64,14 +55,14 @@ class Hops:
         for i, y in senders:
             busy = 0.0
             for j, x in receivers:
-                tries, success = tries_and_success(self.p, self.p.waterfall_threshold / self.snr(i, j))
+                tries, success = tries_and_success(self.p, self.snr(i, j))
                 each = tries * self.seconds(i, j, y * x * bits + extra.header_bits) + extra.message_s
                 self.heard[j] += times * each
                 self.survival *= success**times
                 busy += each
             self.sent[i] += times * busy
             longest = max(longest, busy)
-        return longest
+        return longest / self.p.sharing.duty
 
 
 def stages_of(a, n):
@@ -92,7 +83,8 @@ def disturbances(p, s, a, plays):
     mean = []
     for n in range(p.clusters):
         active = [a.cu_power[n], *(a.device_power[n, k - 1] for _, _, g in stages_of(a, n) for k, _ in g)]
-        mean.append(sum(active) / len(active) if plays[n] else 0.0)
+        loud = p.sharing.duty * sum(active) / (p.sharing.channels or len(active))
+        mean.append(loud if plays[n] else 0.0)
     others = [[m for m in range(p.clusters) if m != n] for n in range(p.clusters)]
     return [sum(s.cross_gain[m, n] * mean[m] for m in others[n]) for n in range(p.clusters)]
 
@@ -138,18 +130,18 @@ def step_time(p, chain, name, caps, chunks, M, H):
 
 
 def edge_links(p, s, a, n):
-    """Rates of uplink and downlink [bit/s], and the uplink's exponent of failure."""
+    """Rates of uplink and downlink [bit/s], and the uplink's SNR."""
     share, power, gain = float(a.bandwidth[n]), float(a.cu_power[n]), float(s.uplink_gain[n])
-    noise = p.noise_density * p.uplink_bandwidth_hz + p.external_interference_w
+    noise = p.bs_noise_density * p.uplink_bandwidth_hz + p.external_interference_w
     ratio = power * gain / (share * noise)
-    up = share * p.uplink_bandwidth_hz * math.log2(1.0 + ratio)
-    return up, share * full_band(p, gain), p.waterfall_threshold / ratio
+    up = share * p.uplink_bandwidth_hz * efficiency(p.link, ratio)
+    return up, share * full_band(p, gain), ratio
 
 
 def full_band(p, gain):
     """Rate from the base station in the whole band [bit/s]."""
     noise = p.noise_density * p.downlink_bandwidth_hz + p.external_interference_w
-    return p.downlink_bandwidth_hz * math.log2(1.0 + p.bs_power_w * gain / noise)
+    return p.downlink_bandwidth_hz * efficiency(p.link, p.bs_power_w * gain / noise)
 
 
 def kept_blocks(a, n):
@@ -176,8 +168,8 @@ def cluster_round(p, s, a, n, interference, most_kept, given):
     wrap = v > 1 and S > 1
     there.append(hops.cross(groups[S], groups[1], b * c.activation_bits, v - 1) if wrap else 0.0)
     back.append(hops.cross(groups[1], groups[S], b * c.gradient_bits, v - 1) if wrap else 0.0)
-    up, down, exponent = edge_links(p, s, a, n)
-    tries, success = tries_and_success(p, exponent)
+    up, down, snr = edge_links(p, s, a, n)
+    tries, success = tries_and_success(p, snr)
     there.append(tries * b * c.activation_bits / up + o.edge_message_s)
     back.append(b * c.gradient_bits / down + o.edge_message_s)
 

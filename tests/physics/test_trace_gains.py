@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.physics.radio import shannon_rate, uplink_rate
+from collapipe_env.physics.rates import PAPER_LINKS, link_rate, uplink_snr
 from collapipe_env.physics.trace_gains import (
     rate_gain,
     resource_element_power_dbm,
@@ -38,13 +38,13 @@ def test_the_gain_of_a_rate_has_that_rate(rate, efficiency):
     """Shannon's rate at that gain, less what the link lost, is the measured one."""
     gain = rate_gain(np.array(rate), 20e6, efficiency, NOISE, 0.2, least_rate=1e3, most_snr=1e15)
     snr = 0.2 * gain / (NOISE * 20e6)
-    assert efficiency * shannon_rate(snr, 20e6) == pytest.approx(rate, rel=1e-9)
+    assert efficiency * link_rate(PAPER_LINKS, 20e6, snr) == pytest.approx(rate, rel=1e-9)
 
 
 def test_a_rate_of_our_own_uplink_gives_our_gain():
     """With the whole band, full power and no loss the conversion is the package's uplink turned round."""
     gain = np.array([1e-9, 1e-11, 3e-13])
-    rate = uplink_rate(np.ones(3), np.full(3, 0.2), gain, NOISE * 20e6, 20e6)
+    rate = link_rate(PAPER_LINKS, 20e6, uplink_snr(np.ones(3), np.full(3, 0.2), gain, NOISE * 20e6))
     back = rate_gain(rate, 20e6, 1.0, NOISE, 0.2, least_rate=1.0, most_snr=1e9)
     np.testing.assert_allclose(back, gain, rtol=1e-10)
 

@@ -192,6 +192,7 @@ def test_what_moves_a_miniature_is_checked():
 def test_one_scalar_at_its_neutral_value_is_one_step_dssra():
     """DSSRA searches micro-batches and powers besides, and may miss the best by a little."""
     mini = CASES["boards-3-5mhz"]
+    mini = replace(mini, scenario=mini.scenario.with_overrides({"radio.rate_ceiling": None}))
     system, env = SmallSystem(mini.scenario), environment(mini, 12)
     model, dssra = model_of(Grid.of(system)), DSSRA(mini.scenario)
     here, blind = (Scalars(model, [w] * 12, [0.0] * 12, [0.0] * 12) for w in (1.0, 0.0))

@@ -103,7 +103,7 @@ def test_fixed_layout_is_cached_and_follows_its_seed() -> None:
     small = load_scenario("small")
     layout = fixed_layout(small)
     assert fixed_layout(small) is layout
-    assert fixed_layout(small.with_overrides({"radio.d2e_shadowing_db": 8.0})) is layout
+    assert fixed_layout(small.with_overrides({"workload.batch_size": 8})) is layout
     assert_equal_layouts(layout, draw_layout(small, np.random.default_rng(small.cluster.layout_seed)))
     moved = fixed_layout(small.with_overrides({"cluster.layout_seed": 987}))
     assert (moved.cu_position != layout.cu_position).all()

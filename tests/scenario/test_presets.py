@@ -45,7 +45,7 @@ def test_published_models_stand_on_the_clusters_of_medium(name):
 def test_a_hop_of_boards_carries_at_most_fifty_megabits_and_moving_a_block_outlasts_training_it():
     scenario = load_scenario("boards")
     parameters = system_parameters(scenario)
-    fastest = parameters.d2d_bandwidth_hz * np.log2(1.0 + parameters.d2d_snr_cap)
+    fastest = parameters.d2d_bandwidth_hz * parameters.link.ceiling
     assert fastest == pytest.approx(50e6, rel=5e-3)
     profile = scenario.devices.profiles[0]
     speeds = [clock * profile.flops_per_cycle for clock in (profile.clock_min_hz, profile.clock_max_hz)]

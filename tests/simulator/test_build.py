@@ -29,9 +29,9 @@ def test_numbers_for_loops_are_the_parameters():
     p = system_parameters(scenario)
     c, numbers = p.costs, p.numbers
     assert numbers is p.numbers
-    nested = (*numbers.overheads, *numbers.radio_power)
+    nested = (*numbers.overheads, *numbers.radio_power, *numbers.link)
     assert all(isinstance(value, int | float | tuple) for value in (*numbers, *nested))
-    assert (numbers.lossy, numbers.transmissions, numbers.half_duplex) == (True, 5.0, True)
+    assert (numbers.lossy, numbers.link.transmissions, numbers.half_duplex) == (True, 5.0, True)
     assert numbers.blocks == scenario.workload.blocks
     assert numbers.server_seconds == pytest.approx(
         c.decoder_forward_flops * scenario.clusters / scenario.cluster.server_flops
@@ -42,5 +42,5 @@ def test_numbers_for_loops_are_the_parameters():
         + radio_section.external_interference_w
     )
     assert numbers.update_bits == pytest.approx(c.blocks * c.block_payload_bits + c.embedding_payload_bits)
-    for name in ("power_min_w", "power_max_w", "tradeoff_v", "bandwidth_floor", "waterfall_threshold"):
+    for name in ("power_min_w", "power_max_w", "tradeoff_v", "bandwidth_floor", "link"):
         assert getattr(numbers, name) == getattr(p, name), name

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from round_support import make_case, on_server
+from round_support import links_of, make_case, on_server
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, Allocation, with_schedule
@@ -53,13 +53,13 @@ def build(case):
     parameters = Parameters(
         costs=costs,
         noise_density=r["N0"],
+        bs_noise_density=r["N0"],
         d2d_bandwidth_hz=r["Wd"],
         uplink_bandwidth_hz=r["Wup"],
         downlink_bandwidth_hz=r["Wdl"],
         bs_power_w=r["Pbs"],
         external_interference_w=r["Iext"],
-        link_errors="none",
-        waterfall_threshold=r["m"],
+        **links_of("none", r["m"]),
         server_flops=case["server_flops"],
         clusters=case["clusters"],
         power_min_w=0.002,

@@ -12,7 +12,7 @@ PACKAGE = Path(collapipe_env.__file__).parent
 
 CEILINGS = {
     "medium": {"functions": 54, "files": 22, "returns": 20},
-    "medium-wild": {"functions": 158, "files": 54, "returns": 137},
+    "medium-wild": {"functions": 164, "files": 56, "returns": 144},
 }
 
 

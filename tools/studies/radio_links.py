@@ -14,7 +14,8 @@ from collapipe_env.dynamics.trace_like import PROFILES, made_traces
 from collapipe_env.dynamics.traces_spec import TracesSpec
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.backends import NUMPY
-from collapipe_env.physics.radio import db_to_linear, uplink_rate
+from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.physics.rates import PAPER_LINKS, link_rate, uplink_snr
 from collapipe_env.physics.trace_gains import rate_gain
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import usual_round
@@ -117,7 +118,8 @@ def over_capacity(rates: FloatArray, share: float, power_share: float) -> FloatA
     least, most = 1e6 * spec.rate_min_mbps, db_to_linear(spec.snr_max_db)
     gain = rate_gain(rates, band, spec.efficiency, noise, power, least_rate=least, most_snr=most)
     beta = np.full_like(rates, share)
-    inverted = uplink_rate(beta, np.full_like(rates, power_share * power), gain, noise * band, band)
+    snr = uplink_snr(beta, np.full_like(rates, power_share * power), gain, noise * band)
+    inverted = link_rate(PAPER_LINKS, beta * band, snr)
     # As a capacity, a rate is that of the whole band without the link's loss, divided by shares.
     ratio: FloatArray = inverted / (beta * rates / spec.efficiency)
     return ratio

@@ -92,7 +92,7 @@ def _cluster_cost(
     if weight == 0.0 and delay > deadline:
         # The cluster has time to spare under the plan, but only up to the deadline.
         weight = parameters.tradeoff_v / parameters.clusters
-    cost = weight * (delay - deadline) + disturbance[n] * mean_active_power(segments, power)
+    cost = weight * (delay - deadline) + disturbance[n] * mean_active_power(segments, power, parameters)
     return float(cost + _drift(n, power.shape[0], plan.share[n], inputs, parameters, summary))
 
 

@@ -36,7 +36,7 @@ PRICED = load_scenario(
         "base": "small",
         "workload": {"local_steps": 2},
         "radio": {
-            "snr_cap_db": 35,
+            "rate_ceiling": 11.6,
             "d2d_circuit_w": 0.3,
             "edge_circuit_w": 0.5,
             "amplifier_efficiency": 0.5,
@@ -55,6 +55,18 @@ PRICED = load_scenario(
         "budgets": {"device_energy_j": 24, "cu_energy_j": 10},
     }
 )
+ADAPTED = PRICED.with_overrides({
+    "name": "adapted",
+    "radio.link_errors": "harq",
+    "radio.max_transmissions": 4,
+    "radio.rate_attenuation": 0.75,
+    "radio.rate_ceiling": 7.4,
+    "radio.snr_floor_db": -10.0,
+    "radio.packet_diversity": 4.0,
+    "radio.d2d_total_hz": 40e6,
+    "radio.d2d_radios": 1,
+})  # fmt: skip
+"""Links that adapt to a target error rate, with fading within a round, and one radio a node."""
 RELAYED = PRICED.with_overrides({"workload.distribution": "relay", "name": "relayed"})
 """CUs send new weights on to their devices."""
 RECOMPUTED = RELAYED.with_overrides({"workload.recompute": True, "name": "recomputed"})
@@ -72,6 +84,7 @@ SCENARIOS = {
     "arq": ARQ,
     "priced": PRICED,
     "relayed": RELAYED,
+    "adapted": ADAPTED,
 }
 
 OWN = DECISIONS[:4]

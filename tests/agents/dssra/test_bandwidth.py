@@ -63,9 +63,13 @@ def test_slopes_are_derivatives(name):
             np.testing.assert_allclose(found, numeric, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(("price", "V"), [(0.0, 1.4), (1.0, 1.4), (300.0, 0.5)])
-def test_shares_are_the_optimum_of_the_convex_problem(price, V):
-    constants, floor = numbers_of(support.MEDIUM, V), system_parameters(support.MEDIUM).bandwidth_floor
+@pytest.mark.parametrize(
+    ("name", "price", "V"),
+    [("medium", 0.0, 1.4), ("medium", 1.0, 1.4), ("medium", 300.0, 0.5), ("adapted", 1.0, 1.4)],
+)
+def test_shares_are_the_optimum_of_the_convex_problem(name, price, V):
+    constants = numbers_of(support.SCENARIOS[name], V)
+    floor = constants.bandwidth_floor
     for seed in range(6):
         summary = summaries(constants, seed, price)
         clusters = len(summary)
@@ -97,14 +101,17 @@ def test_shares_are_the_optimum_of_the_convex_problem(price, V):
         assert value <= reference * (1.0 + 1e-4)
 
 
-FADING = {"waterfall_threshold": 2.0, "bandwidth_floor": 0.01}
+def fading(most):
+    """Numbers of deep fades, in which packets are sent up to ``most`` times."""
+    numbers = numbers_of(support.ARQ, bandwidth_floor=0.01)
+    return numbers._replace(link=numbers.link._replace(waterfall_threshold=2.0, transmissions=most))
 
 
 @pytest.mark.parametrize("busy", [0.0, 156.0])  # the other cluster wants little, or nearly all of the band
 @pytest.mark.parametrize(("most", "wide"), [(1e6, 0.9), (16.0, 0.3)])
 def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it(most, wide, busy):
     # With 16 transmissions the delay falls, rises, and falls again when nearly all of them are made.
-    constants = numbers_of(support.ARQ, transmissions=most, **FADING)
+    constants = fading(most)
     summary = summaries(constants, 0, price=0.0, clusters=2)
     summary[:, UPLINK_SNR] = 0.3, 5.0
     summary[1, columns.ONCE] = busy
@@ -121,7 +128,7 @@ def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it(most, wide, bu
 
 def test_a_cluster_whose_delay_no_band_changes_is_given_what_the_others_leave_of_the_deadline():
     """Its band has the price of its own energy; by that price, each other's delay has its weight."""
-    constants = numbers_of(support.ARQ, transmissions=1e6, **FADING)  # hardly a packet is given up
+    constants = fading(1e6)  # hardly a packet is given up
     summary = summaries(constants, 0, price=0.0)
     summary[:, UPLINK_SNR] = 0.3, *np.linspace(4.0, 6.0, 3)
     summary[:, columns.UPLINK_PRICE] = 1e-3, 2e-3, 0.0, 4e-3

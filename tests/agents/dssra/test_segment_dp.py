@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from as_python_support import as_python
 from oracles.splits import splits
+from round_support import links_of
 from scheduler_support import row_of
 
 from collapipe_env.agents.dssra import segment_dp
@@ -48,13 +49,13 @@ def random_system(rng):
     parameters = Parameters(
         costs=costs,
         noise_density=4e-21,
+        bs_noise_density=4e-21,
         d2d_bandwidth_hz=10e6,
         uplink_bandwidth_hz=20e6,
         downlink_bandwidth_hz=20e6,
         bs_power_w=20.0,
         external_interference_w=0.0,
-        link_errors=str(rng.choice(["drop", "arq", "none"])),
-        waterfall_threshold=0.5,
+        **links_of(str(rng.choice(["drop", "arq", "none"])), 0.5),
         server_flops=1e11,
         clusters=1,
         power_min_w=0.002,
@@ -70,7 +71,7 @@ def random_system(rng):
             parameters,
             overheads=overheads,
             radio_power=radio_power,
-            d2d_snr_cap=1e3,
+            link=parameters.link._replace(ceiling=10.0),
             distribution=str(rng.choice(["cu", "relay"])),
         )
     gain = 10.0 ** rng.uniform(-11, -7, (K + 1, K + 1))

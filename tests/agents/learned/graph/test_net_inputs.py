@@ -139,11 +139,11 @@ def test_absent_devices_are_zero_and_their_state_is_not_read():
         assert (first.hop[nodes] == 0.0).all()
 
 
-@pytest.mark.parametrize("cap_db", [None, 20.0, 40.0])
+@pytest.mark.parametrize("ceiling", [None, 6.7, 13.3])
 @pytest.mark.parametrize("name", ["small", "medium", "boards"])
-def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_power(name, cap_db):
+def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_power(name, ceiling):
     rich = {"budgets.device_energy_j": 500.0, "budgets.cu_energy_j": 500.0}
-    scenario = support.SCENARIOS[name].with_overrides({"radio.snr_cap_db": cap_db, **rich})
+    scenario = support.SCENARIOS[name].with_overrides({"radio.rate_ceiling": ceiling, **rich})
     state, p = support.played_state(scenario, 3, 1), system_parameters(scenario)
     inputs, costs = net_inputs(support.observed(scenario, state)), p.costs
     watts = math.sqrt(p.power_min_w * p.power_max_w)
@@ -151,7 +151,7 @@ def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_pow
     noise = p.noise_density * p.d2d_bandwidth_hz
     assert (heard > 0.05 * noise).any()
     sinr = watts * state.d2d_gain / (noise + heard)[..., None, None]
-    usable = sinr if cap_db is None else np.minimum(sinr, 10.0 ** (cap_db / 10.0))
+    usable = sinr if ceiling is None else np.minimum(sinr, 2.0**ceiling - 1.0)
     bits = costs.local_steps * costs.batch_size * (costs.activation_bits + costs.gradient_bits)
     with np.errstate(divide="ignore"):
         seconds = bits / (p.d2d_bandwidth_hz * np.log2(1.0 + usable))
@@ -165,8 +165,8 @@ def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_pow
     np.testing.assert_allclose(inputs.hop[..., others, 1], level, rtol=1e-9, atol=1e-12)
     assert (inputs.hop[..., ~others, :] == 0.0).all()
     capped = (usable < sinr)[..., others]
-    assert capped.any() == (cap_db is not None)
-    assert not capped.all() or cap_db == 20.0
+    assert capped.any() == (ceiling is not None)
+    assert not capped.all() or ceiling == 6.7
 
 
 def test_dead_links_are_finite():

@@ -1,22 +1,12 @@
-"""Repeats on links and path loss, as one would write them on paper; and compute power."""
+"""Repeats on links, as one would write them on paper; decibels, and compute power."""
 
-import math
 from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from collapipe_env.physics import radio
+from collapipe_env.physics import packet_errors, radio
 from collapipe_env.physics.energy import compute_power
-
-
-@given(st.floats(1.0, 5000.0))
-def test_path_loss(distance):
-    d2e, d2d = radio.path_gain_d2e(np.array(distance)), radio.path_gain_d2d(np.array(distance))
-    assert -10 * math.log10(d2e) == pytest.approx(128.1 + 37.6 * math.log10(distance / 1000))
-    assert -10 * math.log10(d2d) == pytest.approx(148 + 40 * math.log10(distance / 1000))
 
 
 def test_decibels():
@@ -32,20 +22,20 @@ def test_repeats_are_those_of_the_truncated_geometric_distribution(most):
         tries = [float(1 + sum(q**k for k in range(1, most))) for q in qs]
         lost = [float(q**most) for q in qs]
         arrives = [float(1 - q**most) for q in qs]
-    np.testing.assert_allclose(radio.expected_transmissions(exponent, most), tries, rtol=1e-13)
-    found = radio.survival(radio.loss_exponent(exponent, most))
+    np.testing.assert_allclose(packet_errors.expected_transmissions(exponent, most), tries, rtol=1e-13)
+    found = packet_errors.survival(packet_errors.loss_exponent(exponent, most))
     np.testing.assert_allclose(found, arrives, rtol=1e-13)
     assert (found[np.array(lost) < 1e-17] == 1.0).all()
     hopeless = np.array([1e5, np.inf])
-    np.testing.assert_allclose(radio.expected_transmissions(hopeless, most), most, rtol=1e-13)
-    assert (radio.survival(radio.loss_exponent(hopeless, most)) < 1e-31).all()
+    np.testing.assert_allclose(packet_errors.expected_transmissions(hopeless, most), most, rtol=1e-13)
+    assert (packet_errors.survival(packet_errors.loss_exponent(hopeless, most)) < 1e-31).all()
 
 
 def test_a_bit_on_a_hop_is_repeated_until_it_arrives_or_is_given_up():
     rate, exponent = np.array([1e6, np.inf]), np.array([np.log(5.0), 0.0])
-    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 1.0), [1e-6, 0.0])
-    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 2.0), [1.8e-6, 0.0])
-    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 1e3), [5e-6, 0.0])
+    np.testing.assert_allclose(packet_errors.seconds_per_bit(rate, exponent, 1.0), [1e-6, 0.0])
+    np.testing.assert_allclose(packet_errors.seconds_per_bit(rate, exponent, 2.0), [1.8e-6, 0.0])
+    np.testing.assert_allclose(packet_errors.seconds_per_bit(rate, exponent, 1e3), [5e-6, 0.0])
 
 
 def test_compute_power_of_both_kinds_of_profile():
