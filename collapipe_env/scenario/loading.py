@@ -52,7 +52,8 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
             preset under ``base``; their fields then replace the preset's, section by section (lists are
             replaced whole). A ``workload.task`` other than the base's sets the fields that it needs, and
             ``workload.model`` those of a published model (``bert-base``, ``bert-small``,
-            ``transformer-base``). Omitted fields keep their defaults.
+            ``transformer-base``). ``devices.profiles`` may name devices of the catalogue (``orin-nano``,
+            ``pi-5``). Omitted fields keep their defaults.
 
     Returns:
         The scenario. A file or mapping without a ``name`` is named after its file, or ``custom``.

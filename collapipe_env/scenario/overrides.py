@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
+from collapipe_env.scenario.device_catalogue import BASE
 from collapipe_env.scenario.inheritance import MODEL, layered, merge
 from collapipe_env.scenario.plain_data import MAX_DEPTH, dumped, plain_data, validated
 
@@ -63,5 +64,6 @@ def assign(data: dict[str, Any], dotted: str, value: object) -> None:
         elif step not in current and steps[:-1] != PROCESSES:
             raise fault(f"there is no field {shortened(step)!r} here; {nearest_name(step, current)}")
         above, current = current, current[key] if isinstance(key, int) else current.get(key)
-    both = isinstance(value, dict) and isinstance(current, dict)
+    # A device of the catalogue takes the place of a profile; it does not keep its fields.
+    both = isinstance(value, dict) and isinstance(current, dict) and BASE not in value
     above[key] = merge(current, value) if both else value  # type: ignore[arg-type]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from collapipe_env.ground.errors import shown
+from collapipe_env.scenario.device_catalogue import profile_fields
 from collapipe_env.scenario.fields import (
     Name,
     Positive,
@@ -71,13 +72,22 @@ class DeviceProfile:
         return self
 
 
+Profile = Annotated[DeviceProfile, BeforeValidator(profile_fields)]
+"""A device profile, or what stands for one of the catalogue: its name, or a mapping with ``base``."""
+
+
 @spec
 class DeviceSpec:
-    """Kinds of devices, and the range of transmit powers (devices and CUs alike)."""
+    """Kinds of devices, and the range of transmit powers (devices and CUs alike).
 
-    profiles: tuple[DeviceProfile, ...] = field(
+    A kind is a profile, the name of a device of the catalogue (`docs/devices.md`), or a mapping that names
+    one under ``base`` and replaces some of its fields.
+    """
+
+    profiles: tuple[Profile, ...] = field(
         (DeviceProfile(switched_capacitance=1e-27),),
-        "kinds of devices, drawn in proportion to their weights; no unit, at least one profile",
+        "kinds of devices, drawn in proportion to their weights; no unit, profiles or names such as "
+        "orin-nano, at least one",
     )
     power_min_w: float = real(0.002, "least transmit power", "(0, 1e4] W")
     power_max_w: float = real(0.2, "greatest transmit power", "(0, 1e4] W")

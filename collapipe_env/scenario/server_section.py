@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from pydantic import AfterValidator
+
+from collapipe_env.scenario.device_catalogue import known_machine, machine
 from collapipe_env.scenario.fields import field, real, spec
 
 TENANTS = "tenants"
@@ -15,6 +18,11 @@ class ServerSpec:
     """Terms of the edge server ([X]); a null field takes the value of the named terms (`docs/server.md`)."""
 
     terms: Literal["free", "metered", "contended", "weak"] = field("free", "terms of the server's use")
+    machine: Annotated[str, AfterValidator(known_machine)] | None = field(
+        None,
+        "device of the catalogue (`docs/devices.md`) whose speed, memory and energy replace the terms'; no "
+        "unit, a name such as rtx-3090-ti, or null",
+    )
     flops: float | None = real(None, "speed of the server in place of the terms'", "(0, 1e18] FLOP/s")
     tenants: float | None = real(None, "share of the server that others always use", "[0, 0.95]")
     memory_bytes: float | None = real(None, "memory of the server for encoder blocks", "(0, 1e18] byte")
@@ -58,7 +66,14 @@ TERMS = {
 
 
 def term_values(server: ServerSpec) -> TermValues:
-    """Return the terms' numbers, replaced by those that the section itself gives."""
+    """Return the terms' numbers, replaced by those of a named machine and by those that the section gives."""
     named = TERMS[server.terms]
+    if server.machine is not None:
+        found = machine(server.machine)
+        named = named._replace(
+            flops=found.flops,
+            memory_bytes=found.memory_bytes,
+            joules_per_flop=found.active_power_w / found.flops,
+        )
     own = {name: value for name in TermValues._fields if (value := getattr(server, name, None)) is not None}
     return named._replace(**own, chain=named.chain and server.tenants is None)

@@ -15,6 +15,7 @@ from collapipe_env.dynamics.mobility import MobilitySpec
 from collapipe_env.dynamics.trace_like import PROFILES as TRACES
 from collapipe_env.dynamics.traces_spec import TracesSpec
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.device_catalogue import catalogue
 from collapipe_env.scenario.server_section import TERMS
 from collapipe_env.trace_files.trace_formats import FORMATS
 from collapipe_env.trace_files.trace_reading import known_formats
@@ -90,3 +91,16 @@ def test_all_formats_and_profiles_of_traces_are_described():
         parts = list(zip(profile.weights, profile.times_s, strict=True))
         rho = [sum(w * math.exp(-lag / t) for w, t in parts) for lag in (1, 10, 60)]
         assert row.endswith(", ".join(f"{one:.2f}" for one in rho))
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_the_page_says_the_devices_of_the_catalogue_and_their_sources(name):
+    found, lines = catalogue()[name], text_of("devices").splitlines()
+    numbers = (
+        f"{found.clock_hz / 1e9:g} | {found.peak_flops / 1e9:g} | {100 * found.efficiency:g} % | "
+        f"{found.flops / 1e9:g} | {found.active_power_w:g} | {found.memory_bytes / 1e9:g}"
+    )
+    assert f"| `{name}` | {found.title} | {numbers} |" in lines
+    for field, source in found.sources.items():
+        said = re.sub(r" (https?://\S+)$", r" ([source](\1))", source)
+        assert f"| `{name}` | `{field}` | {said} |" in lines
