@@ -15,6 +15,7 @@ from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, requir
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.idle_fields import warn_of_idle_fields
+from collapipe_env.simulator.law_ranges import warn_of_ranges
 from collapipe_env.simulator.learner import (
     CountsRounds,
     Learner,
@@ -48,6 +49,7 @@ class WorldStates:
 
     Warns:
         IdleFieldWarning: Once for each scenario that sets process fields without effect.
+        LawRangeWarning: Once for each scenario that uses path losses beyond their sources' ranges.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class WorldStates:
         self.scenario = scenario
         self.parameters = p = system_parameters(scenario)
         warn_of_idle_fields(scenario)
+        warn_of_ranges(scenario)
         self.num_envs = E = num_envs
         self.learner = learner
         # Checked once, because checking an object for a protocol is slow.

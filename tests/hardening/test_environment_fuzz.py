@@ -25,6 +25,7 @@ pytestmark = [
     # Scenarios whose budgets nobody can meet, and fields that have no effect, are valid.
     pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning"),
     pytest.mark.filterwarnings("ignore::collapipe_env.simulator.idle_fields.IdleFieldWarning"),
+    pytest.mark.filterwarnings("ignore::collapipe_env.simulator.law_ranges.LawRangeWarning"),
 ]
 
 LONG = int(os.environ.get("COLLAPIPE_FUZZ_STEPS", "1000000"))

@@ -1,0 +1,52 @@
+"""Path losses beyond the distances and carriers for which their sources give them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import lru_cache
+
+from collapipe_env.scenario import Scenario
+
+
+class LawRangeWarning(UserWarning):
+    """A path loss is used where its source does not give it."""
+
+
+def outside_ranges(scenario: Scenario) -> dict[str, str]:
+    """Return the path losses that a scenario uses beyond their sources' ranges.
+
+    Returns:
+        What is outside, by the dotted path of each field with its value:
+        ``{"radio.d2e_path_loss = umi": "its source gives it for 10 to 5000 m, links have 5 to 400 m"}``.
+    """
+    radio, cluster, found = scenario.radio, scenario.cluster, {}
+    across = max(math.sqrt(2.0) * cluster.area_side_m, cluster.hop_min_m)
+    for name, links, near_m, far_m in (
+        ("d2e", radio.d2e_links, cluster.cu_distance_min_m, cluster.cu_distance_max_m),
+        ("d2d", radio.d2d_links, cluster.hop_min_m, across),
+    ):
+        (least, most), (low, high) = links.law.range_m, links.law.carriers_ghz
+        faults = []
+        if near_m < least or far_m > most:
+            faults.append(f"for {least:g} to {most:g} m, links have {near_m:g} to {far_m:g} m")
+        if not low <= radio.carrier_ghz <= high:
+            span = f"{low:g} GHz" if low == high else f"{low:g} to {high:g} GHz"
+            faults.append(f"for {span}, carrier_ghz is {radio.carrier_ghz:g}")
+        if faults:
+            field = f"{name}_path_loss"
+            found[f"radio.{field} = {getattr(radio, field)}"] = f"its source gives it {' and '.join(faults)}"
+    return found
+
+
+@lru_cache(maxsize=64)
+def warn_of_ranges(scenario: Scenario) -> None:
+    """Warn once for each scenario that uses path losses beyond their sources' ranges.
+
+    Warns:
+        LawRangeWarning: Names every such field, its value, the range and what is used.
+    """
+    found = [f"{place}: {reason}" for place, reason in outside_ranges(scenario).items()]
+    if found:
+        text = f"scenario {scenario.name!r}: {'; '.join(found)}"
+        warnings.warn(text, LawRangeWarning, stacklevel=5)
