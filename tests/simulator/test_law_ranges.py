@@ -34,9 +34,7 @@ def test_each_law_is_held_against_its_links(scenario, words):
 def test_an_environment_warns_once():
     scenario = with_radio(carrier_ghz=5.0)
     warn_of_ranges.cache_clear()
-    with pytest.warns(
-        LawRangeWarning, match=r"radio\.d2e_path_loss.* is 5; radio\.d2d"
-    ):
+    with pytest.warns(LawRangeWarning, match=r"radio\.d2e_path_loss.* is 5; radio\.d2d"):
         CollaPipeVectorEnv(1, scenario, "surrogate")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
