@@ -114,7 +114,9 @@ class Traces(Process):
         """Gains of means in the traces' unit (R, N)."""
         s = self.spec
         if s.quantity == "rsrp":
-            return rsrp_gain(mean, self._epre_dbm, s.antenna_gain_db)
+            # The antennas of the scenario's links in place of the measured one.
+            own_db = self.scenario.radio.bs_antenna_dbi + self.scenario.radio.device_antenna_dbi
+            return rsrp_gain(mean, self._epre_dbm, s.antenna_gain_db - own_db)
         return rate_gain(
             mean,
             s.bandwidth_hz,

@@ -94,6 +94,9 @@ def test_received_power_made_from_path_loss_is_the_path_loss_channel(tmp_path):
     made = [np.full(30, 10.0 * math.log10(gain) + EPRE + 15.0) for gain in path]
     env = vector(tracing(files(tmp_path, *made)), 8)
     np.testing.assert_allclose(env.truth.uplink_gain, path[carried_of(env)["traces"]["trace"]], rtol=1e-12)
+    antennas = {"radio.bs_antenna_dbi": 8.0, "radio.device_antenna_dbi": 2.0}
+    rich = vector(tracing(files(tmp_path, *made)).with_overrides(antennas), 8)
+    np.testing.assert_allclose(rich.truth.uplink_gain, 10.0 * env.truth.uplink_gain, rtol=1e-12)
     plain = vector(tracing({"level": "layout", **files(tmp_path, *made)}))
     # Relative to its own mean a constant trace leaves the layout as it is.
     np.testing.assert_allclose(plain.truth.uplink_gain, np.broadcast_to(path, (3, len(path))), rtol=1e-12)
