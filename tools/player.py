@@ -27,6 +27,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.build import node_budgets
 
 KEPT = Path(__file__).parents[1] / "runs" / "docs"
 """Folder of finished plays."""
@@ -85,9 +86,9 @@ def feasible_budgets(scenario: Scenario) -> dict[str, float]:
     """Energy budgets of a scenario, raised where they cannot be met with a margin of 10 % [J]."""
     ratio, found = energy_feasibility(scenario).energy_ratio, {}
     for name, use in (("cu_energy_j", ratio[..., 0].max()), ("device_energy_j", ratio[..., 1:].max())):
-        found[f"budgets.{name}"] = getattr(scenario.budgets, name)
+        found[f"budgets.{name}"] = getattr(node_budgets(scenario), name)
         if use > MARGIN + 1e-6:
-            budget = getattr(scenario.budgets, name) * float(use) / MARGIN
+            budget = getattr(node_budgets(scenario), name) * float(use) / MARGIN
             step = 10.0 ** (math.floor(math.log10(budget)) - 1)
             found[f"budgets.{name}"] = math.ceil(budget / step) * step
     return found

@@ -13,7 +13,7 @@ from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.physics.server import server_energy
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters, usual_round, workload_costs
+from collapipe_env.simulator.build import node_budgets, system_parameters, usual_round, workload_costs
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemState
@@ -263,8 +263,8 @@ FIGURES: Mapping[str, Figure] = {
     "memory_of_one": Figure(lambda s: _memory(s, 1), np.max),
     "alone_mb": Figure(lambda s: alone_bytes(s.scenario, s.scenario.workload.batch_size) / 1e6),
     "alone_one_mb": Figure(lambda s: alone_bytes(s.scenario, 1) / 1e6),
-    "device_budget_j": Figure(lambda s: s.scenario.budgets.device_energy_j),
-    "cu_budget_j": Figure(lambda s: s.scenario.budgets.cu_energy_j),
+    "device_budget_j": Figure(lambda s: node_budgets(s.scenario).device_energy_j),
+    "cu_budget_j": Figure(lambda s: node_budgets(s.scenario).cu_energy_j),
     "delay_refs": Figure(_objective(0), lambda rows: -np.mean(rows, axis=0)),
     "energy_budgets": Figure(_objective(1), lambda rows: -np.mean(rows, axis=0)),
     "fall": Figure(_objective(2), lambda rows: np.sum(rows, axis=0)),

@@ -17,7 +17,7 @@ from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.inheritance import merge
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.build import node_budgets, system_parameters
 
 REFERENCE_HZ = 1e9
 """Clock of the devices [Hz], at which overheads equal the measured ones."""
@@ -41,7 +41,7 @@ def _sections(
     name: str, setting: Scenario, constants: Constants, edge_hz: tuple[float, float]
 ) -> dict[str, Any]:
     """Return :func:`calibrated`'s sections with bandwidths of uplink and downlink [Hz]."""
-    device, budgets = setting.devices.profiles[0], setting.budgets
+    device = setting.devices.profiles[0]
     power = "switched_capacitance" if device.active_power_w is None else "active_power_w"
     return {
         "name": name,
@@ -79,7 +79,7 @@ def _sections(
             "edge_latency_s": constants.edge_latency_s,
             "server_s": constants.server_s,
         },
-        "budgets": {"device_energy_j": budgets.device_energy_j, "cu_energy_j": budgets.cu_energy_j},
+        "budgets": node_budgets(setting)._asdict(),
     }
 
 

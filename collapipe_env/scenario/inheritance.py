@@ -16,6 +16,7 @@ from typing import Any
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.plain_data import parse
 from collapipe_env.scenario.published_models import model_fields
+from collapipe_env.scenario.sections import JOULES
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.scenario.workload_section import WorkloadSpec
 
@@ -45,8 +46,28 @@ def task_fields() -> dict[str, dict[str, Any]]:
     }
 
 
+def giving_way(base: Mapping[str, Any], own: object) -> dict[str, Any]:
+    """Return a base whose budgets in joules give way to an own tightness, or whose tightness to own joules.
+
+    Args:
+        base: Sections of the preset or scenario to start from.
+        own: Fields that replace some of its section ``budgets``; anything else changes nothing.
+    """
+    budgets = base.get("budgets")
+    if not isinstance(own, Mapping) or not isinstance(budgets, Mapping):
+        return dict(base)
+    left: tuple[str, ...] = ()
+    if own.get("tightness") is not None:
+        left = JOULES
+    elif any(own.get(name) is not None for name in JOULES):
+        left = ("tightness",)
+    return {**base, "budgets": {**budgets, **dict.fromkeys(left)}}
+
+
 def layered(base: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Replace fields of a base by those of a new task, then of a named model, then by own fields.
+
+    Budgets of the base give way to own ones of the other kind (:func:`giving_way`).
 
     Args:
         base: Sections of the preset or scenario to start from.
@@ -59,7 +80,7 @@ def layered(base: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dic
     Raises:
         ScenarioError: If there is no such model.
     """
-    workload = own.get("workload")
+    workload, base = own.get("workload"), giving_way(base, own.get("budgets"))
     if not isinstance(workload, dict):
         return merge(base, own)
     own = {**own, "workload": {key: value for key, value in workload.items() if key != MODEL}}

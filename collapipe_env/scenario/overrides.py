@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario.device_catalogue import BASE
-from collapipe_env.scenario.inheritance import MODEL, layered, merge
+from collapipe_env.scenario.inheritance import MODEL, giving_way, layered, merge
 from collapipe_env.scenario.plain_data import MAX_DEPTH, dumped, plain_data, validated
 
 PROCESSES = ["dynamics", "processes"]
@@ -29,7 +29,11 @@ def overridden(scenario: T, overrides: Mapping[str, object]) -> T:
     bringing = {key: changes[f"workload.{key}"] for key in keys if f"workload.{key}" in changes}
     if isinstance(changes.get("workload"), dict):
         bringing |= changes["workload"]
-    data = layered(data, {"workload": bringing}, source)
+    place = "budgets."
+    budgets = {key[len(place) :]: item for key, item in changes.items() if key.startswith(place)}
+    if isinstance(changes.get("budgets"), dict):
+        budgets |= changes["budgets"]
+    data = layered(giving_way(data, budgets), {"workload": bringing}, source)
     for dotted, value in changes.items():
         if dotted == "workload" and isinstance(value, dict):
             value = {key: item for key, item in value.items() if key != MODEL}

@@ -8,9 +8,11 @@ preset ``medium``.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, Protocol, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import ArgsKwargs
 
 from collapipe_env.ground.errors import shown
 from collapipe_env.scenario.device_catalogue import profile_fields
@@ -29,6 +31,8 @@ from collapipe_env.scenario.radio_section import RadioSpec
 from collapipe_env.scenario.workload_section import WorkloadSpec
 
 Members = Annotated[int, Field(strict=True, ge=1, le=512)]
+JOULES = ("device_energy_j", "cu_energy_j")
+"""Fields of the budgets in joules, which a tightness replaces."""
 LEAST_SHARE = 1e-9
 """Smallest share of the uplink that a plan may give a cluster: a fiftieth of a hertz of 20 MHz. With still
 smaller shares, delays and rewards soon leave the range of floats."""
@@ -148,8 +152,17 @@ class ClusterSpec:
 class BudgetSpec:
     """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
-    device_energy_j: float = real(12.0, "energy budget per device and round", "(0, 1e12] J")
-    cu_energy_j: float = real(1.0, "energy budget per CU and round", "(0, 1e12] J")
+    device_energy_j: float | None = real(
+        12.0, "energy budget per device and round; null where tightness sets it", "(0, 1e12] J"
+    )
+    cu_energy_j: float | None = real(
+        1.0, "energy budget per CU and round; null where tightness sets it", "(0, 1e12] J"
+    )
+    tightness: float | None = real(
+        None,
+        "place of both budgets between the least energy (0) and that of the even split at full power (1)",
+        "[0, 1]",
+    )
     per: Literal["round", "second"] = field(
         "round", "period of a budget: a round, or the seconds of a usual round (T_ref at one local step)"
     )
@@ -165,6 +178,29 @@ class BudgetSpec:
         "[0, 1]",
     )
     bandwidth_floor: float = real(0.02, "least share of the bandwidth for a cluster", f"[{LEAST_SHARE}, 1)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_kind(cls, given: Any) -> Any:
+        """Make budgets in joules null, instead of their defaults, where a tightness sets them."""
+        values = given.kwargs if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, Mapping) or values.get("tightness") is None:
+            return given
+        for name in JOULES:
+            if values.get(name) is not None:
+                raise ValueError(
+                    f"{name} = {shown(values[name])} and tightness = {shown(values['tightness'])} both set "
+                    "this budget: leave one of them out"
+                )
+        values = {**values, **dict.fromkeys(JOULES)}
+        return ArgsKwargs(given.args, values) if isinstance(given, ArgsKwargs) else values
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for name in JOULES:
+            if self.tightness is None and getattr(self, name) is None:
+                raise ValueError(f"{name} is null, and no tightness sets it: give one of the two")
+        return self
 
 
 @spec

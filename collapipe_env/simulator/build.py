@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import lru_cache
+from pkgutil import resolve_name
+from typing import NamedTuple
 
 import numpy as np
 
@@ -236,9 +238,34 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
 
 def energy_budgets(scenario: Scenario) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Energy budget of each node per round (N, K+1) [J]."""
-    budgets = np.full((scenario.clusters, scenario.max_devices + 1), scenario.budgets.device_energy_j)
-    budgets[:, 0] = scenario.budgets.cu_energy_j
+    joules = node_budgets(scenario)
+    budgets = np.full((scenario.clusters, scenario.max_devices + 1), joules.device_energy_j)
+    budgets[:, 0] = joules.cu_energy_j
     return budgets
+
+
+class Joules(NamedTuple):
+    """Energy of a round [J]."""
+
+    device_energy_j: float
+    """Of each device."""
+    cu_energy_j: float
+    """Of each CU."""
+
+
+def node_budgets(scenario: Scenario) -> Joules:
+    """Energy budgets of a round: those that the scenario states, or those of its tightness.
+
+    Raises:
+        ScenarioError: If a tightness sets them, and some link hardly ever delivers.
+    """
+    budgets = scenario.budgets
+    if budgets.device_energy_j is not None and budgets.cu_energy_j is not None:
+        return Joules(budgets.device_energy_j, budgets.cu_energy_j)
+    # By its name, because it plays sampled rounds of processes that build on this file.
+    find = resolve_name("collapipe_env.feasibility.energy_range:energy_range")
+    found: Joules = find(scenario).at(budgets.tightness)
+    return found
 
 
 def budget_period(scenario: Scenario) -> float | None:

@@ -1,6 +1,7 @@
 """Layers of a scenario: base, what a task needs, a named model, fields of its own, and overrides."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +202,44 @@ def test_nothing_overrides_a_field_of_an_absent_section():
     without = load_scenario("small").with_overrides({"learning.proxy": None})
     with pytest.raises(ScenarioError, match=r"learning\.proxy is None; override it as a whole"):
         without.with_overrides({"learning.proxy.width": 32})
+
+
+def budgets_of(base: object, **own: object) -> tuple[object, ...]:
+    """Budgets of a scenario, once from a mapping and once from overrides."""
+    source = load_scenario(base)
+    found = source.with_overrides({f"budgets.{name}": value for name, value in own.items()}).budgets
+    assert source.with_overrides({"budgets": own}).budgets == found
+    if isinstance(base, str):
+        assert load_scenario({"base": base, "budgets": own}).budgets == found
+    return found.device_energy_j, found.cu_energy_j, found.tightness
+
+
+def test_joules_of_the_base_give_way_to_a_tightness_and_the_reverse():
+    tight = {"base": "medium", "budgets": {"tightness": 0.5}}
+    assert budgets_of("medium", tightness=0.5) == (None, None, 0.5)
+    assert budgets_of("medium", tradeoff_v=2.0) == (12.0, 1.0, None)
+    assert budgets_of(tight, tradeoff_v=2.0) == (None, None, 0.5)
+    assert budgets_of(tight, tightness=0.25) == (None, None, 0.25)
+    assert budgets_of(tight, device_energy_j=3.0, cu_energy_j=2.0) == (3.0, 2.0, None)
+    scenario = load_scenario(tight)
+    assert load_scenario(scenario.to_dict()) == scenario
+    assert dataclasses.replace(scenario.budgets, tradeoff_v=2.0).tightness == 0.5
+
+
+@pytest.mark.parametrize(
+    ("budgets", "message"),
+    [
+        (
+            {"tightness": 0.5, "cu_energy_j": 2.0},
+            "cu_energy_j = 2.0 and tightness = 0.5 both set this",
+        ),
+        ({"device_energy_j": None}, "device_energy_j is null, and no tightness sets it"),
+        ({"tightness": 1.5}, "budgets.tightness: got 1.5"),
+    ],
+    ids=["both", "neither", "range"],
+)
+def test_a_budget_is_set_in_one_way(budgets, message):
+    with pytest.raises(ScenarioError, match=re.escape(message)):
+        load_scenario({"base": "medium", "budgets": budgets})
+    with pytest.raises(ScenarioError, match=re.escape(message)):
+        load_scenario("medium").with_overrides({f"budgets.{name}": value for name, value in budgets.items()})

@@ -25,7 +25,7 @@ from collapipe_env.kernels.channels import split_links
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, block_bytes, load_scenario
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.build import node_budgets, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.state import SystemState, able_clusters
@@ -173,7 +173,7 @@ def _ladder_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
     H = int(rng.choice([1, 1, 1, 2, 4, 8])) if wide else 1
     # Device budgets of the scenario for the same blocks per device, with more or less slack.
     part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
-    budget = scenario.budgets.device_energy_j * part * H * _between(rng, 0.75, 2.5)
+    budget = node_budgets(scenario).device_energy_j * part * H * _between(rng, 0.75, 2.5)
     if not wide:
         changes["budgets.device_energy_j"] = budget
         return _named(scenario, changes | _room(rng, scenario, changes))
@@ -182,7 +182,7 @@ def _ladder_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
         "cluster.area_side_m": _between(rng, 20.0, 60.0),
         "radio.diversity": int(rng.choice([1, 2, 4, 8])),
     }
-    changes["budgets.cu_energy_j"] *= scenario.budgets.cu_energy_j * (0.6 + 0.4 * H)
+    changes["budgets.cu_energy_j"] *= node_budgets(scenario).cu_energy_j * (0.6 + 0.4 * H)
     changes["budgets.tradeoff_v"] /= H
     for name in ("cluster.server_flops", "radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz"):
         changes[name] *= _between(rng, 0.6, 1.6)
