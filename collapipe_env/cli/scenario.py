@@ -1,4 +1,4 @@
-"""Show or check a scenario, or list the differences between two.
+"""Show or check a scenario, suggest its energy budgets, or compare two.
 
 A scenario is a shipped one, a YAML file, or your own in Python
 (file.py:Name). Exit status: 0 on success; 1 if check finds an energy budget
@@ -8,6 +8,7 @@ Examples:
   collapipe scenario show medium > my_scenario.yaml
   collapipe scenario show medium --task ner
   collapipe scenario check my_scenario.yaml
+  collapipe scenario suggest my_scenario.yaml --tightness 0.5
   collapipe scenario diff medium my_scenario.yaml
 
 Shipped scenarios:
@@ -17,15 +18,18 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import tyro
 
 from collapipe_env.cli.chosen import chosen_scenario
 from collapipe_env.cli.early_end import Call
-from collapipe_env.cli.option_types import Source, TaskName
+from collapipe_env.cli.option_types import Source, TaskName, Within, about
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.ground.errors import shortened
+from collapipe_env.ground.progress import progress_bar
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
 from collapipe_env.scenario.names import SHIPPED
 
@@ -41,7 +45,15 @@ class Show:
     task: TaskName = None
 
     def _run(self) -> None:
-        print(chosen_scenario(self.scenario, self.task).to_yaml(), end="")
+        scenario = chosen_scenario(self.scenario, self.task)
+        if (tightness := scenario.budgets.tightness) is not None:
+            from collapipe_env.simulator.build import node_budgets
+
+            joules = ", ".join(
+                f"{name}: {value:g}" for name, value in node_budgets(scenario)._asdict().items()
+            )
+            print(f"# budgets of tightness {tightness:g}: {joules}")
+        print(scenario.to_yaml(), end="")
 
 
 @dataclass(frozen=True)
@@ -52,26 +64,51 @@ class Check:
     task: TaskName = None
 
     def _run(self) -> int:
+        from collapipe_env.cli.least_energy_page import print_least_energy, wrapped
         from collapipe_env.feasibility import assumption, energy_feasibility, remedy
         from collapipe_env.simulator.idle_fields import idle_fields
 
         scenario = chosen_scenario(self.scenario, self.task)
         played, report = _play_own_parts(scenario), energy_feasibility(scenario)
-        verdict, *details = report.describe().splitlines()
         lines = [(f"  {name:<14}  {text}", 18) for name, text in _sizes(scenario).items()]
         if played:
             lines.append((f"a round was played with your own {', '.join(played)}", 2))
         lines += [(f"{field} has no effect: {why}", 2) for field, why in idle_fields(scenario).items()]
-        lines += [(verdict, 2), *((f"  {line}", 4) for line in details), (assumption(scenario), 2)]
-        if not report.feasible:
-            lines.append((remedy(scenario, report), 2))
         print(f"scenario {scenario.name!r} is valid")
-        wrapper = textwrap.TextWrapper(80, break_long_words=False, break_on_hyphens=False)
         for line, indent in lines:
-            if line:
-                wrapper.subsequent_indent = " " * indent
-                print(wrapper.fill(line))
+            print(wrapped(line, indent))
+        print_least_energy(scenario, report)
+        below = [report.verdict, assumption(scenario)]
+        if not report.feasible:
+            below.append(remedy(scenario, report))
+        for line in filter(None, below):
+            print(wrapped(line))
         return 0 if report.feasible else INFEASIBLE
+
+
+@dataclass(frozen=True)
+class Suggest:
+    """Suggest energy budgets that bind, and say what rounds are like within them."""
+
+    scenario: tyro.conf.Positional[Source]
+    task: TaskName = None
+    tightness: Annotated[float, Within(0, 1), about("FLOAT")] = 0.5
+    """Place of the budgets: 0 is the least energy, 1 that of the even split at full power."""
+    rounds: Annotated[int, Within(4, LARGEST_ROUNDS), about("INT")] = 40
+    """Rounds of each episode, which the even split and DSSRA play."""
+    episodes: Annotated[int, Within(2, 1000), about("INT")] = 8
+    """Episodes of each of them."""
+    seed: Annotated[int, Within(0, 2**31 - 1), about("INT")] = 0
+    """Seed of the first episode."""
+
+    def _run(self) -> None:
+        from collapipe_env.cli.suggestion_page import print_suggestion
+        from collapipe_env.evaluation.suggestion import suggested
+
+        scenario = chosen_scenario(self.scenario, self.task)
+        with progress_bar(2 * self.rounds, "playing", "rounds") as bar:
+            found = suggested(scenario, self.tightness, self.rounds, self.episodes, self.seed, bar.update)
+        print_suggestion(scenario, self.tightness, found)
 
 
 @dataclass(frozen=True)
@@ -129,11 +166,11 @@ def _sizes(scenario: Scenario) -> dict[str, str]:
     }
 
 
-Options = Show | Check | Diff
+Options = Show | Check | Suggest | Diff
 LISTED = textwrap.indent(textwrap.fill(SHIPPED, 78, break_on_hyphens=False), "  ")
 __doc__ = f"{__doc__}{LISTED}"
 
 
-def run(options: Show | Check | Diff, _: Call) -> int | None:
+def run(options: Show | Check | Suggest | Diff, _: Call) -> int | None:
     """Do what the subcommand says."""
     return options._run()

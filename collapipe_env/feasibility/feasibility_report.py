@@ -6,13 +6,14 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from collapipe_env.feasibility.energy_search import EnergySearch
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import budget_period
+from collapipe_env.simulator.build import budget_period, node_budgets
 from collapipe_env.simulator.system import MOBILITY
 
 HOPELESS = 1e6
@@ -68,30 +69,47 @@ class FeasibilityReport:
         """True where every budget can be met in every sampled episode."""
         return not self.broken.any()
 
-    def describe(self) -> str:
-        """Two lines about all episodes and one for each cluster."""
-        use, period = self.least_use, self.budget_period_s
-        verdict = f"energy budgets can be met in all {self.episodes} sampled episodes"
-        if not self.feasible:
-            verdict = f"energy budgets cannot be met in {_part(int(self.broken.sum()), self.episodes)}"
-        if period is not None:
-            verdict = (
+    @property
+    def verdict(self) -> str:
+        """Whether the budgets can be met, in a line."""
+        if self.budget_period_s is not None:
+            longest = self.budget_period_s * float(np.median(self.least_use.max(axis=-1)))
+            return (
                 "energy budgets are per second: plans of least energy meet them in rounds of "
-                f"{period * float(np.median(use.max(axis=-1))):.3g} s (median episode) and longer"
+                f"{longest:.3g} s (median episode) and longer"
             )
-        lines = [verdict, "least energy of each cluster's worst node, in budgets, delay ignored:"]
-        for cluster in range(use.shape[1]):
-            middle, high, worst = np.quantile(use[:, cluster], (0.5, 0.9, 1.0))
-            over = use[:, cluster] > 1.0
-            line = (
-                f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, "
-                f"worst {worst:.3g}, over budget in {over.sum()}"
-            )
-            if over.any() and period is None:
-                node = int(np.bincount(self.worst_node[over, cluster]).argmax())
-                line += f", mostly {_node_name(node)}"
-            lines.append(line)
-        return "\n".join(lines)
+        if self.feasible:
+            return f"energy budgets can be met in all {self.episodes} sampled episodes"
+        return f"energy budgets cannot be met in {_part(int(self.broken.sum()), self.episodes)}"
+
+    def of_kinds(self) -> list[LeastUse]:
+        """Least use of each cluster's CU and of its devices, cluster by cluster."""
+        found = []
+        for cluster in range(self.energy_ratio.shape[1]):
+            for kind in (slice(0, 1), slice(1, None)):
+                of = self.energy_ratio[:, cluster, kind]
+                # The node that is over budget most often; of equal ones that with the largest use.
+                node = int(np.lexsort((of.max(axis=0), (of > 1.0).sum(axis=0)))[-1])
+                use = of.max(axis=-1)
+                over = int((use > 1.0).sum())
+                found.append(
+                    LeastUse(cluster, kind.start + node, float(np.median(use)), float(use.max()), over)
+                )
+        return found
+
+
+class LeastUse(NamedTuple):
+    """Least use of a cluster's CU, or of its device that is worst off in each sampled episode."""
+
+    cluster: int
+    node: int
+    """The node that is over budget most often, or else uses most: 0 for the CU, ``k + 1`` for device k."""
+    median: float
+    """Energy over budget in the median episode."""
+    worst: float
+    """In the worst episode."""
+    over: int
+    """Episodes over budget."""
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +162,7 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
     walks = assumption(scenario)
     grows = f"would grow under every policy. {walks}" if walks else "grows under every policy."
     return (
-        f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} "
+        f"scenario {scenario.name!r}: the energy budget of {node_name(int(node))} of cluster {cluster} "
         f"cannot be met{where}{others}. Even ignoring delay it typically uses {use:.3g} times its budget "
         f"then, and its queue {grows} {remedy(scenario, report)}"
     )
@@ -170,13 +188,16 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
         "cu_energy_j": float(report.energy_ratio[..., 0].max()),
         "device_energy_j": float(report.energy_ratio[..., 1:].max()),
     }
+    budgets, tightness = node_budgets(scenario), scenario.budgets.tightness
     raised = [
         f"budgets.{name} from {given:g} to {_rounded_up(ratio * given):g}"
         for name, ratio in ratios.items()
-        if 1.0 < ratio <= HOPELESS and (given := getattr(scenario.budgets, name))
+        if 1.0 < ratio <= HOPELESS and (given := getattr(budgets, name))
     ]
     advice = []
-    if raised:
+    if tightness is not None:
+        advice.append(f"raise budgets.tightness above {tightness:g}")
+    elif raised:
         advice.append(f"raise {' and '.join(raised)}, which is enough in all sampled episodes")
     if ratios["device_energy_j"] > 1.0:
         advice.append("offer more memory")
@@ -204,5 +225,6 @@ def _part(count: int, whole: int) -> str:
     return f"{count} of {whole} sampled episodes ({100.0 * count / whole:.0f} %)"
 
 
-def _node_name(node: int) -> str:
+def node_name(node: int) -> str:
+    """Name of a node by its index: 0 is the CU."""
     return "the CU" if node == 0 else f"device {node - 1}"

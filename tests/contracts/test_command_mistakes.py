@@ -106,6 +106,7 @@ BAD = {
         ("show absent.yaml", "cannot be read"),
         ("check absent.yaml", "cannot be read"),
         ("diff small absent.yaml", "cannot be read"),
+        ("suggest small --tightness 2", "--tightness = 2.0: use a number from 0 to 1"),
         ("check misspelt.yaml", "did you mean 'radio'"),
         ("check broken.py:Mine", "'broken.py:Mine' cannot be imported: ZeroDivisionError: "),
     ],
