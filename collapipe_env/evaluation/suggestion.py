@@ -22,7 +22,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import scheduler_seed
-from collapipe_env.simulator.build import Joules
+from collapipe_env.simulator.build import Joules, reference_delay
 from collapipe_env.zoo.shipped_agents import agent_path
 
 EVEN, REFERENCE = "pipeline", "dssra"
@@ -118,12 +118,10 @@ def suggested(
     between = energy_range(scenario)
     budgets = between.at(tightness)
     changes = {f"budgets.{name}": value for name, value in budgets._asdict().items()}
-    tried = lasting(scenario.with_overrides(changes), rounds)
+    tried = lasting(scenario.with_overrides({**changes, "dynamics.target_loss": None}), rounds)
     trials = {name: _tried(tried, name, rounds, episodes, seed, on_round) for name in (EVEN, REFERENCE)}
-    reference = CollaPipeVectorEnv(1, tried, IdleLearner(1)).reference_delay
-    return Suggestion(
-        reference, between, budgets, trials, tuple(_warnings(tried, tightness, trials[REFERENCE]))
-    )
+    found = tuple(_warnings(tried, tightness, between, trials[REFERENCE]))
+    return Suggestion(reference_delay(tried), between, budgets, trials, found)
 
 
 def _tried(
@@ -158,13 +156,19 @@ def _tried(
     )
 
 
-def _warnings(scenario: Scenario, tightness: float, trial: Trial) -> Iterator[str]:
+def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial: Trial) -> Iterator[str]:
     for phase in trial.seconds:
         if (share := trial.share(phase)) > LARGEST_SHARE:
             advice = f": {REMEDIES[phase]}" if phase in REMEDIES else ""
             yield f"{phase} takes {share:.0%} of a round, so what shortens the others hardly matters{advice}"
-    for kind, use in zip(KINDS, trial.use, strict=True):
-        if use < LEAST_USE:
+    for kind, use, least, full in zip(KINDS, trial.use, *between, strict=True):
+        if least >= full:
+            yield (
+                f"no fair {kind} budget exists: plans need {least:.3g} J in the worst episode, and the even "
+                "split in a typical one no more; let episodes differ less (cluster.layout = fixed, less "
+                "shadowing, a smaller cluster.cu_distance_max_m), or offer more memory"
+            )
+        elif use < LEAST_USE:
             yield (
                 f"the {kind} budget never binds: DSSRA uses {use:.0%} of it at most, so nobody has to save "
                 f"this energy{'; take a lower tightness' if tightness > 0.0 else ''}"

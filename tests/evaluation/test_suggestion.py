@@ -13,6 +13,8 @@ from collapipe_env.simulator.build import node_budgets
 
 ALIKE = {"clock_min_hz": 1e9, "clock_max_hz": 1e9, "memory_bytes": [1e9]}
 """Devices that are all the same: the even split is as good as any."""
+UNLIKE = {"cluster.layout": "per_episode", "radio.d2e_shadowing_db": 8.0}
+"""Systems that differ from episode to episode."""
 PROFILE = "devices.profiles.0"
 
 
@@ -54,12 +56,13 @@ def test_dssra_is_compared_with_the_even_split_within_these_budgets():
         ({f"{PROFILE}.flops_per_cycle": 0.5}, 0.5, 6, "compute takes 9"),
         ({f"{PROFILE}.{name}": value for name, value in ALIKE.items()}, 1.0, 12, "the CU budget never binds"),
         ({}, 0.0, 16, "DSSRA's largest queue still grows"),
+        (UNLIKE, 0.5, 4, "no fair CU budget exists"),
         ({"workload.width": 512, "cluster.devices": 2}, 1.0, 4, "zoo:graph was not trained"),
     ],
-    ids=["phase", "slack", "growing", "untrained"],
+    ids=["phase", "slack", "growing", "unlike", "untrained"],
 )
 def test_a_poor_problem_is_warned_of(changes, tightness, rounds, words):
-    assert sum(text.startswith(words) for text in warned(changes, tightness, rounds).warnings) == 1
+    assert any(text.startswith(words) for text in warned(changes, tightness, rounds).warnings)
 
 
 @pytest.mark.slow
