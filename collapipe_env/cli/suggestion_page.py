@@ -41,7 +41,7 @@ def _phases(found: Suggestion) -> Table:
     for name in {**even.seconds, **reference.seconds}:
         shares = even.share(name), reference.share(name)
         if max(shares) >= LEAST_SHOWN:
-            table.add_row(name, *(f"{share:.1%}" for share in shares))
+            table.add_row(name, *(f"{100.0 * share:.1f} %" for share in shares))
     table.add_section()
     table.add_row("mean delay", *(f"{sum(t.seconds.values()):.4g} s" for t in (even, reference)))
     table.add_row("priced delay", *(f"{t.priced_delay:.4g} s" for t in (even, reference)))
@@ -58,5 +58,7 @@ def _energies(tightness: float, found: Suggestion) -> Table:
         table.add_row(name, *(f"{value:.3g} J" for value in joules))
     table.add_section()
     for name, trial in (("even split", EVEN), ("DSSRA", REFERENCE)):
-        table.add_row(f"{name}, worst node", *(f"{use:.1%} of it" for use in found.trials[trial].use))
+        table.add_row(
+            f"{name}, worst node", *(f"{100.0 * use:.1f} % of it" for use in found.trials[trial].use)
+        )
     return table

@@ -30,6 +30,8 @@ EVEN, REFERENCE = "pipeline", "dssra"
 KINDS = ("device", "CU")
 LARGEST_SHARE = 0.8
 """Share of a round above which what shortens the other phases hardly matters."""
+LARGEST_LEAST = 0.95
+"""Least over full energy above which no budget between them binds fairly."""
 LEAST_USE = 0.97
 """Energy over budget of the worst node, on average, below which a budget does not bind."""
 LARGEST_GROWTH = 0.005
@@ -160,23 +162,25 @@ def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial:
     for phase in trial.seconds:
         if (share := trial.share(phase)) > LARGEST_SHARE:
             advice = f": {REMEDIES[phase]}" if phase in REMEDIES else ""
-            yield f"{phase} takes {share:.0%} of a round, so what shortens the others hardly matters{advice}"
+            taken = f"{phase} takes {100.0 * share:.0f} % of a round"
+            yield f"{taken}, so what shortens the others hardly matters{advice}"
     for kind, use, least, full in zip(KINDS, trial.use, *between, strict=True):
-        if least >= full:
+        if least > LARGEST_LEAST * full:
             yield (
-                f"no fair {kind} budget exists: plans need {least:.3g} J in the worst episode, and the even "
-                "split in a typical one no more; let episodes differ less (cluster.layout = fixed, less "
-                "shadowing, a smaller cluster.cu_distance_max_m), or offer more memory"
+                f"no fair {kind} budget exists: in the worst episode plans need {least:.3g} J, and the even "
+                f"split uses {full:.3g} J in a typical one; let episodes differ less (cluster.layout: fixed, "
+                "less shadowing, a smaller cluster.cu_distance_max_m), or offer more memory"
             )
         elif use < LEAST_USE:
             yield (
-                f"the {kind} budget never binds: DSSRA uses {use:.0%} of it at most, so nobody has to save "
-                f"this energy{'; take a lower tightness' if tightness > 0.0 else ''}"
+                f"the {kind} budget never binds: DSSRA uses {100.0 * use:.0f} % of it at most, so nobody has "
+                f"to save this energy{'; take a lower tightness' if tightness > 0.0 else ''}"
             )
     if trial.sure_growth > LARGEST_GROWTH:
+        percent = 100.0 * trial.growth.mean()
         yield (
-            f"DSSRA's largest queue still grows by {trial.growth.mean():.1%} of a budget a round at the end: "
-            f"take {'a higher tightness, ' if tightness < 1.0 else ''}a smaller budgets.tradeoff_v, or more "
+            f"DSSRA's largest queue still grows by {percent:.1f} % of a budget a round at the end: take "
+            f"{'a higher tightness, ' if tightness < 1.0 else ''}a smaller budgets.tradeoff_v, or more "
             "--rounds to see it settle"
         )
     if found := untrained(scenario):

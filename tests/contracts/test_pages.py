@@ -134,7 +134,9 @@ CODE = {
     ),
     "tutorial_target": Code({"seeds=2": FEWER["seeds=2"]}, ("participation", "local_steps")),
     "tutorial_failures": Code({"seeds=2": FEWER["seeds=2"]}, ("device that failed", "\ndrop-round ")),
-    "how_to_scenario": Code(prints=("three_clusters 3",)),
+    "how_to_scenario": Code(
+        {"suggest medium": "suggest small --rounds 4 --episodes 2"}, ("three_clusters 3", "\nbudgets:\n")
+    ),
     "how_to_scheduler": Code(
         {**TRAINING, **SMALL_ONLY, "200_000": "1", 'medium", seeds=3': 'small", seeds=1, rounds=2'},
         ("DSSRA", "PipeLine", "half power", "my PPO"),
