@@ -121,7 +121,7 @@ class Traces(Process):
             mean,
             s.bandwidth_hz,
             s.efficiency,
-            self.scenario.radio.noise_w_per_hz,
+            self.scenario.radio.bs_noise_w_per_hz,
             db_to_linear(s.power_dbm - 30.0),
             least_rate=1e6 * s.rate_min_mbps,
             most_snr=db_to_linear(s.snr_max_db),

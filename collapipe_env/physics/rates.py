@@ -2,8 +2,9 @@
 
 At an SNR a link carries ``min(a log2(1 + SNR), ceiling)`` bit/s/Hz, as 3GPP TR 36.942 annex A maps SNR to
 throughput [X]: ``a`` stands for what real codes and pilots lose, and the ceiling for the largest format.
-Below the floor the most robust format is sent, and packets fail (:mod:`.packet_errors`). The paper's form is
-``a = 1`` without floor and ceiling [R].
+Below the floor the most robust format is repeated, so that a bit keeps its energy: the rate falls with the
+SNR, down to a hundredth, and packets fail (:mod:`.packet_errors`). The paper's form is ``a = 1`` without
+floor and ceiling [R].
 
 The gain of a round is a mean over the round. What fading is left between the packets of a round is averaged
 over: their gains are that of the round times ``g``, Gamma distributed with mean 1 and ``k`` branches, and the
@@ -19,6 +20,8 @@ from typing import NamedTuple
 from collapipe_env.ground.arrays import Array, at_least, at_most, log1p
 
 LN2 = math.log(2.0)
+MOST_REPEATED = 0.01
+"""Least rate below the floor, over that at the floor: repetition gains at most 20 dB."""
 
 
 class Fades(NamedTuple):
@@ -89,8 +92,14 @@ def fades_of(branches: float | None) -> Fades:
 
 
 def steady_efficiency(link: LinkLaw, snr: Array) -> Array:
-    """``min(a log2(1 + max(SNR, floor)), ceiling)`` [bit/s/Hz], of the shape of ``snr``."""
-    return at_most((link.attenuation / LN2) * log1p(at_least(snr, link.snr_floor)), link.ceiling)
+    """``min(a log2(1 + max(SNR, floor)), ceiling)`` [bit/s/Hz], of the shape of ``snr``.
+
+    Below the floor it is times ``max(SNR / floor, 0.01)``.
+    """
+    efficiency = at_most((link.attenuation / LN2) * log1p(at_least(snr, link.snr_floor)), link.ceiling)
+    if link.snr_floor > 0.0:
+        efficiency = efficiency * at_most(at_least(snr / link.snr_floor, MOST_REPEATED), 1.0)
+    return efficiency
 
 
 def spectral_efficiency(link: LinkLaw, snr: Array) -> Array:
@@ -110,7 +119,7 @@ def spectral_efficiency(link: LinkLaw, snr: Array) -> Array:
 
 
 def efficiency_slope(link: LinkLaw, snr: float) -> float:
-    """``d spectral_efficiency / d log SNR`` [bit/s/Hz] at one SNR, 0 below the floor and at the ceiling."""
+    """``d spectral_efficiency / d log SNR`` [bit/s/Hz] at one SNR, 0 at the ceiling."""
     fades = link.fades
     if fades.low == 1.0:
         return steady_slope(link, snr)
@@ -123,7 +132,10 @@ def efficiency_slope(link: LinkLaw, snr: float) -> float:
 
 def steady_slope(link: LinkLaw, snr: float) -> float:
     """``d steady_efficiency / d log SNR`` [bit/s/Hz]."""
-    if snr < link.snr_floor or steady_efficiency(link, snr) >= link.ceiling:
+    efficiency = steady_efficiency(link, snr)
+    if snr < link.snr_floor:
+        return efficiency if snr > MOST_REPEATED * link.snr_floor else 0.0
+    if efficiency >= link.ceiling:
         return 0.0
     return (link.attenuation / LN2) * snr / (1.0 + snr)
 

@@ -34,7 +34,7 @@ class RadioSpec:
         "(0, 1e12] Hz",
     )
     d2d_radios: int = whole(
-        2, "radios of a node between devices; the only one serves both neighbours in turn", 1, 2
+        2, "radios of a device for its hops; the only one serves both neighbours in turn", 1, 2
     )
     uplink_bandwidth_hz: float = real(20e6, "uplink bandwidth W_up that the clusters share", "(0, 1e12] Hz")
     downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "(0, 1e12] Hz")
@@ -85,7 +85,7 @@ class RadioSpec:
     packet_diversity: float | None = real(
         None,
         "branches of the fading within a round that rates are averaged over, null for none",
-        "[0.5, 1e3]",
+        "[0.5, 128]",
     )
     d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "[0, 1e4] W")
     edge_circuit_w: float = real(0.0, "power of the circuits of a CU that sends on the uplink", "[0, 1e4] W")

@@ -325,7 +325,7 @@ def look_at(seed):
     return report.share
 
 
-@pytest.mark.parametrize(("seed", "hard"), [(1, False), (5, False), (6, False), (8, True), (13, True)])
+@pytest.mark.parametrize(("seed", "hard"), [(1, False), (5, False), (6, False), (8, True), (9, True)])
 def test_random_scenarios_are_judged(seed, hard):
     assert (look_at(seed) > 0.0) == hard
 

@@ -7,11 +7,12 @@ def efficiency(law, snr):
     """Mean over the fading within a round of the truncated, attenuated Shannon bound [bit/s/Hz]."""
     f = law.fades
     pairs = (f.low, f.low_weight), (f.middle, f.middle_weight), (f.high, f.high_weight)
-    return sum(
-        weight * min(law.attenuation * math.log2(1.0 + max(gain * snr, law.snr_floor)), law.ceiling)
-        for gain, weight in pairs
-        if weight > 0.0
-    )
+    return sum(weight * _steady(law, gain * snr) for gain, weight in pairs if weight > 0.0)
+
+
+def _steady(law, snr):
+    found = min(law.attenuation * math.log2(1.0 + max(snr, law.snr_floor)), law.ceiling)
+    return found if snr >= law.snr_floor else found * max(snr / law.snr_floor, 0.01)
 
 
 def exponent(law, snr):
