@@ -226,7 +226,7 @@ class Failing:
         *(("on_tensors", {"autoreset_mode": mode}) for mode in support.MODES[:2]),
     ],
 )
-@pytest.mark.parametrize("failing", mostly_slow([(0,), (1,), (0, 2, 4)], [2]))
+@pytest.mark.parametrize("failing", mostly_slow([[0], [1], [0, 2, 4]], [2]))
 def test_a_failed_reward_takes_no_round(failing, kind, given):
     """Played again, the system goes on as if nothing had been; on tensors the learner is put back, too."""
     player, untouched = (ready(kind, reward, **given, rounds=3) for reward in (Failing(*failing), Failing()))
