@@ -27,6 +27,7 @@ from collapipe_env.kernels.cluster_chain import (
 )
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.radio import power_in_a_channel
 
 from .moving import moving_costs
 from .round_input import RoundInput, micro_batches_of, server_blocks_of, setting_of
@@ -180,12 +181,12 @@ def mean_active_power(segments: IntArray, power: FloatArray, parameters: Numbers
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
     """
-    total, active, sharing = float(power[0]), 1.0, parameters.sharing
+    total, active = float(power[0]), 1.0
     for k in range(segments.shape[0]):
         if segments[k] > 0:
             total += power[k + 1]
             active += 1.0
-    return sharing.duty * total / (sharing.channels if sharing.channels > 0.0 else active)
+    return float(power_in_a_channel(total, active, parameters.sharing))
 
 
 @compiled_inner

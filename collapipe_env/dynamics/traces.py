@@ -50,6 +50,9 @@ class Traces(Process):
             "position_s": hidden("s", LOOK_BACK_S, about="play time on it"),
         }
         self._epre_dbm = resource_element_power_dbm(spec.bs_power_dbm, spec.resource_blocks)
+        # The antennas of the scenario's links come in place of the measured one.
+        radio = scenario.radio
+        self._antenna_db = spec.antenna_gain_db - radio.bs_antenna_dbi - radio.device_antenna_dbi
         self.numbers = len(self.bank) + scenario.clusters
         if spec.level == "absolute":
             self._require_attenuation()
@@ -114,9 +117,7 @@ class Traces(Process):
         """Gains of means in the traces' unit (R, N)."""
         s = self.spec
         if s.quantity == "rsrp":
-            # The antennas of the scenario's links in place of the measured one.
-            own_db = self.scenario.radio.bs_antenna_dbi + self.scenario.radio.device_antenna_dbi
-            return rsrp_gain(mean, self._epre_dbm, s.antenna_gain_db - own_db)
+            return rsrp_gain(mean, self._epre_dbm, self._antenna_db)
         return rate_gain(
             mean,
             s.bandwidth_hz,

@@ -51,9 +51,8 @@ def core_features(scenario: Scenario) -> Iterator[Feature]:
     blocks, rounds = float(scenario.blocks), float(scenario.dynamics.rounds)
     uniform_loss = math.log(max(scenario.workload.outputs, 2))
     c = scenario.cluster
-    radio, across = scenario.radio, math.sqrt(2.0) * c.area_side_m
-    d2d = decibel_range(*radio.d2d_links.range_db(c.hop_min_m, max(across, c.hop_min_m)))
-    d2e = decibel_range(*radio.d2e_links.range_db(c.cu_distance_min_m, c.cu_distance_max_m))
+    d2d = decibel_range(*scenario.radio.d2d_links.range_db(c.hop_min_m, c.longest_hop_m))
+    d2e = decibel_range(*scenario.radio.d2e_links.range_db(c.cu_distance_min_m, c.cu_distance_max_m))
     queue, fading = "energy queue z of the {}, capped", GAIN_BOUND - 1.0
     gain = partial(Feature, least=-1.0, beyond=(fading, fading), decibel=True)
     centred = partial(Feature, least=-1.0)

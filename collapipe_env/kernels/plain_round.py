@@ -37,7 +37,7 @@ from collapipe_env.physics.delay import cluster_delay, message_time
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.packet_errors import survival
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.radio import d2d_noise
+from collapipe_env.physics.radio import d2d_noise, power_in_a_channel
 from collapipe_env.physics.rates import full_band_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -74,8 +74,7 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
                 if plan.blocks[e, n, k] > 0:
                     power += plan.device_power[e, n, k]
                     active += 1.0
-            channels = c.sharing.channels if c.sharing.channels > 0.0 else active
-            mean_power[n] = c.sharing.duty * power / channels
+            mean_power[n] = power_in_a_channel(power, active, c.sharing)
         slowest = 0.0
         for n in range(N):
             interference = 0.0

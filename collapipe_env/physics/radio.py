@@ -74,8 +74,17 @@ def mean_active_power(power: Array, active: Array, sharing: Sharing = OWN_CHANNE
     xp = namespace(power, active)
     weight = xp.astype(active, power.dtype)
     total = power[..., 0] + xp.sum(power[..., 1:] * weight, axis=-1)
-    channels = sharing.channels or 1.0 + xp.sum(weight, axis=-1)
-    return sharing.duty * total / channels
+    return power_in_a_channel(total, 1.0 + xp.sum(weight, axis=-1), sharing)
+
+
+def power_in_a_channel(total: Array, active: Array, sharing: Sharing) -> Array:
+    """Mean power in a sub-channel, of the sum over a cluster's active nodes [W].
+
+    Args:
+        total: Sum of their transmit powers [W].
+        active: Their number, > 0.
+    """
+    return sharing.duty * total / (sharing.channels if sharing.channels > 0.0 else active)
 
 
 def d2d_noise(noise_density: float, bandwidth_hz: float, interference_w: Array) -> Array:

@@ -7,6 +7,7 @@ preset ``medium``.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self
@@ -141,6 +142,11 @@ class ClusterSpec:
     def devices_per_cluster(self) -> tuple[int, ...]:
         """Number of devices of each cluster, length N."""
         return self.devices if isinstance(self.devices, tuple) else (self.devices,) * self.clusters
+
+    @property
+    def longest_hop_m(self) -> float:
+        """Longest distance between two nodes of a cluster: the diagonal of its square [m]."""
+        return max(math.sqrt(2.0) * self.area_side_m, self.hop_min_m)
 
     @property
     def max_devices(self) -> int:

@@ -39,6 +39,10 @@ def warn_of_idle_fields(scenario: Scenario) -> None:
         IdleFieldWarning: Names every such field, its value, and the condition for an effect.
     """
     found = [f"{place} has no effect: {reason}" for place, reason in idle_fields(scenario).items()]
+    warn_of(scenario, found, IdleFieldWarning)
+
+
+def warn_of(scenario: Scenario, found: list[str], kind: type[UserWarning]) -> None:
+    """Warn whoever builds an environment of what was found in its scenario, if anything was."""
     if found:
-        text = "; ".join(found)
-        warnings.warn(f"scenario {scenario.name!r}: {text}", IdleFieldWarning, stacklevel=5)
+        warnings.warn(f"scenario {scenario.name!r}: {'; '.join(found)}", kind, stacklevel=6)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from functools import lru_cache
 
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.idle_fields import warn_of
 
 
 class LawRangeWarning(UserWarning):
@@ -21,10 +20,9 @@ def outside_ranges(scenario: Scenario) -> dict[str, str]:
         ``{"radio.d2e_path_loss = umi": "its source gives it for 10 to 5000 m, links have 5 to 400 m"}``.
     """
     radio, cluster, found = scenario.radio, scenario.cluster, {}
-    across = max(math.sqrt(2.0) * cluster.area_side_m, cluster.hop_min_m)
     for name, links, near_m, far_m in (
         ("d2e", radio.d2e_links, cluster.cu_distance_min_m, cluster.cu_distance_max_m),
-        ("d2d", radio.d2d_links, cluster.hop_min_m, across),
+        ("d2d", radio.d2d_links, cluster.hop_min_m, cluster.longest_hop_m),
     ):
         (least, most), (low, high) = links.law.range_m, links.law.carriers_ghz
         faults = []
@@ -47,6 +45,4 @@ def warn_of_ranges(scenario: Scenario) -> None:
         LawRangeWarning: Names every such field, its value, the range and what is used.
     """
     found = [f"{place}: {reason}" for place, reason in outside_ranges(scenario).items()]
-    if found:
-        text = f"scenario {scenario.name!r}: {'; '.join(found)}"
-        warnings.warn(text, LawRangeWarning, stacklevel=5)
+    warn_of(scenario, found, LawRangeWarning)
