@@ -8,7 +8,7 @@ from typing import Literal
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import FEWEST, PROFILES, made_traces
 from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
-from collapipe_env.scenario.fields import OnlyIf, field, real, spec, whole
+from collapipe_env.scenario.fields import OnlyIf, Text, field, real, spec, whole
 from collapipe_env.trace_files import Columns, checksum, source_files, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS, Quantity
 from collapipe_env.trace_files.trace_reading import known_formats, require_columns
@@ -30,13 +30,13 @@ class TracesSpec:
         ScenarioError: If one is out of range, a source is missing, or files have another checksum.
     """
 
-    source: str | tuple[str, ...] = field(
+    source: Text | tuple[Text, ...] = field(
         TRACE_LIKE,
         "a folder of CSV files, one file, or a list of them, where relative paths are also looked up "
         "below COLLAPIPE_DATA; or trace-like: synthetic traces, which need no files",
     )
-    profile: str = field("driving", "kind of synthetic traces", _MADE)
-    format: str = field("csv", "format of the files", _FILES)
+    profile: Text = field("driving", "kind of synthetic traces", _MADE)
+    format: Text = field("csv", "format of the files", _FILES)
     mode: Quantity | None = field(
         None,
         "rsrp: values are received powers, which give path gains; rate: they are rates, from which the "
@@ -56,8 +56,8 @@ class TracesSpec:
     share_files: bool = field(
         False, "whether clusters may have the same file where there are fewer files than clusters", _FILES
     )
-    column: str = field("", "column of the values; empty for that of the format (value with csv)", _FILES)
-    time_column: str = field("time_s", "column of times [s], with csv", _FILES)
+    column: Text = field("", "column of the values; empty for that of the format (value with csv)", _FILES)
+    time_column: Text = field("time_s", "column of times [s], with csv", _FILES)
     row_s: float = real(
         0.0,
         "time from row to row, used instead of the times in the file; 0 to read them",
@@ -65,7 +65,7 @@ class TracesSpec:
         _FILES,
     )
     unit: Literal["bit/s", "kbit/s", "Mbit/s"] = field("Mbit/s", "unit of rates, with csv", _FILES)
-    delimiter: str = field(",", "character between columns", _FILES)
+    delimiter: Text = field(",", "character between columns", _FILES)
     bs_power_dbm: float = real(
         46.0, "power of the measured base station over its band (`rsrp`)", "[-30, 90] dBm", POWERS
     )
@@ -80,7 +80,7 @@ class TracesSpec:
     rate_min_mbps: float = real(
         0.1, "smallest rate, as which smaller ones count (`rate`)", "[1e-6, 1e5] Mbit/s", RATES
     )
-    checksum: str = field(
+    checksum: Text = field(
         "",
         "SHA-256 of names and contents of all files of the source, whatever the split; if empty, it is "
         "filled in when the scenario is loaded, and other files are then refused",
@@ -135,7 +135,7 @@ class TracesSpec:
         )
 
 
-def _found_checksum(source: str | tuple[str, ...]) -> str | None:
+def _found_checksum(source: Text | tuple[Text, ...]) -> str | None:
     """Checksum of the files; ``None`` where they are not on this machine."""
     try:
         return checksum(source_files(source))
@@ -143,7 +143,7 @@ def _found_checksum(source: str | tuple[str, ...]) -> str | None:
         return None
 
 
-def _other_files(source: str | tuple[str, ...], found: str, given: str) -> str:
+def _other_files(source: Text | tuple[Text, ...], found: str, given: str) -> str:
     return (
         f"the files of source {shown(source)} have the checksum {found[:12]}..., not {shown(given[:12])}...: "
         "they are not this scenario's files: give those, or remove checksum to use these"

@@ -172,8 +172,8 @@ def _writable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_writable)]
-"""Text that can be written to files, folders and terminals."""
+Text = Annotated[str, Field(strict=True), AfterValidator(_writable)]
+"""Text, no bytes, that can be written to files, folders and terminals."""
 
 
 def _in_one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from collapipe_env.physics.path_loss import PATH_LOSSES, Antennas, Links, path_loss
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.scenario.fields import field, real, spec, whole
+from collapipe_env.scenario.fields import Text, field, real, spec, whole
 
 LAWS = "a name such as umi, umi-los, inh-mixed, log-distance (`docs/radio.md` lists them)"
 
@@ -19,7 +19,7 @@ def _known(name: str) -> str:
     return name
 
 
-Law = Annotated[str, AfterValidator(_known)]
+Law = Annotated[Text, AfterValidator(_known)]
 
 
 @spec
@@ -27,17 +27,17 @@ class RadioSpec:
     """Bands, path losses, antennas, noise, fading, rates and packet errors."""
 
     noise_dbm_per_hz: float = real(-174.0, "density of thermal noise N0", "[-250.0, 0] dBm/Hz")
-    d2d_bandwidth_hz: float = real(10e6, "bandwidth of a hop W_d, reused by all clusters", "(0, 1e12] Hz")
+    d2d_bandwidth_hz: float = real(10e6, "bandwidth of a hop W_d, reused by all clusters", "[1e3, 1e12] Hz")
     d2d_total_hz: float | None = real(
         None,
         "band of a cluster, cut into a sub-channel a node, in place of W_d",
-        "(0, 1e12] Hz",
+        "[1e3, 1e12] Hz",
     )
     d2d_radios: int = whole(
         2, "radios of a device for its hops; the only one serves both neighbours in turn", 1, 2
     )
-    uplink_bandwidth_hz: float = real(20e6, "uplink bandwidth W_up that the clusters share", "(0, 1e12] Hz")
-    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "(0, 1e12] Hz")
+    uplink_bandwidth_hz: float = real(20e6, "uplink bandwidth W_up that the clusters share", "[1e3, 1e12] Hz")
+    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "[1e3, 1e12] Hz")
     bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "(0, 1e6] W")
     external_interference_w: float = real(
         0.0, "interference from outside in the base station's band I_ext", "[0, 1] W"

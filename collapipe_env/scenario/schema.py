@@ -10,7 +10,7 @@ from pydantic import AfterValidator, model_validator
 from collapipe_env.scenario.consistency import require_memory, require_placement
 from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED, opens, ordered_decisions
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
-from collapipe_env.scenario.fields import Name, field, section, spec
+from collapipe_env.scenario.fields import Name, Text, field, section, spec
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.overrides import overridden
 from collapipe_env.scenario.plain_data import dumped, plain_yaml
@@ -39,7 +39,7 @@ class Scenario:
     """
 
     name: Name = field("custom", "name, for records and plots; no unit, one line of text")
-    decisions: Annotated[tuple[str, ...], AfterValidator(ordered_decisions)] = field(
+    decisions: Annotated[tuple[Text, ...], AfterValidator(ordered_decisions)] = field(
         COLLAPIPE,
         f"what schedulers decide; no unit, list of {', '.join(COLLAPIPE)} and, if open, {', '.join(OPENED)}",
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator
 
 from collapipe_env.scenario.device_catalogue import known_machine, machine
-from collapipe_env.scenario.fields import field, real, spec
+from collapipe_env.scenario.fields import Text, field, real, spec
 
 TENANTS = "tenants"
 """Name of the process that changes the share of other tenants."""
@@ -18,7 +18,7 @@ class ServerSpec:
     """Terms of the edge server ([X]); a null field takes the value of the named terms (`docs/server.md`)."""
 
     terms: Literal["free", "metered", "contended", "weak"] = field("free", "terms of the server's use")
-    machine: Annotated[str, AfterValidator(known_machine)] | None = field(
+    machine: Annotated[Text, AfterValidator(known_machine)] | None = field(
         None,
         "device of the catalogue (`docs/devices.md`) whose speed, memory and energy replace the terms'; no "
         "unit, a name such as rtx-3090-ti, or null",

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.models.style_fields import CAUSAL, OWNERS, Style, require_heads
-from collapipe_env.scenario.fields import Count, field, real, require_ordered, spec, switch, whole
+from collapipe_env.scenario.fields import Count, Text, field, real, require_ordered, spec, switch, whole
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
@@ -28,7 +28,7 @@ def _known_task(name: str) -> str:
 class WorkloadSpec:
     """The priced Transformer and its training in one round: all delays and energies are computed for it."""
 
-    task: Annotated[str, AfterValidator(_known_task)] = field(
+    task: Annotated[Text, AfterValidator(_known_task)] = field(
         "classification",
         f"the learning task; no unit, one of {', '.join(SHIPPED_TRAITS)}, or a registered one",
     )

@@ -43,6 +43,8 @@ SECTIONS = [
     ("learning", {"momentum": 0.9}, r"momentum = 0\.9 is for optimizer = 'sgd'.*set momentum to 0"),
     ("learning", {"schedule": "cosine", "schedule_steps": 10},
      r"schedule_steps = 10 ends schedule = 'cosine' within warmup_steps = 10.*raise"),
+    ("radio", {"d2e_path_loss": b"umi"}, r"got b'umi', but the input should be a valid string"),
+    ("radio", {"d2d_bandwidth_hz": 1e-300}, r"got 1e-300, .*unit Hz, range at least 1000"),
     ("devices", {"profiles": []}, r"profiles must hold at least one"),
     ("devices", {"power_min_w": 0.3}, r"power_min_w = 0\.3 is above power_max_w = 0\.2"),
     ("devices", {"profiles": [{"active_power_w": 1}] * 2}, r"profiles holds the name 'mobile' twice"),
