@@ -67,6 +67,7 @@ class Check:
         from collapipe_env.cli.least_energy_page import print_least_energy, wrapped
         from collapipe_env.feasibility import assumption, energy_feasibility, remedy
         from collapipe_env.simulator.idle_fields import idle_fields
+        from collapipe_env.simulator.law_ranges import outside_ranges
 
         scenario = chosen_scenario(self.scenario, self.task)
         played, report = _play_own_parts(scenario), energy_feasibility(scenario)
@@ -74,6 +75,7 @@ class Check:
         if played:
             lines.append((f"a round was played with your own {', '.join(played)}", 2))
         lines += [(f"{field} has no effect: {why}", 2) for field, why in idle_fields(scenario).items()]
+        lines += [(f"{field}: {why}", 2) for field, why in outside_ranges(scenario).items()]
         print(f"scenario {scenario.name!r} is valid")
         for line, indent in lines:
             print(wrapped(line, indent))

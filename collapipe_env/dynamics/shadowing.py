@@ -17,7 +17,8 @@ class Shadowing(Process):
     """Gains in dB that are normal with the scenario's deviations ([R]); a pair's is the same both ways.
 
     ``radio.d2e_shadowing_db`` holds for uplinks, ``radio.d2d_shadowing_db`` for pairs of a cluster; null
-    stands for the deviation of the law of their path loss. It is always on: a deviation of 0 multiplies by 1.
+    stands for the deviation of the law of their path loss, with or without a line of sight as the layout drew
+    it. It is always on: a deviation of 0 multiplies by 1.
     """
 
     name = "shadowing"
@@ -41,7 +42,9 @@ class Shadowing(Process):
     def begin(self, system: System, u: Array) -> Carried:
         """Draw a gain for every link (R, links)."""
         xp = namespace(u)
-        gain = 10.0 ** (normal(u, 0, self._links) * self._deviation_db.like(u) / 10.0)
+        own = system.shadowing_db
+        deviation_db = self._deviation_db.like(u) if own is None else xp.astype(own, u.dtype)
+        gain = 10.0 ** (normal(u, 0, self._links) * deviation_db / 10.0)
         return {"gain": xp.astype(gain, system.link_gain.dtype)}
 
     def apply(self, system: System, carried: Carried) -> System:

@@ -17,7 +17,7 @@ from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.process import Process
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.simulator.system import System, link_path_gains
+from collapipe_env.simulator.system import System, link_deviations, link_path_gains
 
 SEED = 20250919
 """Seed of the sample; the environments' own streams are never touched."""
@@ -69,8 +69,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     layouts = [draw_layout(scenario, child) if redrawn else fixed_layout(scenario) for child in rng.spawn(S)]
     mean_gain = np.stack([link_path_gains(layout) for layout in layouts])
     links = mean_gain.shape[1]
-    shadow_db = np.full(links, radio.shadowing_db[1])
-    shadow_db[:N] = radio.shadowing_db[0]
+    shadow_db = np.stack([link_deviations(layout) for layout in layouts])
     mean_gain = mean_gain * 10.0 ** (shadow_db * rng.standard_normal((S, links)) / 10.0)
 
     # These rounds are independent, so correlated fading keeps only its stationary law.

@@ -1,9 +1,10 @@
 """Path loss by name: 3GPP TR 38.901, ITU-R M.1225, free space and a log-distance law.
 
 Formulas of TR 38.901 (release 16 and later) are those of its table 7.4.1-1, with the heights of its tables
-7.2-1 to 7.2-4 and the probabilities of a line of sight of its table 7.4.2-1. A name such as ``umi`` draws for
-each link whether there is a line of sight; ``umi-los`` and ``umi-nlos`` fix it. Distances are horizontal [m],
-losses in dB, carriers in GHz. Formulas work on arrays of any library.
+7.2-1 to 7.2-4 and the probabilities of a line of sight of its table 7.4.2-1. Clutter in factories has the
+size of table 7.2-4, and the density and height of the calibration in table 7.8-7. A name such as ``umi``
+draws for each link whether there is a line of sight; ``umi-los`` and ``umi-nlos`` fix it. Distances are
+horizontal [m], losses in dB, carriers in GHz. Formulas work on arrays of any library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, at_least, exp, namespace, sqrt, where
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import Registry
+from collapipe_env.physics.line_of_sight import Factory, Office, Street
 
 LIGHT_M_PER_S = 3e8
 """Speed of light as TR 38.901 rounds it (note 1 of table 7.4.1-1)."""
@@ -38,6 +40,7 @@ class Antennas(NamedTuple):
 
 
 Loss = Callable[[Array, Antennas], Array]
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -48,21 +51,33 @@ class PathLoss:
         about: What it describes, and its source.
         in_sight: Loss with a line of sight, from distances (any shape) and the antennas [dB].
         hidden: Loss without one [dB]; ``None`` where the law does not tell.
-        sight: Probability of a line of sight at a distance; ``None`` where it is not drawn.
+        sight: Probability of a line of sight, from the same; ``None`` where it is not drawn.
         shadowing_db: Standard deviations of the log-normal shadowing with and without a line of sight [dB].
         range_m: Distances for which the source gives it [m].
         carriers_ghz: Carriers for which the source gives it [GHz].
         heights_m: Usual heights of the higher and the lower antenna [m].
+        spans_m: Heights of both for which the source gives it [m]; ``None`` for any.
     """
 
     about: str
     in_sight: Loss
     hidden: Loss | None = None
-    sight: Callable[[Array], Array] | None = None
+    sight: Loss | None = None
     shadowing_db: tuple[float, float] = (0.0, 0.0)
-    range_m: tuple[float, float] = (1.0, 1e5)
-    carriers_ghz: tuple[float, float] = (0.5, 100.0)
+    range_m: Span = (1.0, 1e5)
+    carriers_ghz: Span = (0.5, 100.0)
     heights_m: tuple[float, float] = (1.5, 1.5)
+    spans_m: tuple[Span, Span] | None = None
+
+    @property
+    def draws_sight(self) -> bool:
+        """Whether it is drawn which links have a line of sight."""
+        return self.sight is not None and self.hidden is not None
+
+    @property
+    def feels_heights(self) -> bool:
+        """Whether heights of antennas change it."""
+        return not isinstance(self.in_sight, AtKilometre)
 
     def fixed(self, *, sight: bool) -> PathLoss:
         """The law of links that all have a line of sight, or of which none has."""
@@ -121,7 +136,8 @@ class TwoSlopes:
 
     def __call__(self, distance_m: Array, antennas: Antennas) -> Array:
         """Losses of the shape of the distances [dB]."""
-        # The environment is 1 m high: what is lower sees no ground.
+        # The environment is 1 m high: what is lower sees no ground. Note 1 of the table draws higher ones for
+        # UMa's antennas above 13 m, which only moves the breakpoint.
         heights = max(antennas.higher_m - 1.0, 0.1) * max(antennas.lower_m - 1.0, 0.1)
         break_m = 4.0 * heights * antennas.carrier_ghz * 1e9 / LIGHT_M_PER_S
         rise = antennas.higher_m - antennas.lower_m
@@ -142,51 +158,6 @@ class Largest:
         for other in others:
             first = where(other > first, other, first)
         return first
-
-
-@dataclass(frozen=True)
-class Street:
-    """Probability of a line of sight in streets, ``18 / d + exp(-d / D)(1 - 18 / d)`` beyond 18 m."""
-
-    decay_m: float
-
-    def __call__(self, distance_m: Array) -> Array:
-        """Probabilities of the shape of the distances."""
-        ratio = 18.0 / at_least(distance_m, 18.0)
-        return ratio + exp(-distance_m / self.decay_m) * (1.0 - ratio)
-
-
-@dataclass(frozen=True)
-class Office:
-    """Probability of a line of sight in offices: 1, then two exponential falls.
-
-    Attributes:
-        first: Where the first fall begins, and its decay [m].
-        second: The same of the second.
-        rest: Factor of the second.
-    """
-
-    first: tuple[float, float]
-    second: tuple[float, float]
-    rest: float
-
-    def __call__(self, distance_m: Array) -> Array:
-        """Probabilities of the shape of the distances."""
-        near = exp(-at_least(distance_m - self.first[0], 0.0) / self.first[1])
-        far = self.rest * exp(-at_least(distance_m - self.second[0], 0.0) / self.second[1])
-        return where(distance_m < self.second[0], near, far)
-
-
-@dataclass(frozen=True)
-class Factory:
-    """Probability of a line of sight among clutter, ``exp(-d / k)``, ``k = -clutter / ln(1 - density)``."""
-
-    clutter_m: float
-    density: float
-
-    def __call__(self, distance_m: Array) -> Array:
-        """Probabilities of the shape of the distances."""
-        return exp((math.log(1.0 - self.density) / self.clutter_m) * distance_m)
 
 
 def log_distance(exponent: float, reference_db: float | None) -> PathLoss:
@@ -213,16 +184,37 @@ _INF = Straight(31.84, 21.5, 19.0)
 _SPARSE = Straight(33.0, 25.5)
 _INH_HIDDEN = Largest((_INH, Straight(17.3, 38.3, 24.9)))
 _TR = "3GPP TR 38.901"
+_CLUTTER = {"sparse": (10.0, 0.2, 2.0), "dense": (2.0, 0.6, 6.0)}
+"""Size [m], share of the floor and height [m] of clutter in factories."""
+_CEILING_M = 25.0
+
+
+def _factory(letters: str, clutter: str, hidden: tuple[Loss, ...], hidden_db: float) -> PathLoss:
+    """A law of InF, whose base station is within (L) or above (H) the clutter, and devices within it."""
+    size, density, height = _CLUTTER[clutter]
+    high = letters[1] == "H"
+    return PathLoss(
+        f"factory, {clutter} clutter {'below' if high else 'above'} the base station, {_TR} InF-{letters}",
+        _INF,
+        Largest((_INF, *hidden)),
+        Factory(size, density, height if high else 0.0),
+        (4.3, hidden_db),
+        (1.0, 600.0),
+        heights_m=(8.0 if high else 1.5, 1.5),
+        spans_m=((height, _CEILING_M) if high else (0.0, height), (0.0, height)),
+    )
+
 
 DRAWN = {
     "uma": PathLoss(
         f"urban macro cell, {_TR} UMa",
         _UMA,
         Largest((_UMA, Straight(13.54, 39.08, lift=0.6))),
-        Street(63.0),
+        Street(63.0, roofs=True),
         (4.0, 6.0),
         (10.0, 5e3),
         heights_m=(25.0, 1.5),
+        spans_m=((25.0, 25.0), (1.5, 22.5)),
     ),
     "umi": PathLoss(
         f"street canyon, {_TR} UMi",
@@ -232,6 +224,7 @@ DRAWN = {
         (4.0, 7.82),
         (10.0, 5e3),
         heights_m=(10.0, 1.5),
+        spans_m=((10.0, 10.0), (1.5, 22.5)),
     ),
     "inh-open": PathLoss(
         f"open office, {_TR} InH",
@@ -251,22 +244,10 @@ DRAWN = {
         (1.0, 150.0),
         heights_m=(3.0, 1.0),
     ),
-    "inf-sl": PathLoss(
-        f"factory, sparse clutter above the antennas, {_TR} InF-SL",
-        _INF,
-        Largest((_INF, _SPARSE)),
-        Factory(10.0, 0.2),
-        (4.3, 5.7),
-        (1.0, 600.0),
-    ),
-    "inf-dl": PathLoss(
-        f"factory, dense clutter above the antennas, {_TR} InF-DL",
-        _INF,
-        Largest((_INF, _SPARSE, Straight(18.6, 35.7))),
-        Factory(2.0, 0.6),
-        (4.3, 7.2),
-        (1.0, 600.0),
-    ),
+    "inf-sl": _factory("SL", "sparse", (_SPARSE,), 5.7),
+    "inf-dl": _factory("DL", "dense", (_SPARSE, Straight(18.6, 35.7)), 7.2),
+    "inf-sh": _factory("SH", "sparse", (Straight(32.4, 23.0),), 5.9),
+    "inf-dh": _factory("DH", "dense", (Straight(33.63, 21.9),), 4.0),
 }
 """Laws of which a link draws its line of sight."""
 
@@ -287,6 +268,14 @@ PATH_LOSSES: Registry[Any] = Registry(
         ),
         "free-space": PathLoss("free space, ITU-R P.525", Straight(FREE_SPACE_DB, 20.0)),
         "log-distance": "collapipe_env.physics.path_loss:log_distance",
+        "inf-hh": PathLoss(
+            f"factory, both antennas above the clutter, {_TR} InF-HH",
+            _INF,
+            shadowing_db=(4.3, 4.3),
+            range_m=(1.0, 600.0),
+            heights_m=(8.0, 8.0),
+            spans_m=((2.0, _CEILING_M), (2.0, _CEILING_M)),
+        ),
         **DRAWN,
         **{
             f"{name}-{'los' if sight else 'nlos'}": one.fixed(sight=sight)
@@ -340,11 +329,23 @@ class Links(NamedTuple):
             distance_m: Horizontal distances, > 0 [m].
             luck: Uniform numbers in [0, 1) by which a drawn line of sight is there; ``None`` counts as there.
         """
-        law = self.law
-        loss = law.in_sight(distance_m, self.antennas)
-        if law.sight is not None and law.hidden is not None and luck is not None:
-            loss = where(luck < law.sight(distance_m), loss, law.hidden(distance_m, self.antennas))
+        loss = self.law.in_sight(distance_m, self.antennas)
+        if self.law.hidden is not None and (seen := self._seen(distance_m, luck)) is not None:
+            loss = where(seen, loss, self.law.hidden(distance_m, self.antennas))
         return exp((-math.log(10.0) / 10.0) * at_least(loss - self.gains_db, 0.0))
+
+    def deviation_db(self, distance_m: Array, luck: Array | None = None) -> Array:
+        """Deviations of the law's own shadowing [dB], of the shape of the distances; arguments as above."""
+        sight, hidden = self.law.shadowing_db
+        seen = self._seen(distance_m, luck)
+        return distance_m * 0.0 + (sight if seen is None else where(seen, sight, hidden))
+
+    def _seen(self, distance_m: Array, luck: Array | None) -> Array | None:
+        """Which links have a line of sight; ``None`` where all do."""
+        sight = self.law.sight
+        if sight is None or self.law.hidden is None or luck is None:
+            return None
+        return luck < sight(distance_m, self.antennas)
 
     def range_db(self, near_m: float, far_m: float) -> tuple[float, float]:
         """Largest and smallest gain between two distances [dB]."""

@@ -61,7 +61,7 @@ _RANGE = re.compile(r"([\[(])([^ ,]+), ([^ ,]+)([\])])(?: (\S+))?")
 
 
 class OnlyIf(NamedTuple):
-    """Condition under which a field of a process has an effect.
+    """Condition under which a field of the radio or of a process has an effect.
 
     Setting the field to a value other than its default gives a warning where the condition does not hold
     (:mod:`collapipe_env.simulator.idle_fields`).

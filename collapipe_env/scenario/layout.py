@@ -48,6 +48,8 @@ class Layout:
         d2e_path_gain: Path-loss gain CU to base station (N,), linear, in (0, 1).
         d2d_path_gain: Path-loss gain between the nodes of a cluster, node 0 the CU (N, K+1, K+1), linear,
             symmetric, zero on the diagonal; distances below ``hop_min_m`` count as ``hop_min_m``.
+        d2e_shadowing_db: Deviation of the shadowing of the former (N,) [dB].
+        d2d_shadowing_db: Deviation of the shadowing of the latter (N, K+1, K+1), symmetric [dB].
         cross_gain: Path-loss gain X between two clusters' centres (N, N), linear, symmetric, zero on the
             diagonal.
         profile: Index of each device's profile in ``scenario.devices.profiles`` (N, K).
@@ -63,6 +65,8 @@ class Layout:
     device_position: FloatArray
     d2e_path_gain: FloatArray
     d2d_path_gain: FloatArray
+    d2e_shadowing_db: FloatArray
+    d2d_shadowing_db: FloatArray
     cross_gain: FloatArray
     profile: IntArray
     max_clock_hz: FloatArray
@@ -144,15 +148,20 @@ def _draw(
     # Offsets, not positions, so that the rounding of far-away centres does not affect the hops.
     nodes = np.concatenate([np.zeros((N, 1, 2)), offset], axis=1)
     hop = np.maximum(_pairwise_distance(nodes), cluster.hop_min_m)
+    to_station = np.hypot(centre[:, 0], centre[:, 1])
+    d2e_gain, d2e_deviation = _drawn(radio.d2e_links, to_station, radio.d2e_shadowing_db, rng)
+    d2d_gain, d2d_deviation = map(_mirrored, _drawn(radio.d2d_links, hop, radio.d2d_shadowing_db, rng))
+    apart = _pairwise_distance(centre) + np.eye(N)  # no log of zero
+    cross_gain, _ = _drawn(radio.d2d_links, apart, 0.0, rng)
     return Layout(
         present=present,
         cu_position=centre,
         device_position=position,
-        d2e_path_gain=_gains(radio.d2e_links, np.hypot(centre[:, 0], centre[:, 1]), rng),
-        d2d_path_gain=_pair_gains(radio.d2d_links, hop, rng),
-        cross_gain=_pair_gains(
-            radio.d2d_links, _pairwise_distance(centre) + np.eye(N), rng
-        ),  # no log of zero
+        d2e_path_gain=d2e_gain,
+        d2d_path_gain=d2d_gain,
+        d2e_shadowing_db=d2e_deviation,
+        d2d_shadowing_db=d2d_deviation,
+        cross_gain=_mirrored(cross_gain),
         profile=profile,
         max_clock_hz=clock,
         flops_per_cycle=each("flops_per_cycle"),
@@ -168,15 +177,24 @@ def _pairwise_distance(points: FloatArray) -> FloatArray:
     return np.asarray(np.hypot(difference[..., 0], difference[..., 1]))
 
 
-def _gains(links: Links, distance: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Gains over distances of any shape."""
+def _drawn(
+    links: Links, distance: FloatArray, deviation_db: float | None, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Gains over distances of any shape, and the deviations of their shadowing [dB].
+
+    Args:
+        deviation_db: The scenario's; ``None`` for the law's.
+    """
     luck = None if links.law.sight is None else rng.random(distance.shape)
-    return np.asarray(links.gain(distance, luck))
+    gain = np.asarray(links.gain(distance, luck))
+    if deviation_db is not None:
+        return gain, np.full(distance.shape, deviation_db)
+    return gain, np.asarray(links.deviation_db(distance, luck))
 
 
-def _pair_gains(links: Links, distance: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Gains over distances (..., P, P), the same both ways, with zeros on the diagonal."""
-    upper = np.triu(_gains(links, distance, rng), 1)
+def _mirrored(values: FloatArray) -> FloatArray:
+    """Values of pairs (..., P, P), the upper ones both ways, with zeros on the diagonal."""
+    upper = np.triu(values, 1)
     return upper + upper.swapaxes(-1, -2)
 
 

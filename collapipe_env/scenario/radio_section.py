@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from collapipe_env.physics.path_loss import PATH_LOSSES, Antennas, Links, path_loss
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.scenario.fields import Text, field, real, spec, whole
+from collapipe_env.scenario.fields import OnlyIf, Text, field, real, spec, whole
 
 LAWS = "a name such as umi, umi-los, inh-mixed, log-distance (`docs/radio.md` lists them)"
 
@@ -19,6 +19,22 @@ def _known(name: str) -> str:
     return name
 
 
+def _with(errors: str) -> OnlyIf:
+    """Condition that links lose packets in one of these modes."""
+    return OnlyIf(f"with link_errors: {errors}", lambda radio: radio.link_errors in errors.split(" or "))
+
+
+LOG_DISTANCE = OnlyIf(
+    "with a path loss of log-distance",
+    lambda radio: "log-distance" in (radio.d2e_path_loss, radio.d2d_path_loss),
+)
+STATION = OnlyIf("with a d2e_path_loss that knows heights", lambda radio: radio.d2e_links.law.feels_heights)
+ANTENNAS = OnlyIf(
+    "with a path loss that knows heights",
+    lambda radio: radio.d2e_links.law.feels_heights or radio.d2d_links.law.feels_heights,
+)
+OWN_BAND = OnlyIf("without d2d_total_hz", lambda radio: radio.d2d_total_hz is None)
+
 Law = Annotated[Text, AfterValidator(_known)]
 
 
@@ -27,7 +43,9 @@ class RadioSpec:
     """Bands, path losses, antennas, noise, fading, rates and packet errors."""
 
     noise_dbm_per_hz: float = real(-174.0, "density of thermal noise N0", "[-250.0, 0] dBm/Hz")
-    d2d_bandwidth_hz: float = real(10e6, "bandwidth of a hop W_d, reused by all clusters", "[1e3, 1e12] Hz")
+    d2d_bandwidth_hz: float = real(
+        10e6, "bandwidth of a hop W_d, reused by all clusters", "[1e3, 1e12] Hz", OWN_BAND
+    )
     d2d_total_hz: float | None = real(
         None,
         "band of a cluster, cut into a sub-channel a node, in place of W_d",
@@ -45,15 +63,18 @@ class RadioSpec:
     carrier_ghz: float = real(2.0, "carrier frequency of all links", "[0.5, 100] GHz")
     d2e_path_loss: Law = field("itu-m1225-vehicular", "path loss between CUs and base station; " + LAWS)
     d2d_path_loss: Law = field("itu-m1225-pedestrian", "path loss between devices; " + LAWS)
-    path_loss_exponent: float = real(3.0, "exponent of log-distance", "[1, 10]")
+    path_loss_exponent: float = real(3.0, "exponent of log-distance", "[1, 10]", LOG_DISTANCE)
     path_loss_reference_db: float | None = real(
-        None, "loss of log-distance at 1 m, that of free space if not given", "[0, 200] dB"
+        None, "loss of log-distance at 1 m, that of free space if not given", "[0, 200] dB", LOG_DISTANCE
     )
     bs_height_m: float | None = real(
-        None, "height of the base station's antenna, the usual one of the law if not given", "[0.1, 500] m"
+        None,
+        "height of the base station's antenna, the usual one of the law if not given",
+        "[0.1, 500] m",
+        STATION,
     )
     device_height_m: float | None = real(
-        None, "height of other antennas, the usual one of the law if not given", "[0.1, 100] m"
+        None, "height of other antennas, the usual one of the law if not given", "[0.1, 100] m", ANTENNAS
     )
     bs_antenna_dbi: float = real(0.0, "gain of the base station's antenna", "[-30, 60] dBi")
     device_antenna_dbi: float = real(0.0, "gain of the antennas of devices and CUs", "[-30, 60] dBi")
@@ -73,11 +94,17 @@ class RadioSpec:
         "drop",
         "effect of a packet error: micro-batch dropped, sent again, sent again by links that adapt, none",
     )
-    max_transmissions: int = whole(16, "transmissions after which a micro-batch is dropped", 1, 1_000_000)
-    waterfall_threshold: float = real(0.023, "waterfall threshold of packet error rates, linear", "[0, 1e3]")
-
+    max_transmissions: int = whole(
+        16, "transmissions after which a micro-batch is dropped", 1, 1_000_000, _with("arq or harq")
+    )
+    waterfall_threshold: float = real(
+        0.023, "waterfall threshold of packet error rates, linear", "[0, 1e3]", _with("drop or arq")
+    )
     target_error_rate: float = real(
-        0.1, "probability with which one transmission of a link that adapts (harq) fails", "(0, 0.9]"
+        0.1,
+        "probability with which one transmission of a link that adapts (harq) fails",
+        "(0, 0.9]",
+        _with("harq"),
     )
     rate_attenuation: float = real(1.0, "share a of Shannon's rate that links reach", "(0, 1]")
     rate_ceiling: float | None = real(None, "greatest spectral efficiency of a link", "[0.01, 100] bit/s/Hz")
@@ -119,10 +146,13 @@ class RadioSpec:
 
     @property
     def shadowing_db(self) -> tuple[float, float]:
-        """Deviations of the shadowing of CUs' links and of hops [dB].
-
-        Where links draw their line of sight, the law's deviation is that without one, the larger.
-        """
+        """Deviations of the shadowing of CUs' links and of hops, the largest where links differ [dB]."""
         given = (self.d2e_shadowing_db, self.d2e_links), (self.d2d_shadowing_db, self.d2d_links)
-        d2e, d2d = (links.law.shadowing_db[1] if own is None else own for own, links in given)
+        d2e, d2d = (max(links.law.shadowing_db) if own is None else own for own, links in given)
         return d2e, d2d
+
+    @property
+    def shadowing_differs(self) -> bool:
+        """Whether the deviation of a link's shadowing depends on its drawn line of sight."""
+        given = (self.d2e_shadowing_db, self.d2e_links), (self.d2d_shadowing_db, self.d2d_links)
+        return any(own is None and links.law.draws_sight for own, links in given)

@@ -1,4 +1,4 @@
-"""Idle fields: fields of processes that were set but have no effect with the values of the others."""
+"""Idle fields: fields of the radio and of processes that were set, but not to an effect with the others."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from collapipe_env.scenario.fields import conditions
 
 
 class IdleFieldWarning(UserWarning):
-    """A field of a process was set and has no effect."""
+    """A field was set and has no effect."""
 
 
 def idle_fields(scenario: Scenario) -> dict[str, str]:
-    """Return the fields of a scenario's processes that are not at their defaults and have no effect.
+    """Return the fields of the radio and of processes that are not at their defaults and have no effect.
 
     Returns:
         The condition for an effect, by the dotted path of each field with its value:
         ``{"dynamics.processes.mobility.roaming = 2": "it is used only with area: open"}``.
     """
     found = {}
-    for name, spec in scenario.dynamics.processes:
+    processes = ((f"dynamics.processes.{name}", spec) for name, spec in scenario.dynamics.processes)
+    for section, spec in (("radio", scenario.radio), *processes):
         for field, condition in conditions(type(spec)).items():
             value = getattr(spec, field)
             if value != spec.__pydantic_fields__[field].default and not condition.holds(spec):
-                place = f"dynamics.processes.{name}.{field} = {shown(value)}"
+                place = f"{section}.{field} = {shown(value)}"
                 found[place] = f"it is used only {condition.words}"
     return found
 

@@ -1,4 +1,4 @@
-"""Path losses beyond the distances and carriers for which their sources give them."""
+"""Path losses beyond the distances, carriers and heights for which their sources give them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ def outside_ranges(scenario: Scenario) -> dict[str, str]:
         if near_m < least or far_m > most:
             faults.append(f"for {least:g} to {most:g} m, links have {near_m:g} to {far_m:g} m")
         if not low <= radio.carrier_ghz <= high:
-            span = f"{low:g} GHz" if low == high else f"{low:g} to {high:g} GHz"
-            faults.append(f"for {span}, carrier_ghz is {radio.carrier_ghz:g}")
+            faults.append(f"for {_span(low, high)} GHz, carrier_ghz is {radio.carrier_ghz:g}")
+        heights, spans = links.antennas[1:], links.law.spans_m
+        if spans and any(not low <= m <= high for m, (low, high) in zip(heights, spans, strict=True)):
+            usual = " and ".join(_span(*span) for span in spans)
+            faults.append(f"for antennas at {usual} m, links have {heights[0]:g} and {heights[1]:g} m")
         if faults:
             field = f"{name}_path_loss"
             found[f"radio.{field} = {getattr(radio, field)}"] = f"its source gives it {' and '.join(faults)}"
     return found
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 @lru_cache(maxsize=64)

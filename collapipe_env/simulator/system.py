@@ -68,6 +68,8 @@ class System(NamedTuple):
     known_gain: Annotated[Array | None, Declared("links", low=0.0)] = None
     """Known gains of all links before the round, including small-scale gains; ``None`` where the true gains
     are known."""
+    shadowing_db: Annotated[Array | None, Declared("links", "dB", low=0.0)] = None
+    """Deviation of each link's shadowing in the layout; ``None`` where uplinks are alike, and pairs too."""
 
 
 def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
@@ -109,6 +111,11 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
         device_offset=(
             backend.array(stacked("device_position") - stacked("cu_position")[:, :, None]) if moves else None
         ),
+        shadowing_db=(
+            backend.array(np.stack([link_deviations(layout) for layout in layouts]))
+            if scenario.radio.shadowing_differs
+            else None
+        ),
     )
 
 
@@ -127,8 +134,17 @@ def axis_sizes(scenario: Scenario) -> dict[str, tuple[int, ...]]:
 
 def link_path_gains(layout: Layout) -> FloatArray:
     """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
-    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
-    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))
+    return _in_order(layout.d2e_path_gain, layout.d2d_path_gain)
+
+
+def link_deviations(layout: Layout) -> FloatArray:
+    """Deviations of the shadowing of a layout's links (links,) [dB], in the order of their gains."""
+    return _in_order(layout.d2e_shadowing_db, layout.d2d_shadowing_db)
+
+
+def _in_order(d2e: FloatArray, d2d: FloatArray) -> FloatArray:
+    first, second = np.triu_indices(d2d.shape[-1], 1)
+    return np.concatenate((d2e, d2d[:, first, second].ravel()))
 
 
 def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:

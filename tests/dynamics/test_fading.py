@@ -8,8 +8,8 @@ from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.learners.idle import IdleLearner
-from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.system import laid_out
+from collapipe_env.scenario import fixed_layout, load_scenario
+from collapipe_env.simulator.system import laid_out, link_deviations
 from collapipe_env.simulator.world import World
 
 
@@ -106,3 +106,19 @@ def test_shadowing_is_lognormal_and_symmetric():
     hop_db = 10 * np.log10(state.d2d_gain[..., 0, 1:])
     assert (uplink_db - uplink_db.mean(axis=0)).std() == pytest.approx(8.0, rel=0.08)
     assert (hop_db - hop_db.mean(axis=0)).std() == pytest.approx(4.0, rel=0.08)
+
+
+def test_links_with_a_line_of_sight_have_its_shadowing():
+    radio = {
+        "d2d_path_loss": "inh-open",
+        "d2d_shadowing_db": None,
+        "d2e_shadowing_db": 5.0,
+        "diversity": 1024,
+    }
+    scenario, E = load_scenario({"base": "small", "radio": radio}), 400
+    world = World(scenario, IdleLearner(E), E)
+    world.reset([np.random.default_rng([0, row]) for row in range(E)])
+    decibel = 10 * np.log10(world.system.carried["shadowing"]["gain"])
+    wanted = link_deviations(fixed_layout(scenario))
+    assert set(wanted) == {3.0, 8.03, 5.0}
+    np.testing.assert_allclose(decibel.std(axis=0), wanted, rtol=0.15)

@@ -48,8 +48,27 @@ def inf_dl(d, f, bs=1.5, ut=1.5):
     return max(own, inf_los(d, f, bs, ut), inf_sl(d, f, bs, ut))
 
 
+def inf_h_los(d, f, bs=8.0, ut=1.5):
+    return inf_los(d, f, bs, ut)
+
+
+def inf_sh(d, f, bs=8.0, ut=1.5):
+    return max(32.4 + 23.0 * log10(hypot(d, bs - ut)) + 20 * log10(f), inf_los(d, f, bs, ut))
+
+
+def inf_dh(d, f, bs=8.0, ut=1.5):
+    return max(33.63 + 21.9 * log10(hypot(d, bs - ut)) + 20 * log10(f), inf_los(d, f, bs, ut))
+
+
 def street(d, decay):
     return 1.0 if d <= 18 else 18 / d + exp(-d / decay) * (1 - 18 / d)
+
+
+def roofs(d, _=25.0, ut=1.5):
+    if d <= 18:
+        return 1.0
+    c = 0.0 if ut <= 13 else ((min(ut, 23) - 13) / 10) ** 1.5
+    return street(d, 63) * (1 + c * 5 / 4 * (d / 100) ** 3 * exp(-d / 150))
 
 
 def open_office(d):
@@ -68,11 +87,20 @@ def factory(d, clutter, density):
     return exp(d * log(1 - density) / clutter)
 
 
+def high_factory(d, clutter, density, height, bs, ut):
+    if ut >= height:
+        return 1.0
+    k = -clutter / log(1 - density) * max((bs - ut) / (height - ut), 1.0)
+    return exp(-d / k)
+
+
 ROWS = {
-    "uma": (uma_los, uma_nlos, lambda d: street(d, 63)),
-    "umi": (umi_los, umi_nlos, lambda d: street(d, 36)),
-    "inh-open": (inh_los, inh_nlos, open_office),
-    "inh-mixed": (inh_los, inh_nlos, mixed_office),
-    "inf-sl": (inf_los, inf_sl, lambda d: factory(d, 10, 0.2)),
-    "inf-dl": (inf_los, inf_dl, lambda d: factory(d, 2, 0.6)),
+    "uma": (uma_los, uma_nlos, roofs),
+    "umi": (umi_los, umi_nlos, lambda d, *_: street(d, 36)),
+    "inh-open": (inh_los, inh_nlos, lambda d, *_: open_office(d)),
+    "inh-mixed": (inh_los, inh_nlos, lambda d, *_: mixed_office(d)),
+    "inf-sl": (inf_los, inf_sl, lambda d, *_: factory(d, 10, 0.2)),
+    "inf-dl": (inf_los, inf_dl, lambda d, *_: factory(d, 2, 0.6)),
+    "inf-sh": (inf_h_los, inf_sh, lambda d, bs=8.0, ut=1.5: high_factory(d, 10, 0.2, 2, bs, ut)),
+    "inf-dh": (inf_h_los, inf_dh, lambda d, bs=8.0, ut=1.5: high_factory(d, 2, 0.6, 6, bs, ut)),
 }

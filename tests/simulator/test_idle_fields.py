@@ -76,6 +76,42 @@ def test_idle_fields_and_no_others_change_nothing(case):
         assert (before.shape == after.shape and (before == after).all()) == idle, name
 
 
+RADIO = {
+    "path_loss_exponent": (2.5, {"d2d_path_loss": "log-distance"}),
+    "path_loss_reference_db": (50.0, {"d2e_path_loss": "log-distance"}),
+    "bs_height_m": (9.0, {"d2e_path_loss": "umi"}),
+    "device_height_m": (2.0, {"d2d_path_loss": "umi-los"}),
+    "d2d_bandwidth_hz": (5e6, {}),
+    "max_transmissions": (3, {"link_errors": "arq", "waterfall_threshold": 10.0}),
+    "waterfall_threshold": (0.5, {}),
+    "target_error_rate": (0.3, {"link_errors": "harq"}),
+}
+"""Fields of the radio: another value, and fields with which it has an effect."""
+SILENT = {"d2d_bandwidth_hz": {"d2d_total_hz": 5e6}, "waterfall_threshold": {"link_errors": "none"}}
+"""Fields with which one has none, where it has with the defaults."""
+
+
+@pytest.mark.parametrize("field", RADIO)
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.idle_fields.IdleFieldWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.law_ranges.LawRangeWarning")
+def test_idle_fields_of_the_radio_change_nothing_and_the_others_do(field):
+    value, needed = RADIO[field]
+
+    def round_with(radio):
+        ample = {"device_energy_j": 1e4, "cu_energy_j": 1e4}
+        scenario = load_scenario({"base": "small", "radio": radio, "budgets": ample})
+        env = CollaPipeVectorEnv(1, scenario, "surrogate")
+        env.reset(seed=3)
+        env.step(np.zeros(env.action_space.shape, dtype=np.float32))
+        costs = env.last_round.costs
+        told = [place.partition(" = ")[0] for place in idle_fields(scenario)]
+        return [float(costs.delay[0]), float(np.sum(costs.survival))], told
+
+    for radio, idle in ((needed, False), (SILENT.get(field, {}), True)):
+        (plain, _), (changed, told) = round_with(radio), round_with({**radio, field: value})
+        assert (changed == plain, f"radio.{field}" in told) == (idle, idle), radio
+
+
 def test_a_single_level_of_tenants_has_nowhere_to_go():
     only = {"levels": [0.5], "stay_probability": 0.5}
     assert list(idle_fields(scenario_with("tenants", only))) == [
@@ -101,11 +137,14 @@ def test_the_check_of_a_scenario_says_it(tmp_path, capsys):
     file = tmp_path / "mine.yaml"
     file.write_text(
         "base: small\ndynamics: {processes: {channel_knowledge: {modes: [mean], delay_rounds: 2}}}\n"
+        "radio: {d2d_path_loss: umi-los, target_error_rate: 0.2}\n"
     )
     main(["scenario", "check", str(file)])
     printed = " ".join(capsys.readouterr().out.split())
     place = "dynamics.processes.channel_knowledge.delay_rounds = 2"
     assert f"{place} has no effect: it is used only if modes include delayed" in printed
+    assert "radio.target_error_rate = 0.2 has no effect: it is used only with link_errors: harq" in printed
+    assert "radio.d2d_path_loss = umi-los: its source gives it for 10 to 5000 m, links have 5 to" in printed
 
 
 def test_fields_of_ones_own_process_may_have_conditions():

@@ -19,6 +19,11 @@ def with_radio(cluster=None, **radio):
         (with_radio(carrier_ghz=3.5), ["2 GHz, carrier_ghz is 3.5"] * 2),
         (with_radio(d2d_path_loss="umi-nlos"), ["10 to 5000 m, links have 5 to 56.5685 m"]),
         (with_radio({"cu_distance_max_m": 6000}, d2e_path_loss="uma"), ["5000 m, links have 50 to 6000 m"]),
+        (
+            with_radio(d2e_path_loss="uma", bs_height_m=10.0),
+            ["antennas at 25 and 1.5 to 22.5 m, links have 10"],
+        ),
+        (with_radio(d2d_path_loss="inf-dh-nlos"), ["at 6 to 25 and 0 to 6 m, links have 1.5 and 1.5 m"]),
         (with_radio(d2e_path_loss="umi", d2d_path_loss="inh-open", carrier_ghz=28.0), []),
         (load_scenario("medium"), []),
     ],
