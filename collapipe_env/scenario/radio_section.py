@@ -92,13 +92,14 @@ class RadioSpec:
     d2d_duplex: Literal["full", "half"] = field("full", "whether hops send both ways at once")
     link_errors: Literal["drop", "arq", "harq", "none"] = field(
         "drop",
-        "effect of a packet error: micro-batch dropped, sent again, sent again by links that adapt, none",
+        "effect of a packet error: micro-batch dropped, sent again, sent again by links that adapt (HARQ of "
+        "type I), none",
     )
     max_transmissions: int = whole(
         16, "transmissions after which a micro-batch is dropped", 1, 1_000_000, _with("arq or harq")
     )
     waterfall_threshold: float = real(
-        0.023, "waterfall threshold of packet error rates, linear", "[0, 1e3]", _with("drop or arq")
+        0.023, "waterfall threshold of packet error rates, as a ratio", "[0, 1e3]", _with("drop or arq")
     )
     target_error_rate: float = real(
         0.1,
