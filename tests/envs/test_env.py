@@ -179,6 +179,7 @@ def test_a_round_without_end_is_refused_before_anything_changes():
 
 
 @pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.idle_fields.IdleFieldWarning")
 @pytest.mark.parametrize(("base", "shadowing_db"), mostly_slow([("small", 8.0), ("medium", 12.0)]))
 def test_repeats_cost_at_most_as_many_rounds_as_they_are(base, shadowing_db):
     """Rayleigh fading and strong shadowing under random actions, beside links that never fail."""

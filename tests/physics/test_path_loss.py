@@ -28,7 +28,7 @@ def links(name, carrier=3.5, heights=None, gains_db=0.0):
 @pytest.mark.parametrize("carrier", [0.9, 3.5, 28.0])
 @pytest.mark.parametrize("heights", [None, (12.0, 4.0), (25.0, 20.0), (30.0, 25.0), (1.5, 1.5)])
 def test_losses_are_those_of_the_standard(name, carrier, heights):
-    in_sight, hidden, sight = ROWS[name]
+    in_sight, hidden, sight, deviations = ROWS[name]
     if heights is not None and heights[0] == heights[1] and name in ("uma", "umi"):
         heights = (2.0, 2.0)  # the breakpoint is not at 0
     args = (carrier, *(heights or ()))
@@ -38,6 +38,7 @@ def test_losses_are_those_of_the_standard(name, carrier, heights):
     np.testing.assert_allclose(decibel(ends), wanted, rtol=1e-12, atol=1e-12)
     for found, kind in zip(ends, ("los", "nlos"), strict=True):
         np.testing.assert_array_equal(links(f"{name}-{kind}", carrier, heights).gain(METRES), found)
+    assert drawn.law.shadowing_db == deviations
     seen = drawn.law.sight(METRES, drawn.antennas)
     np.testing.assert_allclose(seen, [sight(d, *args[1:]) for d in METRES], rtol=1e-12)
     as_tensor = drawn.gain(torch.tensor(METRES), torch.full(METRES.shape, 0.5, dtype=torch.float64))
