@@ -1,19 +1,30 @@
 """Probabilities of a line of sight by distance: table 7.4.2-1 of 3GPP TR 38.901.
 
-They are called with horizontal distances [m] and the antennas, as the path losses in :mod:`.path_loss` are,
-and work on arrays of any library.
+They depend on the distance and the heights of both antennas, are called as the path losses of
+:mod:`.path_loss` are, and work on arrays of any library.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, at_most, exp, where
 
-if TYPE_CHECKING:
-    from collapipe_env.physics.path_loss import Antennas
+
+class Antennas(NamedTuple):
+    """Where a link's antennas are, and at which frequency they work.
+
+    Attributes:
+        carrier_ghz: Carrier ``f_c`` [GHz].
+        higher_m: Height of the higher one ``h_BS`` [m].
+        lower_m: Height of the lower one ``h_UT`` [m].
+    """
+
+    carrier_ghz: float
+    higher_m: float
+    lower_m: float
 
 
 @dataclass(frozen=True)

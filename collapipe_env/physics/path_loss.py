@@ -19,24 +19,10 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, at_least, exp, namespace, sqrt, where
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import Registry
-from collapipe_env.physics.line_of_sight import Factory, Office, Street
+from collapipe_env.physics.line_of_sight import Antennas, Factory, Office, Street
 
 LIGHT_M_PER_S = 3e8
 """Speed of light as TR 38.901 rounds it (note 1 of table 7.4.1-1)."""
-
-
-class Antennas(NamedTuple):
-    """Where a link's antennas are, and at which frequency they work.
-
-    Attributes:
-        carrier_ghz: Carrier ``f_c`` [GHz].
-        higher_m: Height of the higher one ``h_BS`` [m].
-        lower_m: Height of the lower one ``h_UT`` [m].
-    """
-
-    carrier_ghz: float
-    higher_m: float
-    lower_m: float
 
 
 Loss = Callable[[Array, Antennas], Array]

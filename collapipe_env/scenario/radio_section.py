@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from collapipe_env.physics.path_loss import PATH_LOSSES, Antennas, Links, path_loss
+from collapipe_env.physics.line_of_sight import Antennas
+from collapipe_env.physics.path_loss import PATH_LOSSES, Links, path_loss
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.fields import OnlyIf, Text, field, real, spec, whole
 

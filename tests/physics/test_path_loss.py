@@ -8,7 +8,8 @@ import torch
 from oracles.path_losses import ROWS
 
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.path_loss import PATH_LOSSES, Antennas, Links, PathLoss, path_loss
+from collapipe_env.physics.line_of_sight import Antennas
+from collapipe_env.physics.path_loss import PATH_LOSSES, Links, PathLoss, path_loss
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.simulator.process_registry import active_processes
 
