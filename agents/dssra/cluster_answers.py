@@ -24,6 +24,7 @@ from .round_input import (
     other_setting,
     server_blocks_of,
     update_bits_of,
+    with_next_size,
     with_server_blocks,
 )
 from .round_plan import RoundPlan, interference_prices
@@ -38,6 +39,17 @@ LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still
 def with_option(terms: ClusterTerms, option: int) -> ClusterTerms:
     """The terms with another option."""
     return ClusterTerms(option, terms.noise_w, terms.share, terms.delay_weight, terms.interference_price)
+
+
+@compiled_leaf
+def worth_of_delay(weight: float, clusters: int, inputs: RoundInput, parameters: Numbers) -> float:
+    """Worth of a second of a cluster's delay to the cluster itself [1/s].
+
+    Args:
+        weight: Its worth to the round, ``w_n`` [1/s].
+        clusters: ``N``.
+    """
+    return max(weight, LEAST_WEIGHT * delay_price(inputs, parameters) / clusters)
 
 
 @compiled_inner
@@ -110,6 +122,39 @@ def planned_segments(
             found = best_segments(problem, value - problem.constant)
             if found[0] + problem.constant < value:
                 value, planned, best = found[0] + problem.constant, found[1], other
+    return planned, best
+
+
+@compiled_inner
+def segments_of_near_sizes(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    terms: ClusterTerms,
+    inputs: RoundInput,
+    parameters: Numbers,
+) -> tuple[IntArray, ClusterTerms]:
+    """Exact segments at given powers, under the present and both neighbouring numbers of micro-batches.
+
+    Args:
+        segments: The segments at hand (K,), which are feasible under the option.
+        power: Powers of the CU and the devices (K+1,) [W].
+        terms: Terms left by the rest of the plan, and its option.
+
+    Returns:
+        The best segments, and the terms with their option; those at hand where none are better.
+    """
+    problem = segment_problem(n, power, terms, inputs, parameters)
+    value, planned, best = plan_cost(problem, segments) + problem.constant, segments, terms
+    for step in (0, -1, 1):
+        option = with_next_size(terms.option, step, inputs)
+        if step != 0 and option == terms.option:
+            continue
+        other = with_option(terms, option)
+        problem = segment_problem(n, power, other, inputs, parameters)
+        found = best_segments(problem, value - problem.constant)
+        if found[0] + problem.constant < value:
+            value, planned, best = found[0] + problem.constant, found[1], other
     return planned, best
 
 
@@ -193,10 +238,9 @@ def propose(
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, parameters)
     segments, power, option = plan.segments.copy(), plan.power.copy(), plan.option.copy()
-    least = LEAST_WEIGHT * delay_price(inputs, parameters) / clusters
     gain = np.empty(clusters)
     for n in range(clusters):
-        worth = max(weight[n], least)
+        worth = worth_of_delay(weight[n], clusters, inputs, parameters)
         terms = ClusterTerms(option[n], plan.noise[n], plan.share[n], worth, prices[n])
         gain[n], option[n] = improve_cluster(n, segments[n], power[n], terms, replans, inputs, parameters)
     return segments, power, option, gain

@@ -301,3 +301,17 @@ def fits_option(n: int, segments: IntArray, option: int, inputs: RoundInput) -> 
 def is_open(inputs: RoundInput) -> bool:
     """Whether the search may change recomputation; the first choice then has the other setting."""
     return bool(setting_of(inputs.choices[0], inputs) == 1)
+
+
+@inlined
+def with_next_size(option: int, step: int, inputs: RoundInput) -> int:
+    """The option with the next number of micro-batches; itself where there is none, or it may not change.
+
+    Args:
+        option: The option.
+        step: 1 for the next larger number, -1 for the next smaller one.
+    """
+    rows = inputs.options.shape[0]
+    found: int = option + step * (server_blocks_of(rows - 1, inputs) + 1)
+    there = 0 <= found < rows and inputs.choices.shape[0] > (2 if is_open(inputs) else 1)
+    return found if there and setting_of(found, inputs) == setting_of(option, inputs) else option

@@ -18,6 +18,11 @@ moving one block would. Each move is first priced for its cluster alone, at the 
 is convex in the clusters' delays, so this price is hardly ever above the true cost of the move. Only moves
 that promise a gain are tried on the whole round, the most promising first.
 
+A sweep finds a cluster's exact segments for its number of micro-batches, and the best number for its
+segments; another number with other segments may be better than either. Where no single move helps (in large
+systems at once) the neighbouring numbers are therefore tried with exact segments of their own, one cluster at
+a time (:func:`best_segments_alone`).
+
 Under the bound ``sum z e`` the price of a node's energy is its queue before the round. The exact drift
 ``L(t+1) - L(t)`` is convex in the energies: its slope, the queue after the round, is the price, which every
 sweep works out anew from the present plan. The objective, the choice of segments (computing takes most of a
@@ -45,7 +50,7 @@ from collapipe_env.ground.compiled import compiled, compiled_inner, compiled_lea
 from collapipe_env.kernels.cluster_chain import chain_size
 from collapipe_env.physics.parameters import Numbers
 
-from .cluster_answers import first_guess, propose
+from .cluster_answers import first_guess, propose, segments_of_near_sizes, worth_of_delay
 from .cluster_costs import delay_price
 from .power_search import cluster_cost
 from .round_input import (
@@ -63,7 +68,8 @@ STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic sc
 SETTLED = 2  # sweeps in a row that change next to nothing and so end an exploring phase
 FEW_TURNS = 1  # most turns in systems that are too large for single moves
 MOST_ALONE = 8  # most clusters that are tried one after the other when no common step helps
-MOST_MOVES = 4  # single moves at the end, each followed by refining
+MOST_MOVES = 4  # changes of one cluster at the end, each followed by refining
+FEW_MOVES = 2  # the same in systems that are too large for single moves
 _TRIED = 6  # moves tried on the whole round
 _LARGEST_SYSTEM = 1000  # possible moves in the largest system for which they are tried
 
@@ -188,6 +194,48 @@ def best_move(
 
 
 @compiled_inner
+def best_segments_alone(
+    objective: float, plan: RoundPlan, inputs: RoundInput, parameters: Numbers
+) -> tuple[float, RoundPlan]:
+    """Find the cluster whose exact segments, with its own or a neighbouring M, lower the objective most.
+
+    Args:
+        objective: Objective of the plan as it is.
+
+    Returns:
+        Objective and plan after the change, with powers kept and shares settled anew; the present ones if no
+        change helps.
+    """
+    clusters, devices = plan.segments.shape
+    prices = interference_prices(plan, plan.weight, inputs, parameters)
+    summary = np.empty(chain_size(plan.power.shape[1]))
+    segments, option, gain = plan.segments.copy(), plan.option.copy(), np.empty(clusters)
+    for n in range(clusters):
+        power, worth = plan.power[n], worth_of_delay(plan.weight[n], clusters, inputs, parameters)
+        terms = ClusterTerms(option[n], plan.noise[n], plan.share[n], worth, prices[n])
+        now = cluster_cost(n, segments[n], power, terms, inputs, parameters, summary)
+        planned, terms = segments_of_near_sizes(n, segments[n], power, terms, inputs, parameters)
+        gain[n] = now - cluster_cost(n, planned, power, terms, inputs, parameters, summary)
+        option[n] = terms.option
+        for k in range(devices):
+            segments[n, k] = planned[k]
+    best, best_plan = objective, plan
+    for _ in range(_TRIED):
+        n = largest(gain)
+        if gain[n] <= objective - best:
+            break
+        gain[n] = 0.0
+        moved, options = plan.segments.copy(), plan.option.copy()
+        options[n] = option[n]
+        for k in range(devices):
+            moved[n, k] = segments[n, k]
+        value, found = evaluate(moved, plan.power, options, plan.share, inputs, parameters)
+        if value < best:
+            best, best_plan = value, found
+    return best, best_plan
+
+
+@compiled_inner
 def sweep(
     objective: float,
     plan: RoundPlan,
@@ -287,11 +335,14 @@ def solve_rounds(
                 weight = np.empty(clusters)
                 for n in range(clusters):
                     weight[n] = delay_price(row, parameters) / clusters
-            elif moved < moves:
+            elif moved < (moves if moves > 0 else FEW_MOVES):
                 moved += 1
                 if exact:
                     reprice(plan, row, parameters)
-                objective, plan = best_move(objective, plan, row, parameters)
+                if moves > 0:
+                    objective, plan = best_move(objective, plan, row, parameters)
+                if start - objective <= budget.tolerance * abs(start):
+                    objective, plan = best_segments_alone(objective, plan, row, parameters)
                 if start - objective <= budget.tolerance * abs(start):
                     break
                 weight = plan.weight.copy()

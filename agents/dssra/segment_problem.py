@@ -60,7 +60,7 @@ class SegmentProblem(NamedTuple):
         least_forward: Slowest forward element that all plans share: the uplink or the server [s].
         least_backward: Slowest backward element that all plans share: the downlink or the server [s].
         constant: Cost of every plan under the option, which the objectives of plans leave out. Comparisons
-            of options that leave different blocks to the server add it.
+            of options add it.
     """
 
     total_blocks: int
@@ -269,8 +269,9 @@ def segment_problem(
             block_cost[k, blocks] = inputs.use_price[n, k] + blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     sending = price[0] * radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
-    constant = fill * (times.server_forward + times.server_backward) + kept * inputs.common[0].server_price
-    constant += (delay_weight + sending) * times.upload
+    constant = fill * (times.uplink + times.server_forward + times.server_backward + times.downlink)
+    constant += kept * inputs.common[0].server_price
+    constant += steps * sending * times.uplink + (delay_weight + sending) * times.upload
     return SegmentProblem(
         total,
         cap,

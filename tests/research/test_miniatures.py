@@ -190,9 +190,8 @@ def test_what_moves_a_miniature_is_checked():
 
 
 def test_one_scalar_at_its_neutral_value_is_one_step_dssra():
-    """DSSRA searches micro-batches and powers besides, and may miss the best by a little."""
+    """Where a hop is at its ceiling, the best plan may have fewer micro-batches and other segments."""
     mini = CASES["boards-3-5mhz"]
-    mini = replace(mini, scenario=mini.scenario.with_overrides({"radio.rate_ceiling": None}))
     system, env = SmallSystem(mini.scenario), environment(mini, 12)
     model, dssra = model_of(Grid.of(system)), DSSRA(mini.scenario)
     here, blind = (Scalars(model, [w] * 12, [0.0] * 12, [0.0] * 12) for w in (1.0, 0.0))
@@ -206,8 +205,7 @@ def test_one_scalar_at_its_neutral_value_is_one_step_dssra():
         dearer += (free - ours).sum()
         env.step_allocation(here.allocate(state))
     assert np.min(gaps) > -1e-3
-    assert np.quantile(gaps, 0.9) < 1e-3
-    assert np.max(gaps) < 0.05
+    assert np.max(gaps) < 1e-3
     assert dearer > 1.0  # who does not see the price of moving pays more in the round at hand
 
 

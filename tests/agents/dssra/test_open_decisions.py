@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scheduler_support as support
+from as_python_support import as_python
 from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra.round_input import round_input, with_next_size
 from collapipe_env.physics.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
@@ -47,6 +49,20 @@ def test_closed_decisions_leave_no_trace_in_plans():
     assert plan.schedule is not None
     assert plan.stage is None
     assert plan.server_mode is None
+
+
+@pytest.mark.parametrize("most_now", [3, 0])
+def test_the_next_number_of_micro_batches_keeps_the_other_choices(most_now):
+    scenario = OPEN["everything"]
+    parameters, state = system_parameters(scenario), support.loaded_state(scenario, 1)
+    inputs = support.row_of(round_input(parameters, state, choose_recompute=True, most_server=3), 0)
+    inputs.common["most_server"] = most_now  # a second search closes the server
+    sizes = list(parameters.micro_batch_choices)
+    for option, (M, setting, kept) in enumerate(inputs.options.tolist()):
+        for step in (-1, 0, 1):
+            place = min(max(sizes.index(M) + step, 0), len(sizes) - 1)
+            found = inputs.options[as_python(with_next_size)(option, step, inputs)].tolist()
+            assert found == [sizes[place], setting, kept]
 
 
 PUBLISHED = ("pipeline", "titanic", "pipeedge", "splitfed_v1", "pipar", "adaptis", "optpipe", "greedy_dpp")

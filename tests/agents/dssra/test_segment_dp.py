@@ -9,7 +9,7 @@ from oracles.splits import splits
 from round_support import links_of
 from scheduler_support import row_of
 
-from collapipe_env.agents.dssra import segment_dp
+from collapipe_env.agents.dssra import cluster_answers, segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
 from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
 from collapipe_env.agents.dssra.segment_problem import SegmentProblem
@@ -26,6 +26,7 @@ from collapipe_env.simulator.state import Parameters, SystemState
 best_segments = as_python(segment_dp.best_segments)
 plan_cost = as_python(pricing.plan_cost)
 segment_problem = as_python(pricing.segment_problem)
+near_sizes = as_python(cluster_answers.segments_of_near_sizes)
 
 
 def random_system(rng):
@@ -152,6 +153,46 @@ def test_segments_are_the_best_of_all_compositions():
             assert plan_cost(bent, segments) == pytest.approx(cost, rel=1e-12)
         assert best_segments(bent, 0.9 * float(values.min()))[0] == np.inf
     assert len(set(stages)) >= 3
+
+
+def test_segments_are_also_the_best_of_all_at_neighbouring_numbers_of_micro_batches():
+    rng, sizes, chosen = np.random.default_rng(3), (1, 2, 4, 16), []
+    for _ in range(30):
+        parameters, state = random_system(rng)
+        # An uplink as slow as other elements: its time is the same for all segments, but not for all sizes.
+        parameters = replace(parameters, micro_batch_choices=sizes, uplink_bandwidth_hz=1e6)
+        V, K = parameters.tradeoff_v, state.present.shape[-1]
+        power = np.exp(rng.uniform(np.log(0.002), np.log(0.2), K + 1))
+        inputs = row_of(round_input(parameters, state.map(lambda a: a[None])), 0)
+        noise = parameters.noise_density * parameters.d2d_bandwidth_hz
+        now = int(rng.integers(4))
+        plans = np.array(splits(parameters.costs.blocks, state.memory_cap[0]))
+        rows, values = len(plans), {}
+        for option in range(4) if len(inputs.choices) > 1 else (now,):
+            if abs(option - now) > 1:
+                continue
+            everything = Allocation(
+                blocks=plans[:, None, :],
+                micro_batches=np.full((rows, 1), sizes[option]),
+                bandwidth=np.ones((rows, 1)),
+                device_power=np.broadcast_to(power[1:], (rows, 1, K)),
+                cu_power=np.full((rows, 1), power[0]),
+            )
+            costs = round_costs(parameters, state.map(lambda a: a[None]), everything, np.zeros(1))
+            values[option] = V * costs.cluster_delay[:, 0]
+            values[option] += (state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
+        segments, terms = near_sizes(
+            0,
+            plans[rng.integers(rows)],
+            power,
+            ClusterTerms(now, noise, 1.0, V, 0.0),
+            inputs,
+            parameters.numbers,
+        )
+        value = values[terms.option][(plans == segments).all(axis=-1)]
+        assert value == pytest.approx(min(v.min() for v in values.values()), rel=1e-9)
+        chosen.append(terms.option - now)
+    assert set(chosen) == {-1, 0, 1}
 
 
 def test_equal_costs_and_a_long_chain_are_solved_and_too_little_memory_is_told():
