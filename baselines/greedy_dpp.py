@@ -29,8 +29,9 @@ class GreedyDPP(SegmentBaseline):
 
     Powers, bandwidth and micro-batches keep the common defaults. Every cluster weighs its own delay with the
     whole ``V``, as if it were the slowest one; with budgets per second, with ``V - sum z / T_ref``, as
-    DSSRA's bound does. Where full power breaks a CU's budget (``medium``), that CU's queue grows without end
-    and the segments spare its hops more and more, at the expense of the delay.
+    DSSRA's bound does, and with idle radios of a power ``P`` with ``sum z P / Ebar`` more. Where full power
+    breaks a CU's budget (``medium``), that CU's queue grows without end and the segments spare its hops more
+    and more, at the expense of the delay.
     """
 
     name = "Greedy DPP"
@@ -53,15 +54,19 @@ class GreedyDPP(SegmentBaseline):
 
     def _price(self, state: SystemState, blocks: IntArray) -> FloatArray:
         """``V T_n + sum z e`` of each cluster with some of its blocks placed (..., E, N)."""
-        parameters = self.parameters
+        parameters, radio = self.parameters.without_idle_radios, self.parameters.radio_power
         costs = round_costs(parameters, state.map(lambda a: a[None]), self.with_defaults(blocks))
-        worth = np.float64(parameters.tradeoff_v)
+        worth, left = np.float64(parameters.tradeoff_v), np.zeros(len(state.present))
         if parameters.budget_period_s is not None:
             # A second grants every node of the system its part of a budget.
             queues = state.live_backlog.sum(axis=(-2, -1))
             if state.server_backlog is not None:
                 queues = queues + state.server_backlog
-            worth = np.maximum(worth - queues / parameters.budget_period_s, LEAST_WORTH * worth)[:, None]
+            left = queues / parameters.budget_period_s
+        if radio.idle_w > 0.0:
+            # Every radio that is on uses a part of it again.
+            left = left - radio.idle_w * (state.live_backlog / state.budget).sum(axis=(-2, -1))
+        worth = np.maximum(worth - left, LEAST_WORTH * worth)[:, None]
         # A wait for the other clusters says nothing about this one.
         delay = costs.cluster_delay - parameters.costs.local_steps * costs.barrier
         price: FloatArray = worth * delay + (state.live_backlog * costs.energy_ratio).sum(axis=-1)

@@ -32,6 +32,8 @@ PRICED = UNEVEN.with_overrides(
         "radio.edge_circuit_w": 1.8,
         "radio.amplifier_efficiency": 0.35,
         "radio.receive_w": 0.9,
+        "radio.edge_receive_w": 0.8,
+        "radio.idle_w": 0.3,
         "overheads.block_s": 0.008,
         "overheads.update_s": 0.03,
         "overheads.message_s": 0.006,

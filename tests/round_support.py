@@ -44,7 +44,7 @@ PRICED = {
         edge_latency_s=0.07,
         server_s=0.011,
     ),
-    "radio_power": RadioPower(d2d_circuit_w=1.0, edge_circuit_w=1.8, efficiency=0.35, receive_w=0.9),
+    "radio_power": RadioPower(1.0, 1.8, 0.35, receive_w=0.9, edge_receive_w=0.7, idle_w=0.25),
     "law": {"ceiling": 10.0},
 }
 """Parameters with all overheads, and radios that draw more than they emit."""

@@ -29,6 +29,7 @@ from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD_MAX,
     DELAY_PRICE,
+    DOWNLINK_PRICE,
     FORWARD_MAX,
     LOSS_PRICE,
     MICRO_BATCHES,
@@ -76,6 +77,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     delay_slope = parameters.local_steps * step_slope / summary[MICRO_BATCHES] + upload_slope
     cost_slope = (
         summary[UPLINK_PRICE] * (parameters.local_steps * uplink_slope + upload_slope)
+        + summary[DOWNLINK_PRICE] * (parameters.local_steps * downlink_slope)
         + summary[LOSS_PRICE] * lost_slope * worse
     )
     return delay_of(uplink, upload, downlink, summary), delay_slope, cost_slope

@@ -12,6 +12,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import (
     DELAY_PRICE,
+    DOWNLINK_PRICE,
     FIXED_COST,
     LOCAL_STEPS,
     LOSS_PRICE,
@@ -21,9 +22,10 @@ from collapipe_env.kernels.cluster_chain import (
     UPLINK_PRICE,
     UPLINK_W,
     delay_of,
+    edge_joules,
     edge_times,
     price_chain,
-    uplink_joules,
+    receiving_joules,
 )
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
@@ -34,13 +36,42 @@ from .round_input import RoundInput, micro_batches_of, server_blocks_of, setting
 
 LEAST_PRICE = 0.02
 """Least price of a second, over ``V``: where waiting would pay, plans only stop hurrying."""
+ENDLESS_S = 1e100
+"""Stands for the length of a round without end, in which radios that are off still use nothing [s]."""
+
+
+@inlined
+def time_counts(parameters: Numbers) -> bool:
+    """Whether allowances depend on a round's delay: budgets per second grant more, idle radios use more."""
+    return bool(parameters.budget_period_s > 0.0 or parameters.radio_power.idle_w > 0.0)
 
 
 @inlined
 def delay_price(inputs: RoundInput, parameters: Numbers) -> float:
-    """Price of a second [1/s]: ``V``, less what a second grants the queues where budgets are per second."""
+    """Price of a second [1/s]: ``V``, less what a second grants the queues and plus what idle radios use."""
     V = parameters.tradeoff_v
     return float(max(V - inputs.common[0].relief, LEAST_PRICE * V))
+
+
+@inlined
+def granted_in(seconds: float, parameters: Numbers) -> float:
+    """Budgets that a round of a length [s] grants every node: 1, or its part of the period of a budget."""
+    period = parameters.budget_period_s
+    return seconds / period if period > 0.0 else 1.0
+
+
+@inlined
+def allowance_of(n: int, i: int, seconds: float, inputs: RoundInput, parameters: Numbers) -> float:
+    """Budgets that a round leaves a node for its work, ``a``: what it grants, less its idle radio's energy.
+
+    The search prices energies without those of idle radios, which depend on the whole round.
+
+    Args:
+        i: The node, 0 for the CU.
+        seconds: ``T`` [s].
+    """
+    idle: float = inputs.idle_w[n, i] * seconds / inputs.system.budget[n, i]
+    return granted_in(seconds, parameters) - idle
 
 
 @compiled_leaf
@@ -68,6 +99,7 @@ def summarise_cluster(
     H, kept = parameters.local_steps, float(server_blocks_of(option, inputs))
     price_chain(parameters, inputs.system, n, segments, power, noise_w, M, H, setting, kept, summary)
     summary[ONCE] += moving_costs(n, segments, power, inputs, parameters, summary[SUMMARY:])
+    summary[SUMMARY] += receiving_joules(parameters, inputs.common[0].heard_s)
     cost = inputs.common[0].loss_price * summary[LOSSES] + kept * inputs.common[0].server_price
     for i in range(power.shape[0]):
         cost += inputs.price[n, i] * summary[SUMMARY + i]
@@ -75,6 +107,7 @@ def summarise_cluster(
             cost += inputs.use_price[n, i - 1]
     summary[FIXED_COST] = cost
     summary[UPLINK_PRICE] = inputs.price[n, 0] * summary[UPLINK_W]
+    summary[DOWNLINK_PRICE] = inputs.price[n, 0] * parameters.radio_power.edge_receive_w
     summary[LOSS_PRICE] = inputs.common[0].loss_price
     summary[DELAY_PRICE] = delay_price(inputs, parameters)
 
@@ -88,6 +121,8 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Numbers) -> tu
     """
     uplink, upload, downlink, exponent = edge_times(parameters, share, summary)
     cost = summary[FIXED_COST] + summary[UPLINK_PRICE] * (summary[LOCAL_STEPS] * uplink + upload)
+    if summary[DOWNLINK_PRICE] > 0.0:
+        cost += summary[DOWNLINK_PRICE] * (summary[LOCAL_STEPS] * downlink)
     return delay_of(uplink, upload, downlink, summary), cost + summary[LOSS_PRICE] * exponent
 
 
@@ -110,7 +145,7 @@ def node_drift(backlog: float, ratio: float, allowance: float) -> float:
 
 @compiled_leaf
 def node_joules(i: int, share: float, summary: FloatArray, parameters: Numbers) -> float:
-    """Energy of a node in the round, the CU's uplink included [J].
+    """Energy of a node in the round, the CU's edge link included and idle radios not [J].
 
     Args:
         i: The node, 0 for the CU.
@@ -118,7 +153,7 @@ def node_joules(i: int, share: float, summary: FloatArray, parameters: Numbers) 
     """
     joules = float(summary[SUMMARY + i])
     if i == 0:
-        joules += uplink_joules(parameters, share, summary)
+        joules += edge_joules(parameters, share, summary)
     return joules
 
 
@@ -138,17 +173,18 @@ def price_after(backlog: float, joules: float, budget: float, allowance: float) 
 
 @compiled_leaf
 def exact_difference(
-    n: int, share: float, summary: FloatArray, allowance: float, inputs: RoundInput, parameters: Numbers
+    n: int, share: float, summary: FloatArray, seconds: float, inputs: RoundInput, parameters: Numbers
 ) -> float:
     """Drift of a cluster's nodes (:func:`node_drift`) plus extra prices, less the energy at present prices.
 
     Args:
         share: ``beta_n``.
-        allowance: ``a``.
+        seconds: ``T`` [s].
     """
     difference = 0.0
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)
+        allowance = allowance_of(n, i, seconds, inputs, parameters)
         difference += node_drift(inputs.backlog[n, i], joules / inputs.system.budget[n, i], allowance)
         difference += inputs.extra_price[n, i] * joules
         difference -= inputs.price[n, i] * joules
@@ -168,9 +204,8 @@ def reprice_cluster(
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)
         z, budget = inputs.backlog[n, i], inputs.system.budget[n, i]
-        inputs.price[n, i] = inputs.extra_price[n, i] + price_after(
-            z, joules, budget, inputs.common[0].allowance
-        )
+        allowance = allowance_of(n, i, inputs.common[0].round_s, inputs, parameters)
+        inputs.price[n, i] = inputs.extra_price[n, i] + price_after(z, joules, budget, allowance)
 
 
 @compiled_leaf

@@ -92,8 +92,9 @@ def either(first: Allocation, second: Allocation, instead: BoolArray) -> Allocat
 class JointPrices:
     """Prices plans for a batch of environments, as a scheduler sees them.
 
-    With budgets per second a round grants the queues what the plan at hand grants, and a second is worth
-    ``V`` less what it grants them. Otherwise waiting would pay wherever queues are long.
+    The queues get what a round as long as that of the plan at hand leaves them: what it grants, less what
+    idle radios use. A second is worth ``V`` less what it leaves them. Otherwise, with budgets per second,
+    waiting would pay wherever queues are long.
 
     Args:
         state: The system (E, ...).
@@ -101,19 +102,28 @@ class JointPrices:
     """
 
     def __init__(self, worth: Worth, state: SystemState, plan: Allocation) -> None:
-        self.parameters = p = worth.parameters
+        p = worth.parameters
+        self.parameters = p.without_idle_radios
         self._of, self._state = worth, state
         costs = round_costs(p, state, plan)
         self._granted = np.asarray(costs.allowance)
+        self._idle: FloatArray | float = 0.0  # budgets that idle radios use in a second [1/s]
+        if costs.idle_w is not None:
+            self._idle = np.asarray(costs.idle_w) / state.budget
         # A scale for temperatures; any will do for a plan over a dead link.
         self.delay = np.where(np.isfinite(costs.delay), costs.delay, 1.0)
         self.worth = np.full(self.delay.shape, worth.tradeoff_v)
-        if p.budget_period_s is not None:
+        if p.budget_period_s is not None or costs.idle_w is not None:
             each = np.where(costs.plays[..., None], costs.energy_ratio, 0.0)
-            held = update_backlog(state.live_backlog, each, self._granted[:, None, None]).sum(axis=(-2, -1))
-            if state.server_backlog is not None:
-                held = held + update_backlog(state.server_backlog, costs.server_ratio, self._granted)
-            self.worth = np.maximum(self.worth - held / p.budget_period_s, LEAST_PRICE * self.worth)
+            after = update_backlog(state.live_backlog, each, self._granted[:, None, None])
+            left = -((after if worth.exact_drift else state.live_backlog) * self._idle).sum(axis=(-2, -1))
+            if p.budget_period_s is not None:
+                held = after.sum(axis=(-2, -1))
+                if state.server_backlog is not None:
+                    held = held + update_backlog(state.server_backlog, costs.server_ratio, self._granted)
+                left = held / p.budget_period_s + left
+            self.worth = np.maximum(self.worth - left, LEAST_PRICE * self.worth)
+        self._left = self._granted[:, None, None] - self._idle * self.delay[:, None, None]
         self._waits = p.barrier and p.costs.local_steps > 1
         self._repeated: dict[bytes, SystemState] = {}
 
@@ -147,9 +157,9 @@ class JointPrices:
             waits = (np.asarray(plan.server.server_mode) == COMMON)[..., None] & costs.plays
             steps = np.where(waits, H * costs.local_step, 0.0)
             once = np.where(waits, once - H * (costs.local_step + costs.barrier), once)
-        granted, exact = self._granted[rows], of.exact_drift
+        exact = of.exact_drift
         backlog, ratio = np.asarray(state.live_backlog), np.asarray(costs.energy_ratio)
-        after = update_backlog(backlog, ratio, granted[:, None, None])
+        after = update_backlog(backlog, ratio, self._left[rows])
         drift = (0.5 * after * after if exact else backlog * ratio).sum(axis=-1)
         if of.extra_price is not None:
             drift = drift + (of.extra_price[rows] * costs.energy).sum(axis=-1)
@@ -161,7 +171,7 @@ class JointPrices:
             # Priced at the queue after the round, like the radios of DSSRA's search.
             of_server = (costs.terms.server_j + np.zeros_like(once)) / p.server.budget_j
             queue = np.asarray(state.server_backlog)
-            queue = update_backlog(queue, of_server.sum(axis=-1), granted) if exact else queue
+            queue = update_backlog(queue, of_server.sum(axis=-1), self._granted[rows]) if exact else queue
             drift = drift + queue[:, None] * of_server
         hold = np.asarray(fits(costs.memory, state.memory_bytes, SLACK)).all(axis=-1)
         return ClusterPrices(

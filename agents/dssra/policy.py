@@ -273,7 +273,7 @@ class DSSRA(StateScheduler):
         )
         extra = self.extra_price(state)
         if extra is not None:
-            value = value + (extra * costs.energy).sum(axis=(-2, -1))
+            value = value + (extra * costs.busy_energy).sum(axis=(-2, -1))
         using = self.use_price(state)
         if using is not None:
             used = (allocation.device_blocks > 0) & costs.plays[..., None]
@@ -282,6 +282,8 @@ class DSSRA(StateScheduler):
 
     def extra_price(self, state: SystemState) -> FloatArray | None:  # noqa: ARG002 - for subclasses
         """Price of every node's energy on top of its queue's (..., N, K+1) [1/J], >= 0; ``None`` for none.
+
+        Energy of idle radios has no such price.
 
         Args:
             state: The system before the round (...).

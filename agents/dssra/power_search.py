@@ -118,7 +118,7 @@ def cluster_cost(
     summarise_cluster(n, segments, power, terms.option, terms.noise_w, inputs, parameters, summary)
     delay, cost = delay_and_cost(terms.share, summary, parameters)
     if inputs.common[0].exact > 0.0:
-        cost += exact_difference(n, terms.share, summary, inputs.common[0].allowance, inputs, parameters)
+        cost += exact_difference(n, terms.share, summary, inputs.common[0].round_s, inputs, parameters)
     disturbing = terms.interference_price * mean_active_power(segments, power, parameters)
     return terms.delay_weight * delay + cost + disturbing
 

@@ -27,10 +27,14 @@ from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 
 from .argument_checks import require_choice, require_weights
+from .cluster_costs import time_counts
 from .option_table import option_table, options_of
 from .parallel_rounds import as_record
 from .round_input import RoundInput, environment_row, round_input
-from .round_plan import evaluate
+from .round_plan import evaluate, reprice
+
+REPRICED = 3
+"""Times that the price of a second follows the queues, where idle radios draw power."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +44,9 @@ class PlanPrice:
     Attributes:
         costs: The round's costs with the best shares; ``costs.allocation`` is the plan with them.
         shares: Best shares of the uplink ``beta`` (E, N), with sum 1.
-        worth: Worth of each cluster's delay ``w`` (E, N) [1/s], >= 0 and with sum ``V``: how fast the
-            objective falls with that delay. Clusters with time to spare have 0.
+        worth: Worth of each cluster's delay ``w`` (E, N) [1/s], >= 0: how fast the objective falls with that
+            delay. Their sum is ``V``, plus the priced power of idle radios. Clusters with time to spare
+            have 0.
         objective: ``V T + L(t+1) - L(t)``, or its bound ``V T + sum z e`` (E,), with the convergence term
             where there is one.
     """
@@ -172,5 +177,9 @@ def best_shares(
     for e in range(segments.shape[0]):
         row = environment_row(inputs, e)
         _, plan = evaluate(segments[e], power[e], row.option, share[e], row, parameters)
+        if time_counts(parameters) and row.common[0].exact > 0.0:
+            for _ in range(REPRICED):
+                reprice(plan, row, parameters)
+                _, plan = evaluate(segments[e], power[e], row.option, plan.share, row, parameters)
         for n in range(segments.shape[1]):
             share[e, n], worth[e, n] = plan.share[n], plan.weight[n]

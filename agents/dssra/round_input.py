@@ -11,6 +11,7 @@ from collapipe_env.ground.arrays import Array, FloatArray, IntArray, loop_array,
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import System, row_of_system, system_of
 from collapipe_env.physics.delay import message_time
+from collapipe_env.physics.energy import idle_power
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.parameters import Numbers, Parameters
 from collapipe_env.physics.rates import full_band_rate
@@ -26,12 +27,13 @@ class CommonTerms(NamedTuple):
     Attributes:
         exact: 1 where the drift is exact, 0 where it is the bound's ``sum z e``.
         loss_price: Price of a unit of a cluster's loss exponent, 0 if links do not fail.
-        allowance: Budgets that the round grants every node, ``a``: 1, or with budgets per second the number
-            for the plan priced last.
-        relief: Fall of the drift for each second that the round lasts longer [1/s], ``sum z / T_ref``; 0
-            unless budgets are per second. Under the exact drift the search moves it like the prices.
-        broadcast_s: ``T_bc`` [s] of plans that leave no block to the server; 0 unless budgets are per second
-            or the server may run blocks.
+        round_s: ``T`` of the plan priced last [s], on which allowances depend
+            (:func:`~.cluster_costs.allowance_of`); 0 where none does, at first the period of a budget.
+        relief: Fall of the drift for each second that the round lasts longer [1/s]: ``sum z / T_ref`` with
+            budgets per second, less the priced power of idle radios. Under the exact drift the search moves
+            it like the prices.
+        broadcast_s: ``T_bc`` [s] of plans that leave no block to the server; 0 where nothing depends on it.
+        heard_s: ``T_bc`` of the plan evaluated last, for which CUs' receivers are on [s].
         most_server: Most blocks that a cluster may leave to the server, 0 where that is closed.
         block_broadcast_s: Broadcast time of a block that all clusters train [s]; 0 where that is closed.
         server_block_broadcast_s: Broadcast time of a block that the server trains for some of them [s].
@@ -43,9 +45,10 @@ class CommonTerms(NamedTuple):
 
     exact: float
     loss_price: float
-    allowance: float
+    round_s: float
     relief: float
     broadcast_s: float
+    heard_s: float
     most_server: int
     block_broadcast_s: float
     server_block_broadcast_s: float
@@ -54,7 +57,7 @@ class CommonTerms(NamedTuple):
     server_ratio: float
 
 
-_COMMON = loop_record(CommonTerms(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)).dtype
+_COMMON = loop_record(CommonTerms(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)).dtype
 
 
 class RoundInput(NamedTuple):
@@ -68,6 +71,7 @@ class RoundInput(NamedTuple):
         extra_price: Part of the price that does not come from the queue (N, K+1) [1/J]; it does not change.
         use_price: Price of giving a device any blocks at all (N, K).
         backlog: ``z`` (N, K+1).
+        idle_w: Power of the radios that are on (N, K+1) [W].
         cap: Blocks that each device can hold under each setting of recomputation (S, N, K), the workload's
             own and, where it is open, the other one; 0 for absent devices.
         options: All options of a cluster (O, 3) (see :mod:`.option_table`).
@@ -87,6 +91,7 @@ class RoundInput(NamedTuple):
     extra_price: FloatArray
     use_price: FloatArray
     backlog: FloatArray
+    idle_w: FloatArray
     cap: IntArray
     options: IntArray
     option: IntArray
@@ -164,6 +169,7 @@ def round_input(
         extra,
         np.zeros_like(price[..., 1:]) if use_price is None else use_price,
         backlog,
+        _idle_power(parameters, state),
         np.stack(caps, axis=-3),
         np.broadcast_to(options, (*clusters[:-1], *options.shape)),
         np.broadcast_to(begin, clusters),
@@ -181,15 +187,19 @@ def _common(parameters: Parameters, state: SystemState, most_server: int) -> npt
     """Records of :class:`CommonTerms` (...), of a plan's queues before the round."""
     found = np.zeros(state.uplink_gain.shape[:-1], dtype=_COMMON)
     costs, terms, period = parameters.costs, parameters.server, parameters.budget_period_s
-    found["allowance"], found["most_server"] = 1.0, most_server
+    radio, found["most_server"] = parameters.radio_power, most_server
     queue = 0.0
     if state.server_backlog is not None:
         joules = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops)
         queue, found["server_ratio"] = state.server_backlog, joules / terms.budget_j
         found["server_backlog"], found["server_price"] = queue, queue * found["server_ratio"]
     if period is not None:
+        found["round_s"] = period
         found["relief"] = (state.live_backlog.sum(axis=(-2, -1)) + queue) / period
-    if period is not None or most_server > 0:
+    if radio.idle_w > 0.0:
+        used = state.live_backlog / state.budget * _idle_power(parameters, state)
+        found["relief"] -= used.sum(axis=(-2, -1))
+    if period is not None or most_server > 0 or radio.edge_receive_w > 0.0 or radio.idle_w > 0.0:
         rate = full_band_rate(
             parameters.link,
             parameters.bs_power_w,
@@ -197,12 +207,18 @@ def _common(parameters: Parameters, state: SystemState, most_server: int) -> npt
             parameters.downlink_noise_w,
             parameters.downlink_bandwidth_hz,
         )
-        found["broadcast_s"] = message_time(parameters.numbers.broadcast_bits, rate)
+        found["broadcast_s"] = found["heard_s"] = message_time(parameters.numbers.broadcast_bits, rate)
         if most_server > 0:
             bits = costs.block_broadcast_bits
             found["block_broadcast_s"] = message_time(bits(parameters.clusters), rate)
             found["server_block_broadcast_s"] = message_time(bits(0), rate)
     return found
+
+
+def _idle_power(parameters: Parameters, state: SystemState) -> FloatArray:
+    """Power of the radios that are on (..., N, K+1) [W] if all clusters take part."""
+    everybody = np.ones(state.uplink_gain.shape, dtype=np.bool_)
+    return np.asarray(idle_power(parameters.radio_power.idle_w, state.present, everybody, state.budget))
 
 
 def _caps(state: SystemState, memory_cap: Array | None) -> IntArray:
@@ -235,6 +251,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.extra_price[e],
         inputs.use_price[e],
         inputs.backlog[e],
+        inputs.idle_w[e],
         inputs.cap[e],
         inputs.options[e],
         inputs.option[e],

@@ -15,27 +15,32 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.cluster_chain import (
     DELAY_PRICE,
+    DOWNLINK_PRICE,
     FIXED_COST,
     SUMMARY,
     UPLINK_PRICE,
     UPLINK_W,
     chain_size,
-    uplink_joules,
+    edge_joules,
 )
 from collapipe_env.physics.parameters import Numbers
 from collapipe_env.physics.queues import update_backlog
 
 from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
 from .cluster_costs import (
+    ENDLESS_S,
+    allowance_of,
     delay_and_cost,
     delay_price,
     exact_difference,
+    granted_in,
     node_drift,
     noise_of,
     price_after,
     reprice_cluster,
     set_moving_noise,
     summarise_cluster,
+    time_counts,
 )
 from .round_input import RoundInput, server_blocks_of
 
@@ -116,11 +121,11 @@ def evaluate(
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
     set_moving_noise(segments, power, inputs, parameters)
+    broadcast = inputs.common[0].heard_s = broadcast_of(option, inputs)
     summary = np.empty((clusters, chain_size(power.shape[1])))
     for n in range(clusters):
         summarise_cluster(n, segments[n], power[n], option[n], noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
-    broadcast = broadcast_of(option, inputs)
     further = broadcast - inputs.common[0].broadcast_s
     if inputs.common[0].exact > 0.0:
         objective = _share_exactly(
@@ -198,7 +203,7 @@ def _beyond_prices(
     broadcast: float,
     kept: float,
 ) -> float:
-    """The exact objective less the one at the prices of energy and, with budgets per second, of delay.
+    """The exact objective less the one at the prices of energy and, where time counts, of delay.
 
     The objective leaves out the least drift of a round that grants 1, whatever the plan grants.
 
@@ -210,19 +215,21 @@ def _beyond_prices(
         kept: Blocks on the server, of all clusters.
     """
     common = inputs.common[0]
-    total, allowance = 0.0, float(common.allowance)
-    if parameters.budget_period_s > 0.0:
+    total, seconds = 0.0, float(common.round_s)
+    if time_counts(parameters):
         longest = _longest(delay)
-        allowance = (longest + broadcast) / parameters.budget_period_s
+        seconds = min(longest + broadcast, ENDLESS_S)
         total = (parameters.tradeoff_v - summary[0, DELAY_PRICE]) * longest
         # Least drift of a round that grants this, less that of a round that grants 1.
         for n in range(share.shape[0]):
             for i in range(inputs.backlog.shape[1]):
+                allowance = allowance_of(n, i, seconds, inputs, parameters)
                 total += node_drift(inputs.backlog[n, i], 1.0 - allowance, 1.0)
-        total += node_drift(common.server_backlog, 1.0 - allowance, 1.0)
+        total += node_drift(common.server_backlog, 1.0 - granted_in(seconds, parameters), 1.0)
     for n in range(share.shape[0]):
-        total += exact_difference(n, share[n], summary[n], allowance, inputs, parameters)
-    total += node_drift(common.server_backlog, kept * common.server_ratio, allowance)
+        total += exact_difference(n, share[n], summary[n], seconds, inputs, parameters)
+    granted = granted_in(seconds, parameters)
+    total += node_drift(common.server_backlog, kept * common.server_ratio, granted)
     return float(total - common.server_price * kept)
 
 
@@ -254,14 +261,16 @@ def _reprice_uplinks(
     for n in range(share.shape[0]):
         before = inputs.price[n, 0]
         budget = inputs.system.budget[n, 0]
-        joules = summary[n, SUMMARY] + uplink_joules(parameters, share[n], summary[n])
-        after = price_after(inputs.backlog[n, 0], joules, budget, inputs.common[0].allowance)
+        joules = summary[n, SUMMARY] + edge_joules(parameters, share[n], summary[n])
+        allowance = allowance_of(n, 0, inputs.common[0].round_s, inputs, parameters)
+        after = price_after(inputs.backlog[n, 0], joules, budget, allowance)
         after += inputs.extra_price[n, 0]
         change = part * (after - before)
         moved = max(moved, abs(change) * joules)
         summary[n, FIXED_COST] += change * summary[n, SUMMARY]
         inputs.price[n, 0] = before + change
         summary[n, UPLINK_PRICE] = inputs.price[n, 0] * summary[n, UPLINK_W]
+        summary[n, DOWNLINK_PRICE] = inputs.price[n, 0] * parameters.radio_power.edge_receive_w
     return moved
 
 
@@ -269,33 +278,37 @@ def _reprice_uplinks(
 def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Numbers) -> None:
     """Set all prices of energy to those after the round under a plan.
 
-    With budgets per second, the allowance becomes the plan's and the price of delay follows it.
+    Where time counts, the allowances become the plan's and the price of delay follows them.
 
     Args:
         inputs: The environment; receives the prices.
     """
     clusters, nodes = plan.power.shape
     summary, period = np.empty(chain_size(nodes)), parameters.budget_period_s
-    if period > 0.0:
+    inputs.common[0].heard_s = broadcast = broadcast_of(plan.option, inputs)
+    if time_counts(parameters):
         delay = np.empty(clusters)
         for n in range(clusters):
             option, noise = plan.option[n], plan.noise[n]
             summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
             delay[n] = delay_and_cost(plan.share[n], summary, parameters)[0]
-        inputs.common[0].allowance = (_longest(delay) + broadcast_of(plan.option, inputs)) / period
-    held = 0.0
+        inputs.common[0].round_s = min(_longest(delay) + broadcast, ENDLESS_S)
+    held = idle = 0.0
     for n in range(clusters):
         option, noise = plan.option[n], plan.noise[n]
         summarise_cluster(n, plan.segments[n], plan.power[n], option, noise, inputs, parameters, summary)
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
         for i in range(nodes):
-            held += (inputs.price[n, i] - inputs.extra_price[n, i]) * inputs.system.budget[n, i]
+            of_queue = inputs.price[n, i] - inputs.extra_price[n, i]
+            held += of_queue * inputs.system.budget[n, i]
+            idle += of_queue * inputs.idle_w[n, i]
     kept = blocks_on_server(plan.option, inputs) * inputs.common[0].server_ratio
-    after = update_backlog(inputs.common[0].server_backlog, kept, inputs.common[0].allowance)
+    granted = granted_in(inputs.common[0].round_s, parameters)
+    after = update_backlog(inputs.common[0].server_backlog, kept, granted)
     inputs.common[0].server_price = after * inputs.common[0].server_ratio
-    if period > 0.0:
+    if time_counts(parameters):
         # A server without a budget has a queue of 0, which stays 0.
-        inputs.common[0].relief = (held + after) / period
+        inputs.common[0].relief = (held + after) / period - idle if period > 0.0 else -idle
 
 
 @compiled_inner

@@ -22,7 +22,7 @@ from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.packet_errors import failure_exponent, loss_exponent
 from collapipe_env.physics.parameters import Numbers
 
-from .cluster_costs import node_drift
+from .cluster_costs import allowance_of, node_drift
 from .moving import FIRST, lead_of, moments_airtime
 from .round_input import (
     ClusterTerms,
@@ -258,13 +258,14 @@ def segment_problem(
         relay = parameters.relay_bits * times.link_bit[0, k + 1]
         each += (delay_weight + sender[0] + price[k + 1] * radio.receive_w) * relay
         z, budget = inputs.backlog[n, k + 1], inputs.system.budget[n, k + 1]
+        allowance = allowance_of(n, k + 1, inputs.common[0].round_s, inputs, parameters)
         for blocks in range(1, cap[k] + 1):
             if blocks > total:
                 break
             # Computing takes most of a device's energy, so its drift is exact; transmissions are priced.
             drift = blocks * price[k + 1] * joules
             if exact:
-                drift = node_drift(z, blocks * joules / budget, inputs.common[0].allowance)
+                drift = node_drift(z, blocks * joules / budget, allowance)
                 drift += blocks * inputs.extra_price[n, k + 1] * joules
             block_cost[k, blocks] = inputs.use_price[n, k] + blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)

@@ -5,10 +5,11 @@ Once powers and shares are replaced by their logarithms the problem is *convex* 
 and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers
 stay log-convex; sums and maxima of convex functions are convex, and so is the constraint
 ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers add
-constants and positive multiples of such times, as does the relay of new weights; a cap on the SNR is a
-maximum of them. A local minimum is therefore a global one. Under ``arq`` this holds as long as hardly any
-packet is given up: the repeats are log-convex up to their limit, and only a local minimum is found near it.
-The exact drift is convex in the energies and rises with each, so with it the problem stays convex. The maxima
+constants and positive multiples of such times, as does the relay of new weights, and idle radios add those
+of the round's delay; a cap on the SNR is a maximum of such times. A local minimum is therefore a global one.
+Under ``arq`` this holds as long as hardly any packet is given up: the repeats are log-convex up to their
+limit, and only a local minimum is found near it. The exact drift is convex in the energies and rises with
+each, so with it the problem stays convex. The maxima
 (slowest element, longest collection, longest sender or receiver of moments, slowest cluster) become variables
 with one smooth constraint for each element, and SciPy's SLSQP solves the result with central differences of
 the simulator's own ``round_costs``.
@@ -28,6 +29,7 @@ from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import collection_times
+from collapipe_env.physics.energy import idle_power
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.rates import link_rate
@@ -69,11 +71,15 @@ class FixedPlan:
         self.segments = segments
         self.micro_batches = micro_batches
         self.tradeoff_v = tradeoff_v
+        everybody = np.ones((1, len(segments)), dtype=np.bool_)
+        radios = idle_power(parameters.radio_power.idle_w, self.state.present, everybody, self.state.budget)
+        self.idle_use = radios / self.state.budget  # budgets that idle radios use in a second [1/s]
         self.clusters = N = len(segments)
         self.floor = max(parameters.bandwidth_floor, LEAST_SHARE)
         unread = np.ones((1, *segments.shape))  # powers and shares
         idle = Allocation(segments[None], micro_batches[None], unread[..., 0], unread, unread[..., 0])
         self.change = change_of_plan(parameters, self.state, idle)
+        self.broadcast_s = float(round_costs(parameters, self.state, idle).broadcast[0])
         active = segments > 0
         if self.change is not None:
             active = active | (self.change.leaving[0] > 0.0)  # devices that only send moments
@@ -107,15 +113,20 @@ class FixedPlan:
             cu_power=power[..., 0],
         )
 
-    def drift(self, energy_ratio: FloatArray) -> FloatArray:
-        """Drift beyond that of a round without energy, or its bound, at energy ratios (..., N, K+1)."""
+    def drift(self, energy_ratio: FloatArray, seconds: float) -> tuple[FloatArray, FloatArray]:
+        """Drift beyond that of a round without energy, or its bound, and its slope in the delay [1/s].
+
+        Args:
+            energy_ratio: Energy over budget without that of idle radios (..., N, K+1).
+            seconds: ``T`` [s].
+        """
         backlog = self.state.live_backlog
-        drift = backlog * energy_ratio
+        used, price = energy_ratio + self.idle_use * seconds, backlog
+        drift = backlog * used
         if self.exact_drift:
-            least, after = (update_backlog(backlog, e) for e in (np.zeros_like(backlog), energy_ratio))
-            drift = 0.5 * (after - least) * (after + least)
-        summed: FloatArray = drift.sum(axis=(-2, -1))
-        return summed
+            least, price = (update_backlog(backlog, e) for e in (np.zeros_like(backlog), used))
+            drift = 0.5 * (price - least) * (price + least)
+        return drift.sum(axis=(-2, -1)), (price * self.idle_use).sum(axis=(-2, -1))
 
     def optimise(self, point: FloatArray) -> Allocation:
         """Optimise from a starting point; the shares of the result add up to the whole band."""
@@ -169,12 +180,12 @@ class _Programme:
         if plan.parameters.barrier:
             self.resting, self.stepping = (pair.ravel() for pair in np.meshgrid(clusters, clusters))
         self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)[self.stepping]
-        base, energy, *maximised = (piece[0] for piece in self._pieces(point[None]))
+        base, used, *maximised = (piece[0] for piece in self._pieces(point[None]))
         maxima = [m.max(axis=-1) for m in maximised]
         slowest, once = (maxima[0] + maxima[1])[self.stepping], np.sum(maxima[2:], axis=0)[self.resting]
         longest = float((base + self.repeats * slowest + once).max())
         self.unit = longest
-        self.scale = plan.tradeoff_v * longest + float(energy)
+        self.scale = plan.tradeoff_v * longest + float(plan.drift(used, longest)[0][0])
         self.first = np.concatenate((point, [1.0], np.concatenate(maxima) / longest))
         self.bounds = [
             *zip(plan.low, plan.high, strict=True),
@@ -201,8 +212,11 @@ class _Programme:
         return np.concatenate(rows)
 
     def _pieces(self, points: FloatArray) -> Sequence[FloatArray]:
-        """Smooth parts of the physics: delays without the maxima, priced energy, and what is maximised."""
-        plan, parameters = self.plan, self.plan.parameters
+        """Smooth parts of the physics: delays without the maxima, energy over budget, and what is maximised.
+
+        Idle radios are left out.
+        """
+        plan, parameters = self.plan, self.plan.parameters.without_idle_radios
         allocation = plan.allocation(points)
         costs = round_costs(parameters, plan.state, allocation)
         e = costs.elements
@@ -225,7 +239,7 @@ class _Programme:
         stepping = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once)
         resting = costs.upload + costs.relay
         base = stepping[..., self.stepping] + resting[..., self.resting]
-        pieces = (base, plan.drift(costs.energy_ratio), forward, backward, collect)
+        pieces = (base, costs.energy_ratio, forward, backward, collect)
         rules = parameters.migration
         if plan.change is None or rules is None or not rules.moves:
             return pieces
@@ -245,7 +259,7 @@ class _Programme:
         size = plan.size
         x, rest = point[:size], point[size:]
         points = x + self.differences
-        base, energy, *maximised = self._pieces(points)
+        base, used, *maximised = self._pieces(points)
         rows = points.shape[0]
         tightened = [-piece.reshape(rows, -1) / self.unit for piece in (base, *maximised)]
         smooth = np.concatenate(tightened, axis=1)
@@ -253,11 +267,11 @@ class _Programme:
             band = 1.0 - np.exp(points[:, plan.powers :]).sum(axis=1, keepdims=True)
             smooth = np.concatenate((smooth, band), axis=1)
         weight = plan.tradeoff_v * self.unit / self.scale
-        priced = energy / self.scale
+        priced, later = (a / self.scale for a in plan.drift(used, rest[0] * self.unit + plan.broadcast_s))
         steep = (priced[:size] - priced[size:-1]) / (2.0 * STEP)
         return _Evaluation(
             float(priced[-1] + weight * rest[0]),
-            np.concatenate((steep, [weight], np.zeros(rest.shape[0] - 1))),
+            np.concatenate((steep, [weight + self.unit * later[-1]], np.zeros(rest.shape[0] - 1))),
             smooth[-1] + self._linear @ rest,
             np.concatenate(((smooth[:size] - smooth[size:-1]).T / (2.0 * STEP), self._linear), axis=1),
         )

@@ -189,7 +189,7 @@ class Heat(Process):
             carried["temperature"],
             carried["ambient"][..., None],
             plan.device_power,
-            costs.energy[..., 1:],
+            costs.busy_energy[..., 1:],
             computing_seconds(self._parameters, plan, running.speed, running.clock),
             running.compute_power,
             self._idle(state.present, costs.energy),
@@ -217,7 +217,7 @@ class Heat(Process):
             plan.real_steps(p.costs.local_steps),
             ratio,
             loop_array(plan.device_power, np.float64),
-            costs.energy,
+            costs.busy_energy,
         )
         system = HeatSystem(running.speed, running.clock, running.compute_power, running.present)
         before = (carried.get(name, none) for name, none in _READ.items())

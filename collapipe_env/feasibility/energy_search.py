@@ -8,10 +8,11 @@ import numpy as np
 
 from collapipe_env.feasibility.priced_segments import cheapest_segments
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
+from collapipe_env.feasibility.shortest_round import shortest_round
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import packet_errors, radio, rates
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
+from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, idle_power, radio_power
 from collapipe_env.physics.overheads import cycles_time
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
@@ -46,13 +47,21 @@ class EnergySearch:
     def __init__(self, scenario: Scenario) -> None:
         self.parameters = parameters = system_parameters(scenario)
         sample = sample_rounds(scenario)
+        power = parameters.radio_power.idle_w
+        present, budget = sample.state.present[:: sample.rounds], sample.state.budget[:: sample.rounds]
+        on = idle_power(power, present, np.ones(present.shape[:-1], dtype=np.bool_), budget)
+        length = shortest_round(parameters, sample.state).reshape(sample.systems, sample.rounds)
+        # Use of idle radios in rounds as short as can be, on average and at least (S, N, K+1).
+        self._idle_use: FloatArray = on / budget * length.mean(axis=-1)[:, None, None]
+        self._least_idle_use: FloatArray = on / budget * length.min(axis=-1)[:, None, None]
         if "clock_cap" in parameters.opened:
             sample = replace(sample, state=slowest_state(sample.state, parameters.clock_cap_min))
         self.sample = sample
         state, costs = sample.state, parameters.costs
         # Less power means less energy per bit, for the sender and for the nodes it disturbs. The exceptions
         # are repeats, and radios that draw more than they emit.
-        ideal = parameters.radio_power == IDEAL_RADIO and parameters.link.transmissions == 1.0
+        sending = parameters.radio_power._replace(edge_receive_w=0.0, idle_w=0.0)
+        ideal = sending == IDEAL_RADIO and parameters.link.transmissions == 1.0
         levels = 1 if ideal else POWER_LEVELS
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
@@ -78,27 +87,31 @@ class EnergySearch:
     def bound(self) -> FloatArray:
         """Energy over budget of each cluster's worst node (E, N) that no plans of the search fall below.
 
-        It counts the uplinks and computing in the rounds of the lowest loads, and none of the links between
-        devices: no plan need be tried.
+        It counts the edge links and computing in the rounds of the lowest loads, idle radios in the shortest
+        round (:func:`~.shortest_round.shortest_round`), and none of the links between devices: no plan need
+        be tried.
         """
         sample = self.sample
         by_round = self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:])
         computing = self._least_level(by_round.min(axis=1))
-        episodes = len(self._uplink_use) // sample.systems
-        return np.maximum(np.repeat(computing, episodes, axis=0), self._uplink_use)
+        idle, episodes = self._least_idle_use, len(self._uplink_use) // sample.systems
+        of_devices = np.where(sample.state.present[:: sample.rounds], idle[..., 1:], np.inf).min(axis=-1)
+        computing, of_cu = (np.repeat(a, episodes, axis=0) for a in (computing + of_devices, idle[..., 0]))
+        return np.maximum(computing, self._uplink_use + of_cu)
 
     def least_use(self) -> FloatArray:
         """Energy over budget of each node, averaged over each episode's rounds (E, N, K+1).
 
         Each round's plan is the cheapest at energy prices. Prices follow the uses so far, which lowers the
         largest; plans follow the channels and loads. Half as many further rounds are played first, uncounted,
-        to find the prices.
+        to find the prices. As delay is ignored, idle radios are on for no longer than the shortest rounds:
+        plans need more than this where they draw much.
         """
         S, F = self.sample.systems, self.sample.rounds
         rounds = max(min(max(FEWEST_ROUNDS, PLAYED // S), MOST_ROUNDS) // F, 1) * F
         computing = self._block_use.reshape(S, F, *self._cap.shape[1:]).mean(axis=1)
         alone = np.minimum(self._cap * computing, self._least_level(computing)[..., None])
-        average = np.concatenate((self._uplink_of_system[..., None], alone), axis=-1)
+        average = np.concatenate((self._uplink_of_system[..., None], alone), axis=-1) + self._idle_use
         total = np.zeros(average.shape)
         links = [self._link_joules(self.sample.state[f::F]) for f in range(F)]
         before = rounds // 2
@@ -108,6 +121,7 @@ class EnergySearch:
             price = (average / average.max(axis=-1, keepdims=True)) ** SHARPNESS + LEAST_PRICE
             use = self._play(rows, self._cheapest(rows, links[f], price), price)
             use[..., 0] += self._uplink_of_system
+            use += self._idle_use
             average += (use - average) / (t + PRIOR)
             if t >= before:
                 total += use
@@ -118,7 +132,7 @@ class EnergySearch:
         return best
 
     def _split_bandwidth(self) -> FloatArray:
-        """Use of each CU's budget by its uplink (E, N), with shares of the band that equalise these uses.
+        """Use of each CU's budget by its edge link (E, N), with shares of the band that equalise these uses.
 
         One split for all rounds of an episode; a cluster whose CU uses more of its budget gets more.
         """
@@ -128,7 +142,7 @@ class EnergySearch:
         share = np.full((len(gain), N), 1.0 / N)
         best = np.full(share.shape, np.inf)
         for _ in range(BANDWIDTH_STEPS):
-            joules = [self._uplink_joules(share[:, None], power, gain) for power in self._powers]
+            joules = [self._edge_joules(share[:, None], power, gain) for power in self._powers]
             use = np.min(joules, axis=0).mean(axis=1) / budget
             worst, least_worst = use.max(axis=-1), best.max(axis=-1)
             best = np.where((worst < least_worst)[:, None], use, best)
@@ -138,9 +152,10 @@ class EnergySearch:
             share = floor + (1.0 - N * floor) * wanted / wanted.sum(axis=-1, keepdims=True)
         return best
 
-    def _uplink_joules(self, share: FloatArray, power: FloatArray | float, gain: FloatArray) -> FloatArray:
-        """Energy of a round's uplinks (...) [J], from shares of the band, powers and gains (...)."""
-        parameters, costs = self.parameters, self.parameters.costs
+    def _edge_joules(self, share: FloatArray, power: FloatArray | float, gain: FloatArray) -> FloatArray:
+        """Energy of a round's edge links (..., N) [J], from shares of the band, powers and gains (..., N)."""
+        parameters = p = self.parameters
+        costs = parameters.costs
         noise = parameters.uplink_noise_w
         radios = parameters.radio_power
         drawn = radio_power(power, radios.edge_circuit_w, radios.efficiency)
@@ -151,7 +166,12 @@ class EnergySearch:
         messages = self._passes * parameters.overheads.edge_message_s
         bits = self._samples * costs.activation_bits
         total: FloatArray = drawn * (bits * each + costs.update_payload_bits / rate + messages)
-        return total
+        if radios.edge_receive_w == 0.0:
+            return total
+        down = rates.full_band_rate(link, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
+        back = self._samples * costs.gradient_bits / (share * down) + messages
+        back = back + p.numbers.broadcast_bits / down.min(axis=-1, keepdims=True)
+        return total + radios.edge_receive_w * back
 
     def _least_level(self, block_use: FloatArray) -> FloatArray:
         """Least common level of the devices' uses (S, N), given the use of a block on each (S, N, K).
@@ -168,11 +188,11 @@ class EnergySearch:
         return level
 
     def _play(self, rows: IntArray, blocks: IntArray, price: FloatArray) -> FloatArray:
-        """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds.
+        """Energy over budget (R, N, K+1), without edge links and idle radios, of plans (R, N, K) in rounds.
 
         All nodes send with one power: in each cluster, that of least energy at prices (R, N, K+1).
         """
-        parameters, radios = self.parameters, self.parameters.radio_power
+        parameters, radios = self.parameters.without_idle_radios, self.parameters.radio_power
         state, clusters = self.sample.state[rows], blocks.shape[:-1]
         uses = []
         for power in self._powers:
@@ -185,9 +205,12 @@ class EnergySearch:
             )
             played = round_costs(parameters, state, plan)
             edge = self._passes * played.elements.uplink + played.upload
-            uplink = radio_power(power, radios.edge_circuit_w, radios.efficiency) * edge
+            edge_j = radio_power(power, radios.edge_circuit_w, radios.efficiency) * edge
+            if radios.edge_receive_w > 0.0:
+                back = self._passes * played.elements.downlink + played.broadcast[:, None]
+                edge_j = edge_j + radios.edge_receive_w * back
             use = played.energy_ratio
-            use[..., 0] = (played.energy[..., 0] - uplink) / state.budget[..., 0]
+            use[..., 0] = (played.energy[..., 0] - edge_j) / state.budget[..., 0]
             uses.append(use)
         found = np.array(uses)
         best = (found * price).sum(axis=-1, keepdims=True).argmin(axis=0)

@@ -69,14 +69,15 @@ UPDATE_BITS = 14  # the cluster's update [bit]
 MICRO_BATCHES = 15  # M
 LOCAL_STEPS = 16  # H
 # Columns that only schedulers write.
-FIXED_COST = 17  # priced energy (and failures) without the uplink
+FIXED_COST = 17  # priced energy (and failures) without uplink and downlink
 UPLINK_PRICE = 18  # price of a second of sending on the uplink [1/s]
-LOSS_PRICE = 19  # price of a unit of the loss exponent
-DELAY_PRICE = 20  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
-SUMMARY = 21
+DOWNLINK_PRICE = 19  # price of a second of receiving on the downlink [1/s]
+LOSS_PRICE = 20  # price of a unit of the loss exponent
+DELAY_PRICE = 21  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
+SUMMARY = 22
 # Then four numbers of each node, row by row (4, K+1).
 ENERGY, FORWARD, BACKWARD, WORK = range(4)
-"""Energy of the round without the CU's uplink [J]; the forward and the backward message that it sends and,
+"""Energy of the round without the CU's edge link [J]; the forward and the backward message that it sends and,
 of device k at k + 1, its forward pass [s]."""
 NODE_ROWS = 4
 
@@ -311,13 +312,23 @@ def delay_of(uplink: float, upload: float, downlink: float, chain: FloatArray) -
     return delay
 
 
+@inlined
+def receiving_joules(c: Numbers, seconds: float) -> float:
+    """Energy of a CU's receiver while the base station sends [J]."""
+    power = c.radio_power.edge_receive_w
+    # A receiver without power needs none over a dead link either.
+    joules: float = power * seconds if power > 0.0 else 0.0
+    return joules
+
+
 @compiled_leaf
-def uplink_joules(c: Numbers, share: float, chain: FloatArray) -> float:
-    """Energy of a CU's uplink in the round [J].
+def edge_joules(c: Numbers, share: float, chain: FloatArray) -> float:
+    """Energy of a CU's edge link in the round without the broadcast [J].
 
     Args:
         share: ``beta_n``.
     """
-    uplink, upload, _, _ = edge_times(c, share, chain)
-    joules: float = chain[UPLINK_W] * (chain[LOCAL_STEPS] * uplink + upload)
+    uplink, upload, downlink, _ = edge_times(c, share, chain)
+    H = chain[LOCAL_STEPS]
+    joules: float = chain[UPLINK_W] * (H * uplink + upload) + receiving_joules(c, H * downlink)
     return joules

@@ -30,6 +30,7 @@ from collapipe_env.kernels.cluster_chain import (
     edge_times,
     passes_of,
     price_chain,
+    receiving_joules,
     row_of_system,
 )
 from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, OPENED, ROUND, PlainPlan
@@ -75,6 +76,8 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
                     power += plan.device_power[e, n, k]
                     active += 1.0
             mean_power[n] = power_in_a_channel(power, active, c.sharing)
+        rate = full_band_rate(c.link, c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
+        broadcast = message_time(c.broadcast_bits, rate)
         slowest = 0.0
         for n in range(N):
             interference = 0.0
@@ -85,15 +88,13 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
                     interference += row.cross_gain[m, n] * mean_power[m]
             if takes_part(plan, e, n):
                 clusters[CLUSTER.interference, e, n] = interference
-                _cluster(c, row, plan, e, n, clusters, nodes, devices, power_of, chain)
+                _cluster(c, row, plan, e, n, broadcast, clusters, nodes, devices, power_of, chain)
             else:
                 _sits_out(plan, e, n, clusters, nodes, devices)
                 clusters[CLUSTER.interference, e, n] = interference
             slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
         if c.barrier:
             slowest = pace(c, plan, e, clusters)
-        rate = full_band_rate(c.link, c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
-        broadcast = message_time(c.broadcast_bits, rate)
         rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
         rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
 
@@ -195,6 +196,7 @@ def _cluster(
     plan: PlainPlan,
     e: int,
     n: int,
+    broadcast: float,
     clusters: FloatArray,
     nodes: FloatArray,
     devices: FloatArray,
@@ -217,6 +219,7 @@ def _cluster(
         joules = chain[at + ENERGY * (K + 1)]
         if node == 0:
             joules += chain[UPLINK_W] * (H * uplink + upload)
+            joules += receiving_joules(c, H * downlink + broadcast)
         nodes[NODE.energy, e, n, node] = joules
         nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[n, node]
         nodes[NODE.hop_forward, e, n, node] = chain[at + FORWARD * (K + 1)] / M

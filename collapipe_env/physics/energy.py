@@ -2,14 +2,15 @@
 
 A device's energy ``E_k`` is :func:`device_energy` of its :func:`compute_time` and :func:`device_airtime`, a
 CU's ``E_CU`` is :func:`cu_energy` of its :func:`cu_airtime` and :func:`circuit_energy`. While a radio sends,
-it draws :func:`radio_power`. All take arrays of any library, and numbers in compiled loops.
+it draws :func:`radio_power`. All take arrays of any library, and numbers in compiled loops. Radios that are
+on for the whole round add :func:`idle_energy` to each.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from collapipe_env.ground.arrays import Array
+from collapipe_env.ground.arrays import Array, concatenate, namespace
 
 
 class RadioPower(NamedTuple):
@@ -20,12 +21,16 @@ class RadioPower(NamedTuple):
         edge_circuit_w: Circuits of a CU that sends on the uplink [W].
         efficiency: Emitted over drawn power of an amplifier, in (0, 1].
         receive_w: Power of the receiver of a device-to-device message [W].
+        edge_receive_w: Power of a CU's receiver of what the base station sends [W].
+        idle_w: Power of a radio that is on, for the whole round and on top of all others [W].
     """
 
     d2d_circuit_w: float
     edge_circuit_w: float
     efficiency: float
     receive_w: float
+    edge_receive_w: float = 0.0
+    idle_w: float = 0.0
 
 
 IDEAL_RADIO = RadioPower(0.0, 0.0, 1.0, 0.0)
@@ -126,12 +131,42 @@ def cu_energy(amplifier_power_w: Array, airtime: Array, circuits: Array = 0.0) -
     return amplifier_power_w * airtime + circuits
 
 
-def circuit_energy(radio: RadioPower, hops: Array, edge: Array, received: Array) -> Array:
-    """Energy of a CU's circuits and receiver [J] ([X]).
+def circuit_energy(radio: RadioPower, hops: Array, edge: Array, received: Array, from_edge: Array) -> Array:
+    """Energy of a CU's circuits and receivers [J] ([X]).
 
     Args:
         hops: Airtime of its device-to-device hops in the round [s].
         edge: Airtime of its uplink in the round, the upload included [s].
         received: Airtime of the device-to-device messages that it receives in the round [s].
+        from_edge: Airtime of what the base station sends it: gradients and the new model [s].
     """
-    return radio.d2d_circuit_w * hops + radio.edge_circuit_w * edge + radio.receive_w * received
+    circuits = radio.d2d_circuit_w * hops + radio.edge_circuit_w * edge
+    return circuits + radio.receive_w * received + radio.edge_receive_w * from_edge
+
+
+def idle_power(idle_w: float, present: Array, plays: Array, like: Array) -> Array:
+    """Power of the nodes' radios that are on (..., N, K+1) [W] ([X]).
+
+    Radios of devices that are away and of clusters that sit out are off.
+
+    Args:
+        idle_w: Power of a radio that is on [W].
+        present: Devices that are there (..., N, K), bool.
+        plays: Clusters that take part (..., N), bool.
+        like: Numbers of the nodes, which give shape and type (..., N, K+1).
+    """
+    xp, off = namespace(like), namespace(like).zeros_like(like)
+    on = concatenate((xp.ones_like(present[..., :1]), present)) & plays[..., None]
+    return xp.where(on, off + idle_w, off)
+
+
+def idle_energy(power: Array, delay: Array) -> Array:
+    """Energy of radios that are on for a whole round (..., N, K+1) [J].
+
+    Args:
+        power: :func:`idle_power` (..., N, K+1) [W].
+        delay: ``T`` (...) [s].
+    """
+    off = namespace(power).zeros_like(power)
+    # No radio that is off draws anything in a round without end.
+    return power * namespace(power).where(power > 0.0, off + delay[..., None, None], off)

@@ -6,7 +6,7 @@ Loops take a record of numbers. Names, choices and the priced workload stay out 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
@@ -154,6 +154,16 @@ class Parameters:
     replication: Replication = NO_REPLICATION
     processes: tuple[tuple[str, Any], ...] = ()
     opened: tuple[str, ...] = ()
+
+    @cached_property
+    def without_idle_radios(self) -> Parameters:
+        """The same parameters with radios that draw nothing while they are idle.
+
+        Schedulers that plan clusters on their own price work with them, and idle radios by the second.
+        """
+        if self.radio_power.idle_w == 0.0:
+            return self
+        return replace(self, radio_power=self.radio_power._replace(idle_w=0.0))
 
     @property
     def uplink_noise_w(self) -> float:

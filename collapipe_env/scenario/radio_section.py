@@ -120,6 +120,10 @@ class RadioSpec:
     edge_circuit_w: float = real(0.0, "power of the circuits of a CU that sends on the uplink", "[0, 1e4] W")
     amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "[1e-6, 1]")
     receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "[0, 1e4] W")
+    edge_receive_w: float = real(
+        0.0, "power of a CU's receiver of gradients and of the new model", "[0, 1e4] W"
+    )
+    idle_w: float = real(0.0, "power of a radio that is on, for the whole round", "[0, 1e4] W")
 
     @property
     def noise_w_per_hz(self) -> float:

@@ -113,7 +113,12 @@ def system_parameters(scenario: Scenario) -> Parameters:
         sharing=Sharing(1.0 / (3.0 - radio.d2d_radios), nodes if radio.d2d_total_hz else 0.0),
         overheads=overheads_of(scenario),
         radio_power=RadioPower(
-            radio.d2d_circuit_w, radio.edge_circuit_w, radio.amplifier_efficiency, radio.receive_w
+            radio.d2d_circuit_w,
+            radio.edge_circuit_w,
+            radio.amplifier_efficiency,
+            radio.receive_w,
+            radio.edge_receive_w,
+            radio.idle_w,
         ),
         migration=migration_of(scenario),
         distribution=scenario.workload.distribution,

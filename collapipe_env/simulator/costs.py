@@ -22,7 +22,7 @@ from collapipe_env.kernels.round_rows import OPENED, PlainPlan, places_of
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
-from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_terms
+from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_idle_radios, with_terms
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
 
@@ -149,7 +149,7 @@ def _looped(
         some, of_stages = np.empty((len(WeightRows._fields), E, N)), np.empty((E, N, K))
         scheduled_round(parameters.record, block, some, of_stages, *orders, *system, *chosen, opened)
         weights = {**dict(zip(WeightRows._fields, some, strict=True)), "compute_weight": of_stages}
-    return made(
+    found = made(
         RoundCosts,
         _loop=RowsOfLoop(block, places, parameters.overheads, weights),
         # Infos hand the delay out: as a view it would keep the whole block.
@@ -164,6 +164,7 @@ def _looped(
         plays=plan.plays,
         server_budget_j=parameters.server.budget_j,
     )
+    return with_idle_radios(found, parameters, state) if parameters.radio_power.idle_w > 0.0 else found
 
 
 def _opened(parameters: Parameters, state: SystemState, plan: Allocation) -> FloatArray:

@@ -61,7 +61,9 @@ class Failures(Recovery):
         delay[place] = ends - costs.cluster_delay[place]
         radio, spent = self.parameters.radio_power, -found.spared
         cu = energy.radio_power(costs.allocation.cu_power[place], radio.d2d_circuit_w, radio.efficiency)
-        spent[:, 0] += np.where(on, 0.0, cu * costs.relay[place])
+        # A cluster that gives its round up has sent new weights on, and hears the next ones.
+        heard = radio.edge_receive_w * costs.broadcast[row]
+        spent[:, 0] += np.where(on, 0.0, cu * costs.relay[place] + heard)
         spent[on] += found.joules[on] + after.energy[going]
         joules[place] = spent
         return Interruption(delay, joules, ~failed.dropped, failed)

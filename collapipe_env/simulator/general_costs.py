@@ -19,7 +19,7 @@ from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.traffic import plan_traffic
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
-from collapipe_env.simulator.round import RoundCosts, without_absent
+from collapipe_env.simulator.round import RoundCosts, with_idle_radios, without_absent
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState, able_clusters
 
@@ -144,7 +144,10 @@ def general_round_costs(
     computing = energy.compute_time(passes[..., None], work, ratio) + device_steps * updates
     receiver = radios.receive_w * received[..., 1:]
     of_devices = energy.device_energy(state.compute_power, computing, drawn, airtime, receiver)
-    circuits = energy.circuit_energy(radios, hops, cu_airtime - hops, received[..., 0])
+    from_edge: Array = 0.0
+    if radios.edge_receive_w > 0.0:
+        from_edge = passes * elements.downlink + broadcast[..., None]
+    circuits = energy.circuit_energy(radios, hops, cu_airtime - hops, received[..., 0], from_edge)
     of_cu = energy.cu_energy(allocation.cu_power / radios.efficiency, cu_airtime, circuits)
     joules = concatenate((of_cu[..., None], of_devices))
 
@@ -177,9 +180,9 @@ def general_round_costs(
         local_steps=allocation.taken_steps(costs.local_steps, decided=bool(parameters.local_steps_choices)),
         server_budget_j=parameters.server.budget_j,
     )
-    if allocation.participates is None:
-        return found
-    return without_absent(found, absent_delay(parameters, state, allocation))
+    if allocation.participates is not None:
+        found = without_absent(found, absent_delay(parameters, state, allocation))
+    return with_idle_radios(found, parameters, state) if radios.idle_w > 0.0 else found
 
 
 def absent_delay(parameters: Parameters, state: SystemState, allocation: Allocation) -> Array:

@@ -40,7 +40,9 @@ class Recovery:
         # server works as planned.
         server = parameters.server._replace(budget_j=math.inf)
         # The new plan sends no replicas in this round: a second failure counts only in the next.
-        self.left = replace(parameters, migration=None, server=server, replication=NO_REPLICATION)
+        # Idle radios depend on the length of the round, which all clusters share.
+        own = parameters.without_idle_radios
+        self.left = replace(own, migration=None, server=server, replication=NO_REPLICATION)
 
 
 class Continuation(NamedTuple):
@@ -180,7 +182,7 @@ class PlansLeft:
             caps[place] = np.where(over[:, None], np.minimum(caps[place], 1), caps[place])
             plan = replace(plan, caps=caps)
         around = np.asarray(costs.energy[R:][place])
-        of_steps = self._costs.energy[at] - around
+        of_steps = self._costs.busy_energy[at] - around
         if "moving_j" in self._costs.terms.notes:
             of_steps -= self._costs.terms.notes["moving_j"][at]
         untried = 1.0 - self.tried / np.maximum(self.steps, 1)

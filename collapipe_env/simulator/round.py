@@ -15,6 +15,7 @@ from collapipe_env.ground.records import Declared, Record, declarations, made
 from collapipe_env.physics import queues
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
+from collapipe_env.physics.energy import idle_energy, idle_power
 from collapipe_env.physics.links import PlanGraph, plan_graph
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.participation import delay_of_round
@@ -130,6 +131,10 @@ class RoundCosts(Record):
     """Terms that prices have added, with energy and memory of devices counted above."""
     server_budget_j: float = math.inf
     """The server's energy budget of a round [J]; infinite where it has none."""
+    idle_w: Annotated[Array | None, Declared("N K+1", "W")] = None
+    """Power of the radios that are on, for the whole round; ``None`` where they draw none."""
+    busy_j: Annotated[Array | None, Declared("N K+1", "J")] = None
+    """Energy of each node without that of its idle radio; ``None`` where that draws none."""
 
     if not TYPE_CHECKING:  # checkers are to know the fields alone
 
@@ -145,6 +150,11 @@ class RoundCosts(Record):
         """The same round with other values of some fields; a copy field by field would read them all."""
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
         return made(RoundCosts, **(kept | values))
+
+    @property
+    def busy_energy(self) -> Array:
+        """Energy of each node without that of its idle radio (..., N, K+1) [J]."""
+        return self.energy if self.busy_j is None else self.busy_j
 
     @property
     def allowance(self) -> Array:
@@ -271,8 +281,8 @@ def with_terms(
         energy = xp.where(plays[..., None], none + energy, none)
     cluster_delay = costs.cluster_delay + longer
     # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
-    energy = at_least(costs.energy + energy, 0.0)
-    return costs.changed(
+    energy = at_least(costs.busy_energy + energy, 0.0)
+    found = costs.changed(
         delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         barrier=barrier,
@@ -280,6 +290,20 @@ def with_terms(
         energy_ratio=energy / state.budget,
         memory=memory,
         terms=Terms(once, step, server_j=server_j, notes=notes),
+    )
+    return with_idle_radios(found, parameters, state) if parameters.radio_power.idle_w > 0.0 else found
+
+
+def with_idle_radios(costs: RoundCosts, parameters: Parameters, state: SystemState) -> RoundCosts:
+    """Keep the radios on for a whole round, whose energy has none of theirs yet.
+
+    Args:
+        state: The system before it, with the energy budgets.
+    """
+    idle_w = idle_power(parameters.radio_power.idle_w, state.present, costs.plays, costs.energy)
+    energy = costs.energy + idle_energy(idle_w, costs.delay)
+    return costs.changed(
+        energy=energy, energy_ratio=energy / state.budget, idle_w=idle_w, busy_j=costs.energy
     )
 
 

@@ -45,6 +45,8 @@ COSTLY = {f"overheads.{name}": getattr(PRICED.overheads, name) for name in vars(
     "radio.edge_circuit_w": 1.8,
     "radio.amplifier_efficiency": 0.35,
     "radio.receive_w": 0.9,
+    "radio.edge_receive_w": 0.8,
+    "radio.idle_w": 0.3,
     "budgets.device_energy_j": 100,
     "budgets.cu_energy_j": 60,
 }

@@ -15,11 +15,13 @@ def price(scheduler, state, n, segments):
     blocks = plan.blocks.copy()
     blocks[0, n] = segments
     costs = round_costs(parameters, state, replace(plan, blocks=blocks))
-    drift = (state.backlog * costs.energy_ratio)[0, n].sum()
-    worth = parameters.tradeoff_v
+    # The energy of idle radios depends on the other clusters, too.
+    drift = (state.backlog * costs.busy_energy / state.budget)[0, n].sum()
+    # A second grants every node of the system its part of a budget, of which its idle radio uses some.
+    each = -parameters.radio_power.idle_w / state.budget
     if parameters.budget_period_s is not None:
-        # A second grants every node of the system its part of a budget.
-        worth = max(worth - state.backlog.sum() / parameters.budget_period_s, 0.02 * worth)
+        each = each + 1.0 / parameters.budget_period_s
+    worth = max(parameters.tradeoff_v - (state.backlog * each).sum(), 0.02 * parameters.tradeoff_v)
     return worth * costs.cluster_delay[0, n] + drift
 
 

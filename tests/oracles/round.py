@@ -222,6 +222,7 @@ def cluster_round(p, s, a, n, interference, most_kept, given):
     edge = passes * there[-1] + upload
     energy[0] += (radio.edge_circuit_w + hops.power[0] / radio.efficiency) * edge
     energy[0] += radio.receive_w * (passes * hops.heard[0] + sum(collects))
+    energy[0] += radio.edge_receive_w * passes * back[-1]
 
     memory = [0.0] * K
     stored = stored_micro_batches(name, caps, a.blocks[n].tolist(), v, M, H)
@@ -289,4 +290,8 @@ def scalar_round(p, s, a, given=None):
     bits += several * c.block_broadcast_bits(0)
     broadcast = bits / full_band(p, min(s.uplink_gain)) if players else 0.0
     delay = max(out["cluster_delay"]) + broadcast if players else p.idle_round_s
+    for n in players:
+        out["energy"][n][0] += p.radio_power.edge_receive_w * broadcast
+        for node, on in enumerate([True, *s.present[n].tolist()]):
+            out["energy"][n][node] += p.radio_power.idle_w * delay * on
     return {**out, "interference": noise, "broadcast": broadcast, "delay": delay}

@@ -76,7 +76,10 @@ def test_the_phase_is_that_of_scalar_python(seed, priced, through_cu, errors, ab
         duration, energy = migration_phase(p, s[e], a[e], before[e])
         np.testing.assert_allclose(costs.terms.once["migration"][e], duration, rtol=1e-12, atol=0)
         np.testing.assert_allclose(costs.cluster_delay[e], free.cluster_delay[e] + duration, rtol=1e-12)
-        np.testing.assert_allclose(costs.energy[e], free.energy[e] + energy, rtol=1e-12)
+        np.testing.assert_allclose(costs.busy_energy[e], free.busy_energy[e] + energy, rtol=1e-12)
+    on = np.concatenate((np.ones((2, 3, 1)), s.present), axis=-1)
+    idle = p.radio_power.idle_w * on * costs.delay[:, None, None]
+    np.testing.assert_allclose(costs.energy, costs.busy_energy + idle, rtol=1e-12)
     np.testing.assert_allclose(costs.delay, costs.cluster_delay.max(axis=-1) + free.broadcast, rtol=1e-12)
     np.testing.assert_array_equal(costs.energy_ratio, costs.energy / s.budget)
     old, new = (np.array([[owners(row) for row in plan.blocks[e]] for e in range(2)]) for plan in (before, a))

@@ -18,6 +18,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.round import Terms, with_terms
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -48,6 +49,23 @@ def test_failures_follow_the_formulas(kind, replication, steps):
         assert (found.cluster_delay[other] == 0.0).all()
         assert (found.energy[other] == 0.0).all()
         assert (left.device[other] == -1).all()
+
+
+@pytest.mark.parametrize("kind", ["light", "drop-round"])
+def test_radios_are_on_as_long_as_the_round_lasts_after_a_failure(kind):
+    p, s, _, costs = a_round(kind)
+    played = []
+    for idle_w in (0.0, 0.3):
+        listening = dataclasses.replace(p, radio_power=p.radio_power._replace(idle_w=idle_w))
+        whole = round_costs(listening, s, costs.allocation)
+        found = with_failure(listening, s, whole, (1, 0, 1), 0.4 * float(whole.cluster_delay[1, 0]), kind)
+        terms = Terms(delay=found.cluster_delay, energy=found.energy)
+        played.append(with_terms(whole, listening, s, [terms]))
+    off, on = played
+    np.testing.assert_array_equal(on.delay, off.delay)
+    assert on.delay[1] > costs.delay[1] or kind == "drop-round"
+    np.testing.assert_array_equal(on.busy_energy, off.energy)
+    np.testing.assert_allclose(on.energy - off.energy, 0.3 * on.delay[:, None, None] + 0.0 * off.energy)
 
 
 def test_late_failures_and_those_of_idle_devices_change_nothing():

@@ -12,7 +12,7 @@ PACKAGE = Path(collapipe_env.__file__).parent
 
 CEILINGS = {
     "medium": {"functions": 54, "files": 22, "returns": 20},
-    "medium-wild": {"functions": 164, "files": 56, "returns": 144},
+    "medium-wild": {"functions": 165, "files": 56, "returns": 145},
 }
 
 

@@ -24,11 +24,15 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.agents.dssra.cluster_costs import (
+    ENDLESS_S,
+    allowance_of,
     delay_and_cost,
+    delay_price,
     mean_active_power,
     node_drift,
     node_joules,
     noise_of,
+    price_after,
     set_moving_noise,
     summarise_cluster,
 )
@@ -69,8 +73,35 @@ def _drift(
     drift = 0.0
     for i in range(nodes):
         ratio = node_joules(i, share, summary, parameters) / inputs.system.budget[n, i]
-        drift += node_drift(inputs.backlog[n, i], ratio, inputs.common[0].allowance)
+        allowance = allowance_of(n, i, inputs.common[0].round_s, inputs, parameters)
+        drift += node_drift(inputs.backlog[n, i], ratio, allowance)
     return drift
+
+
+@compiled_inner
+def _set_length(
+    delay: FloatArray, share: FloatArray, row: RoundInput, parameters: Numbers, summary: FloatArray
+) -> None:
+    """Let idle radios be on as long as a round of some plans, and price a second by their queues after it.
+
+    Args:
+        delay: Delays of single clusters' plans, at 0 those of the round (N, C) [s].
+        share: Shares of the uplink (N,).
+        row: The environment; receives the length and the price.
+        summary: Summaries of the plans (N, C, ...).
+    """
+    N, nodes = row.backlog.shape
+    longest = idle = 0.0
+    for n in range(N):
+        longest = max(longest, delay[n, 0])
+    row.common[0].round_s = min(longest + row.common[0].heard_s, ENDLESS_S)
+    for n in range(N):
+        for i in range(nodes):
+            joules = node_joules(i, share[n], summary[n, 0], parameters)
+            allowance = allowance_of(n, i, row.common[0].round_s, row, parameters)
+            price = price_after(row.backlog[n, i], joules, row.system.budget[n, i], allowance)
+            idle += price * row.idle_w[n, i]
+    row.common[0].relief = -idle
 
 
 @compiled_inner
@@ -91,7 +122,7 @@ def _cluster_cost(
     delay, weight = delay_and_cost(plan.share[n], summary, parameters)[0], plan.weight[n]
     if weight == 0.0 and delay > deadline:
         # The cluster has time to spare under the plan, but only up to the deadline.
-        weight = parameters.tradeoff_v / parameters.clusters
+        weight = delay_price(inputs, parameters) / parameters.clusters
     cost = weight * (delay - deadline) + disturbance[n] * mean_active_power(segments, power, parameters)
     return float(cost + _drift(n, power.shape[0], plan.share[n], inputs, parameters, summary))
 
@@ -290,6 +321,9 @@ def expected_costs(
         for g in range(e * gains, (e + 1) * gains):
             row = environment_row(inputs, g)
             _summarise(row, parameters, power[e], share[e], segments[e], option[e], summary, delay)
+            if parameters.radio_power.idle_w > 0.0:
+                _set_length(delay, share[e], row, parameters, summary)
+            second = delay_price(row, parameters)
             for n in range(N):
                 for c in range(C):
                     cost[e, n, c] += _drift(n, K + 1, share[e, n], row, parameters, summary[n, c]) / gains
@@ -307,4 +341,4 @@ def expected_costs(
                         others = max(others, ends[m, 0] if m != n else 0.0)
                     for c in range(C):
                         latest = max(ends[n, c], others) + all_later[n, c]
-                        cost[e, n, c] += parameters.tradeoff_v * latest / (gains * failures)
+                        cost[e, n, c] += second * latest / (gains * failures)

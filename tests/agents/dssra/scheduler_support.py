@@ -41,6 +41,8 @@ PRICED = load_scenario(
             "edge_circuit_w": 0.5,
             "amplifier_efficiency": 0.5,
             "receive_w": 0.3,
+            "edge_receive_w": 0.5,
+            "idle_w": 0.2,
         },
         "overheads": {
             "block_s": 0.003,
@@ -65,6 +67,7 @@ ADAPTED = PRICED.with_overrides({
     "radio.packet_diversity": 4.0,
     "radio.d2d_total_hz": 40e6,
     "radio.d2d_radios": 1,
+    "budgets.cu_energy_j": 14,
 })  # fmt: skip
 """Links that adapt to a target error rate, with fading within a round, and one radio a node."""
 RELAYED = PRICED.with_overrides({"workload.distribution": "relay", "name": "relayed"})

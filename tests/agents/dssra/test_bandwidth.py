@@ -46,6 +46,7 @@ def summaries(constants, seed, price=1.0, clusters=4, snr=(20.0, 400.0)):
     summary[:, columns.UPLINK_PRICE] = (
         0.02 * price * rng.exponential(1.0, clusters) * (rng.random(clusters) < 0.5)
     )
+    summary[:, columns.DOWNLINK_PRICE] = summary[:, columns.UPLINK_PRICE] * rng.uniform(0.0, 2.0, clusters)
     summary[:, columns.LOSS_PRICE] = 0.01 * price
     summary[:, DELAY_PRICE] = constants.tradeoff_v
     return summary

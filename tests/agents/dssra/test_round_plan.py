@@ -34,6 +34,7 @@ SEARCHED = {
         f"{name} per second": support.per_second(support.SCENARIOS[name])
         for name in ("medium", "moving", "arq")
     },
+    "relayed": support.RELAYED,
     "relayed per second": support.per_second(support.RELAYED),
     "heat": HOT,
     "heat per second": support.per_second(HOT),
@@ -61,6 +62,7 @@ def test_the_search_prices_plans_as_the_simulator_does(name, drift):
     scheduler = DSSRAPlus(scenario, drift=drift, convergence_weight=weight)
     parameters, seconds = system_parameters(scenario), scenario.budgets.per == "second"
     V, allowances, moved = parameters.tradeoff_v, [], False
+    radio, per_s = parameters.radio_power, 1.0 / parameters.budget_period_s if seconds else 0.0
     for seed in range(8):
         state = support.loaded_state(scenario, 1, seed, 0.5, silent=0.3, rounds=2)
         plan, extra = support.random_plan(scenario, state, seed), scheduler.extra_price(state)
@@ -77,24 +79,22 @@ def test_the_search_prices_plans_as_the_simulator_does(name, drift):
             after = np.maximum(state.backlog + costs.energy_ratio - costs.allowance[:, None, None], 0.0)
             expected = after / state.budget + (0.0 if extra is None else extra)
             np.testing.assert_allclose(inputs.price, expected[0], rtol=1e-6)
-            if seconds:
-                relief = after.sum() / parameters.budget_period_s
+            if seconds or radio.idle_w > 0.0:
+                relief = (after * (per_s - radio.idle_w / state.budget)).sum()
                 assert inputs.common[0].relief == pytest.approx(relief, rel=1e-6)
+                assert inputs.common[0].round_s == pytest.approx(costs.delay[0], rel=1e-12)
             found, shared, plan = evaluated(plan, option, inputs, parameters)
         costs = round_costs(parameters, state, plan)
         allowances.append(costs.allowance[0])
-        broadcast = costs.broadcast[0] if seconds else 0.0
+        broadcast = costs.broadcast[0] if seconds or radio.edge_receive_w > 0.0 else 0.0
         assert inputs.common[0].broadcast_s == pytest.approx(broadcast, rel=1e-12)
         if drift == "exact":
-            assert inputs.common[0].allowance > 0.0
             left = V * costs.broadcast + idle_drift(state.backlog)
-        elif seconds:
-            worth = V - state.backlog.sum() / parameters.budget_period_s
+        else:
+            worth = V - (state.backlog * (per_s - radio.idle_w / state.budget)).sum()
             if worth < 0.1 * V:
                 continue
-            left = worth * costs.broadcast + state.backlog.sum()
-        else:
-            left = V * costs.broadcast
+            left = worth * costs.broadcast + (state.backlog.sum() if seconds else 0.0)
         assert scheduler.objective(state, plan)[0] == pytest.approx(found + left[0], rel=1e-7, abs=1e-7)
         moved |= "migration" in costs.terms.once and bool((costs.terms.once["migration"] > 0.0).any())
     assert np.ptp(allowances) > 0.2 or not seconds
