@@ -56,7 +56,7 @@ class GreedyDPP(SegmentBaseline):
         """``V T_n + sum z e`` of each cluster with some of its blocks placed (..., E, N)."""
         parameters, radio = self.parameters.without_idle_radios, self.parameters.radio_power
         costs = round_costs(parameters, state.map(lambda a: a[None]), self.with_defaults(blocks))
-        worth, left = np.float64(parameters.tradeoff_v), np.zeros(len(state.present))
+        left = np.zeros(len(state.present))
         if parameters.budget_period_s is not None:
             # A second grants every node of the system its part of a budget.
             queues = state.live_backlog.sum(axis=(-2, -1))
@@ -66,7 +66,8 @@ class GreedyDPP(SegmentBaseline):
         if radio.idle_w > 0.0:
             # Every radio that is on uses a part of it again.
             left = left - radio.idle_w * (state.live_backlog / state.budget).sum(axis=(-2, -1))
-        worth = np.maximum(worth - left, LEAST_WORTH * worth)[:, None]
+        V = parameters.tradeoff_v
+        worth = np.maximum(V - left, LEAST_WORTH * V)[:, None]
         # A wait for the other clusters says nothing about this one.
         delay = costs.cluster_delay - parameters.costs.local_steps * costs.barrier
         price: FloatArray = worth * delay + (state.live_backlog * costs.energy_ratio).sum(axis=-1)

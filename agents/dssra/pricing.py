@@ -27,14 +27,10 @@ from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 
 from .argument_checks import require_choice, require_weights
-from .cluster_costs import time_counts
 from .option_table import option_table, options_of
 from .parallel_rounds import as_record
 from .round_input import RoundInput, environment_row, round_input
-from .round_plan import evaluate, reprice
-
-REPRICED = 3
-"""Times that the price of a second follows the queues, where idle radios draw power."""
+from .round_plan import evaluate_at_length
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +172,6 @@ def best_shares(
     """Write the best shares and the worths (E, N) of given segments (E, N, K) and powers (E, N, K+1)."""
     for e in range(segments.shape[0]):
         row = environment_row(inputs, e)
-        _, plan = evaluate(segments[e], power[e], row.option, share[e], row, parameters)
-        if time_counts(parameters) and row.common[0].exact > 0.0:
-            for _ in range(REPRICED):
-                reprice(plan, row, parameters)
-                _, plan = evaluate(segments[e], power[e], row.option, plan.share, row, parameters)
+        _, plan = evaluate_at_length(segments[e], power[e], row.option, share[e], row, parameters)
         for n in range(segments.shape[1]):
             share[e, n], worth[e, n] = plan.share[n], plan.weight[n]

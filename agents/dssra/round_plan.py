@@ -46,6 +46,7 @@ from .round_input import RoundInput, server_blocks_of
 
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
 SETTLED_PRICE = 1e-3  # change of a CU's priced energy, relative to the objective, that ends the steps
+REPRICED = 3  # times that the price of a second follows the queues
 SLOPE_STEP = 1e-3  # relative step of the finite differences
 
 
@@ -309,6 +310,24 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Numbers) -> None:
     if time_counts(parameters):
         # A server without a budget has a queue of 0, which stays 0.
         inputs.common[0].relief = (held + after) / period - idle if period > 0.0 else -idle
+
+
+@compiled_inner
+def evaluate_at_length(
+    segments: IntArray,
+    power: FloatArray,
+    option: IntArray,
+    share: FloatArray,
+    inputs: RoundInput,
+    parameters: Numbers,
+) -> tuple[float, RoundPlan]:
+    """The same as :func:`evaluate`, with the price of a second at the queues after the round."""
+    value, plan = evaluate(segments, power, option, share, inputs, parameters)
+    if time_counts(parameters) and inputs.common[0].exact > 0.0:
+        for _ in range(REPRICED):
+            reprice(plan, inputs, parameters)
+            value, plan = evaluate(segments, power, option, plan.share, inputs, parameters)
+    return value, plan
 
 
 @compiled_inner

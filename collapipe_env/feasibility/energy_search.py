@@ -97,7 +97,8 @@ class EnergySearch:
         idle, episodes = self._least_idle_use, len(self._uplink_use) // sample.systems
         of_devices = np.where(sample.state.present[:: sample.rounds], idle[..., 1:], np.inf).min(axis=-1)
         computing, of_cu = (np.repeat(a, episodes, axis=0) for a in (computing + of_devices, idle[..., 0]))
-        return np.maximum(computing, self._uplink_use + of_cu)
+        found: FloatArray = np.maximum(computing, self._uplink_use + of_cu)
+        return found
 
     def least_use(self) -> FloatArray:
         """Energy over budget of each node, averaged over each episode's rounds (E, N, K+1).
@@ -166,12 +167,12 @@ class EnergySearch:
         messages = self._passes * parameters.overheads.edge_message_s
         bits = self._samples * costs.activation_bits
         total: FloatArray = drawn * (bits * each + costs.update_payload_bits / rate + messages)
-        if radios.edge_receive_w == 0.0:
-            return total
-        down = rates.full_band_rate(link, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
-        back = self._samples * costs.gradient_bits / (share * down) + messages
-        back = back + p.numbers.broadcast_bits / down.min(axis=-1, keepdims=True)
-        return total + radios.edge_receive_w * back
+        if radios.edge_receive_w > 0.0:
+            down = rates.full_band_rate(link, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
+            back = self._samples * costs.gradient_bits / (share * down) + messages
+            back = back + p.numbers.broadcast_bits / down.min(axis=-1, keepdims=True)
+            total = total + radios.edge_receive_w * back
+        return total
 
     def _least_level(self, block_use: FloatArray) -> FloatArray:
         """Least common level of the devices' uses (S, N), given the use of a block on each (S, N, K).

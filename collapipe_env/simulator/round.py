@@ -282,7 +282,7 @@ def with_terms(
     cluster_delay = costs.cluster_delay + longer
     # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
     energy = at_least(costs.busy_energy + energy, 0.0)
-    found = costs.changed(
+    priced = costs.changed(
         delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         barrier=barrier,
@@ -291,7 +291,7 @@ def with_terms(
         memory=memory,
         terms=Terms(once, step, server_j=server_j, notes=notes),
     )
-    return with_idle_radios(found, parameters, state) if parameters.radio_power.idle_w > 0.0 else found
+    return with_idle_radios(priced, parameters, state) if parameters.radio_power.idle_w > 0.0 else priced
 
 
 def with_idle_radios(costs: RoundCosts, parameters: Parameters, state: SystemState) -> RoundCosts:

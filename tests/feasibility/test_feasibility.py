@@ -24,10 +24,12 @@ from collapipe_env.feasibility import (
 from collapipe_env.feasibility import feasibility_report as feasibility
 from collapipe_env.feasibility.energy_search import EnergySearch
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
+from collapipe_env.feasibility.shortest_round import shortest_round
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import budget_period, reference_delay, system_parameters
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.world import World
 
@@ -170,6 +172,35 @@ def test_under_arq_powers_are_chosen_too(seed):
     found = energy_feasibility(scenario).least_use[0, 0]
     least, most = system_parameters(scenario).power_min_w, system_parameters(scenario).power_max_w
     assert found <= 1.1 * exact_least_use(scenario, np.geomspace(least, most, 6))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_receivers_count_as_long_as_the_base_station_sends_and_idle_radios_for_the_shortest_round(seed):
+    options = {"device_energy_j": 2.0, "cu_energy_j": 5.0, "workload": {"local_steps": 3}}
+    scenario = tiny(seed, **options)
+    free, priced = (
+        energy_feasibility(tiny(seed, radio=radio, **options)).energy_ratio
+        for radio in ({}, {"edge_receive_w": 0.7, "idle_w": 0.4})
+    )
+    p, sample = system_parameters(scenario), sample_rounds(scenario)
+    idle = 0.4 * shortest_round(p, sample.state).mean() / sample.state.budget[0]
+    noise = p.noise_density * p.downlink_bandwidth_hz + p.external_interference_w
+    rate = p.downlink_bandwidth_hz * np.log2(1.0 + p.bs_power_w * sample.uplink_gain[..., 0] / noise)
+    bits = 3.0 * p.costs.batch_size * p.costs.gradient_bits + p.numbers.broadcast_bits
+    heard = np.zeros_like(free)
+    heard[:, 0, 0] = 0.7 * (bits / rate).mean(axis=1) / 5.0
+    np.testing.assert_allclose(priced[..., 0], (free + heard + idle)[..., 0], rtol=1e-4)
+    np.testing.assert_allclose(priced[..., 1:].max(), (free + idle)[..., 1:].max(), rtol=0.02)
+
+
+@pytest.mark.parametrize("name", ["small", "medium", "boards"])
+def test_no_round_is_shorter_than_the_bound(name):
+    scenario = load_scenario(name)
+    p, state = system_parameters(scenario), sample_rounds(scenario).state[:6]
+    scheduler, bound = DSSRA(scenario, tradeoff_v=100.0), shortest_round(p, state)
+    delay = round_costs(p, state, scheduler.allocate(state)).delay
+    assert (bound <= delay).all()
+    assert (bound > 0.3 * delay).all()
 
 
 def test_plans_are_mixed_over_time_where_one_plan_does_not_do():

@@ -19,6 +19,10 @@ class HeldPrices:
         self.p, self.state, self.plan, self.worth = system_parameters(scenario), state, plan, worth
         base = round_costs(self.p, state, plan)
         self.interference, self.deadline = base.interference, base.cluster_delay.max(axis=-1, keepdims=True)
+        # Idle radios are on as long as the plan's round lasts.
+        on = np.concatenate((np.ones_like(base.energy[..., :1]), state.present), axis=-1)
+        self.idle = self.p.radio_power.idle_w * on / state.budget
+        self.left = 1.0 - self.idle * base.delay[:, None, None]
         self.watt = self._price_of_a_watt()
 
     def parts(self, plan, interference=None):
@@ -26,8 +30,14 @@ class HeldPrices:
         held = self.interference if interference is None else interference
         costs = round_costs(self.p, self.state, plan, interference_w=held)
         z = self.state.backlog
-        after = np.maximum(z + costs.energy_ratio - 1.0, 0.0)
-        return costs.cluster_delay, 0.5 * (after**2 - np.maximum(z - 1.0, 0.0) ** 2).sum(axis=-1)
+        after = np.maximum(z + costs.busy_energy / self.state.budget - self.left, 0.0)
+        return costs.cluster_delay, 0.5 * (after**2 - np.maximum(z - self.left, 0.0) ** 2).sum(axis=-1)
+
+    def second(self):
+        """Price of a second of the round (E,) [1/s]."""
+        costs = round_costs(self.p, self.state, self.plan)
+        after = np.maximum(self.state.backlog + costs.energy_ratio - 1.0, 0.0)
+        return self.p.tradeoff_v + (after * self.idle).sum(axis=(-2, -1))
 
     def _price_of_a_watt(self):
         """Price of a watt of each cluster's mean power to the others (E, N), by central differences."""
@@ -46,8 +56,7 @@ class HeldPrices:
         active = np.concatenate((np.ones_like(plan.blocks[..., :1]), plan.blocks > 0), axis=-1)
         mean = (plan.node_power * active).sum(axis=-1) / active.sum(axis=-1)
         late = delay - self.deadline
-        V, N = self.p.tradeoff_v, self.p.clusters
-        spare = V / N * np.maximum(late, 0.0)
+        spare = self.second()[:, None] / self.p.clusters * np.maximum(late, 0.0)
         return np.where(self.worth > 0.0, self.worth * late, spare) + drift + self.watt * mean
 
 

@@ -37,7 +37,13 @@ from collapipe_env.agents.dssra.cluster_costs import (
     summarise_cluster,
 )
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
-from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
+from collapipe_env.agents.dssra.round_plan import (
+    RoundPlan,
+    evaluate,
+    evaluate_at_length,
+    interference_prices,
+    reprice,
+)
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.kernels.cluster_chain import chain_size
@@ -157,7 +163,7 @@ def compare_counts(
     summary = np.empty(chain_size(nodes))
     for e in range(E):
         row = environment_row(inputs, e)
-        _, plan = evaluate(segments[e], power[e], option[e], share[e], row, parameters)
+        _, plan = evaluate_at_length(segments[e], power[e], option[e], share[e], row, parameters)
         deadline, disturbance = _prices(plan, row, parameters, summary)
         prices = (plan, deadline, disturbance, row, parameters, summary)
         for n in range(N):
@@ -199,7 +205,7 @@ def cheaper_to_stay(
     summary = np.empty(chain_size(nodes))
     for e in range(E):
         row, even = environment_row(inputs, e), np.full(N, 1.0 / N)
-        best, plan = evaluate(segments[e], power[e], option[e], even, row, parameters)
+        best, plan = evaluate_at_length(segments[e], power[e], option[e], even, row, parameters)
         deadline, disturbance = _prices(plan, row, parameters, summary)
         prices = (plan, deadline, disturbance, row, parameters, summary)
         mixed, mixed_power, mixed_option = segments[e].copy(), power[e].copy(), option[e].copy()
