@@ -16,10 +16,11 @@ from collapipe_env.scenario import load_scenario
         PRICED,
         RELAYED,
         load_scenario("medium"),
+        SMALL.with_overrides({"radio.idle_w": 3.0, "budgets.device_energy_j": 60, "budgets.cu_energy_j": 60}),
         SMALL.with_overrides({"budgets.per": "second"}),
         load_scenario({"base": "medium", "budgets": {"per": "second"}}),
     ],
-    ids=["small", "uneven", "priced", "relayed", "medium", "small_per_second", "medium_per_second"],
+    ids=["small", "uneven", "priced", "relayed", "medium", "idle", "small_per_second", "medium_per_second"],
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_every_block_goes_where_it_adds_least(scenario, seed: int) -> None:

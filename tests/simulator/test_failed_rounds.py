@@ -68,6 +68,20 @@ def test_radios_are_on_as_long_as_the_round_lasts_after_a_failure(kind):
     np.testing.assert_allclose(on.energy - off.energy, 0.3 * on.delay[:, None, None] + 0.0 * off.energy)
 
 
+def test_a_cluster_that_gives_its_round_up_hears_the_base_station_until_then_and_the_next_model():
+    p, s, plan, costs = a_round("drop-round")
+    at_s, energy = 0.4 * float(costs.local_step[1, 0]), []
+    for watts in (0.6, 0.0):
+        deaf = dataclasses.replace(p, radio_power=p.radio_power._replace(edge_receive_w=watts))
+        whole = round_costs(deaf, s, plan)
+        found = with_failure(deaf, s, whole, (1, 0, 1), at_s, "drop-round")
+        energy.append(whole.energy[1, 0] + found.energy[1, 0])
+    heard = 0.4 * plan.micro_batches[1, 0] * costs.elements.downlink[1, 0] + costs.broadcast[1]
+    np.testing.assert_allclose(
+        energy[0] - energy[1], [0.6 * heard, 0.0, 0.0, 0.0, 0.0], rtol=1e-9, atol=1e-12
+    )
+
+
 def test_late_failures_and_those_of_idle_devices_change_nothing():
     p, s, _, costs = a_round()
     late_s = float(costs.cluster_delay[0, 1] - costs.upload[0, 1])
