@@ -34,15 +34,24 @@ def namespace(*arrays: Array) -> ModuleType:
             break
     else:
         return np
-    if all(map(np.isscalar, arrays)):
+    if all(map(_is_number, arrays)):
         return np
     module: ModuleType = array_api_compat.array_namespace(*arrays)
     return module
 
 
+def _is_number(value: Any) -> bool:
+    """Return what ``np.isscalar`` would, which PyTorch's compiler takes for an operation on tensors.
+
+    Every call would split a compiled function in two, and fails where shapes are symbolic (PyTorch 2.13:
+    ``'bool' object has no attribute 'node'``).
+    """
+    return isinstance(value, int | float | np.generic)
+
+
 def on_host(array: Array) -> npt.NDArray[Any]:
     """Return an array of any library as a NumPy array; on a GPU this waits for the numbers."""
-    if type(array) is np.ndarray or np.isscalar(array):
+    if type(array) is np.ndarray or _is_number(array):
         return np.asarray(array)
     return np.asarray(array_api_compat.to_device(array, "cpu"))
 
@@ -109,7 +118,7 @@ def floor(x: Array) -> Array:
 
 def whole(x: Array) -> Array:
     """Whole numbers of an array as int64; compiled loops have their own version for numbers."""
-    xp, one = namespace(x), np.isscalar(x)
+    xp, one = namespace(x), _is_number(x)
     return int(x) if one else xp.astype(x, xp.int64)
 
 
