@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
@@ -76,7 +74,7 @@ PARTICIPATION = Decision(
             0.0,
             scenario.budgets.backlog_cap,
             "participation queue y",
-            attrgetter("absence"),
+            "absence",
             array="absence",
             log1p=True,
         ),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.dynamics.walks import NAMES, PARTS, PauseGo, pause_and_go, start_pausing_and_going
+from collapipe_env.dynamics.walks import NAMES, PauseGo, parts, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import Array, Constant, at_least, loop_record, namespace
 from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.ground.state_trees import REMEDY
@@ -190,7 +190,7 @@ class Mobility(Process):
         if xp is np:
             none = np.empty((len(u), 0))
             before = (none if shadowing is None else shadowing, none if drift is None else drift)
-            walk, *after = walk_rows(self._walk, there, seconds, u, *before, *PARTS(carried))
+            walk, *after = walk_rows(self._walk, there, seconds, u, *before, *parts(carried))
             found = zip(_WRITTEN, (*walk, *after), strict=True)
             return {**carried, **{name: values for name, values in found if name in carried}}
         following = dict(carried)
@@ -216,7 +216,7 @@ class Mobility(Process):
     def _leaves(self, walk: Carried) -> Array:
         """Time until each device leaves on its present course (R, N, K), at most ``ANNOUNCED_S`` [s]."""
         assert self._reach is not None
-        x, y, to_x, to_y, speed, _ = PARTS(walk)
+        x, y, to_x, to_y, speed, _ = parts(walk)
         return leaves_on_leg(self._reach, ANNOUNCED_S, *self._from_cu(walk), to_x - x, to_y - y, speed)
 
     def _of_pairs(self, devices: Array, ends: Constant) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
@@ -18,8 +17,6 @@ Walk = Mapping[str, Array]
 """Arrays (R, N, K) by name."""
 NAMES = ("x", "y", "target_x", "target_y", "speed", "pause")
 """Names of the arrays of a walk."""
-PARTS = itemgetter(*NAMES)
-"""Takes these arrays from a walk."""
 
 NUMBERS_TO_START = 7
 """Uniform numbers of a device that pauses and goes, at the start of an episode."""
@@ -142,6 +139,11 @@ def _chord_slope(u: Array) -> Array:
     return t
 
 
+def parts(walk: Walk) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Return the arrays of a walk in the order of :data:`NAMES`."""
+    return walk["x"], walk["y"], walk["target_x"], walk["target_y"], walk["speed"], walk["pause"]
+
+
 def pause_and_go(law: PauseGo, walk: Walk, there: Array, seconds: Array, u: Array) -> dict[str, Array]:
     """Walks after some seconds; see :func:`collapipe_env.physics.motion.paused_and_gone`.
 
@@ -154,7 +156,7 @@ def pause_and_go(law: PauseGo, walk: Walk, there: Array, seconds: Array, u: Arra
     Returns:
         The walks, by the same names.
     """
-    before: tuple[Array, Array, Array, Array, Array, Array] = PARTS(walk)
+    before = parts(walk)
     each = MOST_LEGS * NUMBERS_PER_LEG
     mine = namespace(u).reshape(u[:, : math.prod(there.shape) * each], (*before[0].shape, each))
     left = seconds[:, None, None] * there

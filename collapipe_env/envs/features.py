@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from operator import attrgetter, itemgetter, methodcaller
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
@@ -58,24 +57,24 @@ def core_features(scenario: Scenario) -> Iterator[Feature]:
     centred = partial(Feature, least=-1.0)
     yield from (
         Feature("device_backlog", "N K", "budgets", 0.0, cap, queue.format("device"),
-                attrgetter("backlog"), cut=itemgetter((..., slice(1, None)))),
+                "backlog", cut=(..., slice(1, None))),
         centred("device_speed", "N K", "FLOP/s", 0.0, top_speed,
-                "present compute speed", attrgetter("speed")),
+                "present compute speed", "speed"),
         centred("device_capacity", "N K", "blocks", 0.0, blocks,
-                "blocks that the memory holds, at most L", attrgetter("memory_cap")),
+                "blocks that the memory holds, at most L", "memory_cap"),
         gain("device_hop_gain", "N K", "dB", *d2d, "gain from the previous node",
-             attrgetter("d2d_gain"), cut=methodcaller("diagonal", 1, -2, -1)),
+             hop_gains),
         gain("device_cu_gain", "N K", "dB", *d2d, "gain to the CU",
-             attrgetter("d2d_gain"), cut=itemgetter((..., 0, slice(1, None)))),
-        Feature("device_present", "N K", "1", 0.0, 1.0, "1 if the device is present", attrgetter("present")),
+             "d2d_gain", cut=(..., 0, slice(1, None))),
+        Feature("device_present", "N K", "1", 0.0, 1.0, "1 if the device is present", "present"),
         gain("uplink_gain", "N", "dB", *d2e,
-             "gain from the CU to the base station", attrgetter("uplink_gain")),
+             "gain from the CU to the base station", "uplink_gain"),
         Feature("cu_backlog", "N", "budgets", 0.0, cap, queue.format("CU"),
-                attrgetter("backlog"), cut=itemgetter((..., 0))),
-        Feature("round", "", "rounds", 0.0, rounds, "rounds played", attrgetter("round_index")),
+                "backlog", cut=(..., 0)),
+        Feature("round", "", "rounds", 0.0, rounds, "rounds played", "round_index"),
         centred("loss", "", "nats", 0.0, 2.0 * uniform_loss,
                 "smoothed evaluation loss, shown as 0 for that of a uniform guess",
-                attrgetter("loss"), beyond=(0.0, fading)),
+                "loss", beyond=(0.0, fading)),
     )  # fmt: skip
 
 
@@ -84,7 +83,7 @@ def clock_features(scenario: Scenario) -> Iterator[Feature]:
     profiles, extra = scenario.devices.profiles, scenario.overheads
     if len({profile.flops_per_cycle for profile in profiles}) > 1 and (extra.block_s or extra.update_s):
         top = max(profile.clock_max_hz for profile in profiles)
-        yield Feature("device_clock", "N K", "Hz", 0.0, top, "present clock", attrgetter("clock"))
+        yield Feature("device_clock", "N K", "Hz", 0.0, top, "present clock", "clock")
 
 
 def process_features(scenario: Scenario) -> Iterator[Feature]:
@@ -118,6 +117,11 @@ def decibel_range(most: float, least: float) -> tuple[float, float]:
     """Range of path gains between two [dB], at least 10 dB to either side of its middle."""
     middle, half = 0.5 * (most + least), max(0.5 * (most - least), 10.0)
     return middle - half, middle + half
+
+
+def hop_gains(state: SystemState) -> Array:
+    """Return the gain of every device from the node before it (E, N, K)."""
+    return state.d2d_gain.diagonal(1, -2, -1)
 
 
 def carried(process: str, name: str, state: SystemState) -> Array:

@@ -8,7 +8,7 @@ record becomes a tree of arrays that a file can hold, and comes back checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -221,5 +221,6 @@ def sizes_of(record: Any) -> dict[str, tuple[int, ...]]:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = getattr(kind, "_fields", ()) or tuple(field.name for field in fields(kind))
+    # PyTorch's compiler can follow this, but neither the cache nor dataclasses.fields.
+    names: tuple[str, ...] = getattr(kind, "_fields", ()) or tuple(kind.__dataclass_fields__)
     return names

@@ -109,10 +109,16 @@ def round_costs(
     return with_terms(costs, parameters, state, found) if found else costs
 
 
-@lru_cache(maxsize=16)
-def _prices(names: tuple[str, ...], changes: int) -> tuple[Pricing, ...]:  # noqa: ARG001 - a key
-    shipped, found = PRICES.shipped(), {name: PRICES.get(name) for name in PRICES if name in names}
-    return tuple(f if name in shipped else checked_price(name, f) for name, f in found.items())
+_PRICES_FOUND: dict[tuple[tuple[str, ...], int], tuple[Pricing, ...]] = {}
+
+
+def _prices(names: tuple[str, ...], changes: int) -> tuple[Pricing, ...]:
+    key = names, changes
+    if key not in _PRICES_FOUND:  # a dictionary, because PyTorch's compiler goes through caches of functools
+        shipped, found = PRICES.shipped(), {name: PRICES.get(name) for name in PRICES if name in names}
+        each = (f if name in shipped else checked_price(name, f) for name, f in found.items())
+        _PRICES_FOUND[key] = tuple(each)
+    return _PRICES_FOUND[key]
 
 
 def _looped(

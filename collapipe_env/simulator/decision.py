@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -160,14 +159,15 @@ def check_decision(name: str, row: object) -> None:
             )
 
 
+_ROWS_FOUND: dict[tuple[tuple[str, ...], int], tuple[Decision, ...]] = {}
+
+
 def opened_rows(names: tuple[str, ...]) -> tuple[Decision, ...]:
     """Rows of decisions, in their order."""
-    return _opened_rows(names, ROWS.changes)
-
-
-@lru_cache(maxsize=64)
-def _opened_rows(names: tuple[str, ...], changes: int) -> tuple[Decision, ...]:  # noqa: ARG001 - a key
-    return tuple(ROWS.get(name) for name in names)
+    key = names, ROWS.changes
+    if key not in _ROWS_FOUND:  # a dictionary, because PyTorch's compiler goes through caches of functools
+        _ROWS_FOUND[key] = tuple(ROWS.get(name) for name in names)
+    return _ROWS_FOUND[key]
 
 
 def rows_of(plan: Allocation) -> tuple[Decision, ...]:

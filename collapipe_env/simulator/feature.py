@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.simulator.state import SystemState
@@ -23,9 +24,10 @@ class Feature:
         low: See above; a smaller quantity is shown as this one, except for :attr:`beyond`.
         high: See above; a larger quantity is shown as this one, except for :attr:`beyond`.
         about: Meaning.
-        value: The quantity in states (E, ...), of shape (E, *axes) after the cut; like it a function at the
-            top of its file, so that environments can be pickled.
-        cut: Takes the quantity out of a larger array, if that is the value.
+        value: Name of the field of states that holds the quantity, or a function that returns it from states
+            (E, ...), at the top of its file, so that environments can be pickled; of shape (E, *axes) after
+            the cut.
+        cut: Index of the quantity in a larger array, if that is the value.
         least: 0, or -1 for a quantity that is shown in [-1, 1].
         beyond: How far the numbers go below ``least`` and above 1.
         decibel: Whether the value is a ratio, and the quantity its size in dB.
@@ -41,19 +43,19 @@ class Feature:
     low: float
     high: float
     about: str
-    value: Callable[[SystemState], Array]
+    value: str | Callable[[SystemState], Array]
     least: float = 0.0
     beyond: tuple[float, float] = (0.0, 0.0)
     decibel: bool = False
     masked: bool = True
-    cut: Callable[[Array], Array] | None = None
+    cut: tuple[Any, ...] | None = None
     array: str = ""
     log1p: bool = False
 
     def read(self, state: SystemState) -> Array:
         """Return the quantity in states (E, ...), of shape (E, *axes)."""
-        found = self.value(state)
-        return self.cut(found) if self.cut else found
+        found = getattr(state, self.value) if isinstance(self.value, str) else self.value(state)
+        return found[self.cut] if self.cut else found
 
     @property
     def scale(self) -> float:

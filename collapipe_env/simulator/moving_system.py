@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from itertools import takewhile
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -344,7 +344,10 @@ class MovingSystem:
 
 POWER_FIELDS = ("speed", "flops_per_cycle", "switched_capacitance", "active_power", "full_speed")
 """Fields of a system that determine compute power, in the order of the formula's arguments."""
-_power_fields = attrgetter(*POWER_FIELDS)
+
+
+def _power_fields(system: System) -> tuple[Array, ...]:
+    return tuple(getattr(system, name) for name in POWER_FIELDS)
 
 
 def _clock(system: System) -> Array:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any
 
+import numpy as np
+
 from collapipe_env.ground.arrays import Array, concatenate, namespace, where
 from collapipe_env.ground.records import SMALLEST, Declared, Record, made
 from collapipe_env.physics.memory import memory_caps
@@ -70,9 +72,15 @@ class SystemState(Record):
         shown = self.processes.get("server")
         return None if shown is None else shown["backlog"]
 
-    @cached_property
+    @property
     def energy_lyapunov(self) -> Array:
-        """Lyapunov function of the nodes' queues (...), which two rounds read."""
+        """Lyapunov function of the nodes' queues (...)."""
+        # Functions that PyTorch compiles can neither keep arrays nor call a cached property.
+        return self._lyapunov if type(self.backlog) is np.ndarray else lyapunov(self.backlog)
+
+    @cached_property
+    def _lyapunov(self) -> Array:
+        """The same for the two rounds that read it."""
         return lyapunov(self.backlog)
 
     @property

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from contextlib import nullcontext
+from functools import partial
 
 import environments_support as support
 import gymnasium as gym
@@ -237,8 +238,14 @@ def trajectory(env, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["small", "moving"])
-def test_compiled_rounds_are_the_same_rounds(name):
+@pytest.mark.parametrize(
+    ("name", "compiler"),
+    [(n, "inductor") for n in ("small", "moving")]
+    + [(n, "eager") for n in ("walking", "priced", "absent_common")],
+)
+def test_compiled_rounds_are_the_same_rounds_and_whole(name, compiler, monkeypatch):
+    """The last ones are only traced, which shows whether anything splits them."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, fullgraph=True, backend=compiler))
     one, two = on_tensors(name, 3), on_tensors(name, 3, compiled=True)
     torch.testing.assert_close(trajectory(two, 3), trajectory(one, 3), rtol=1e-6, atol=1e-6)
 

@@ -93,18 +93,26 @@ class TorchBackend:
         """Return a function whose operations PyTorch joins into few kernels, if the backend compiles.
 
         It is compiled in the first call, which takes seconds to a minute, and again for tensors of another
-        shape; results differ by rounding.
+        shape; results differ by rounding. The first call also runs it as it is, for what it keeps on the
+        device: a function that changed this while it is compiled would be compiled twice.
         """
         if not self.compiled:
             return function
+        fresh = True
 
         @wraps(function)
         def quiet(*arguments: Any) -> Any:
+            nonlocal fresh
+            if fresh:
+                function(*arguments)
+                fresh = False
             with _silence():
                 return compiled(*arguments)
 
         with _silence():
-            compiled = torch.compile(function)
+            # An environment's shapes and numbers never change. Left to choose, PyTorch compiles for all
+            # numbers once a second environment has others, and splits what looks at them.
+            compiled = torch.compile(function, dynamic=False)
         return quiet  # type: ignore[return-value]
 
 
