@@ -7,7 +7,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 2 --rounds 30
+DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 2 --rounds 30 --schedulers agent dssra pipeline random
 SEARCHES := dssra zoo:graph
 PLANNERS := asteroid pipar titanic xpipe adaptis
 

@@ -32,6 +32,7 @@ from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure,
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.world import World
 
@@ -182,9 +183,9 @@ def _run(options: Options) -> None:
     print(f"{'no budgets':>10s} {limit:10.3f}")
     for mark in long:
         print(
-            f"after {mark['rounds']:,} rounds at V = {scenario.budgets.tradeoff_v:g}: worst node's "
-            f"time-average energy / budget {mark['worst_energy_ratio']:.4f}, largest backlog per round "
-            f"{mark['largest_backlog_per_round']:.5f}"
+            f"after {mark['rounds']:,} rounds at V = {system_parameters(scenario).tradeoff_v:g}: "
+            f"worst node's time-average energy / budget {mark['worst_energy_ratio']:.4f}, largest backlog "
+            f"per round {mark['largest_backlog_per_round']:.5f}"
         )
     picture = options.figure or options.file.with_suffix(".png")
     save(draw(points, limit, scenario.name), picture)

@@ -12,6 +12,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.learner import LearningReport
 
 SMALL = load_scenario("small")
@@ -21,7 +22,7 @@ UNEVEN = unpriced(
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "radio": {"link_errors": "arq", "waterfall_threshold": 2.0, "d2d_shadowing_db": 4.0},
         "dynamics": {"load_levels": [0.5, 1.0]},
-        "budgets": {"device_energy_j": 40, "cu_energy_j": 3},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 40},
         "workload": {"local_steps": 2, "micro_batches": [1, 2, 16]},
     }
 )
@@ -80,6 +81,13 @@ def decide(scheduler, state):
     if isinstance(decision, Allocation):
         return decision
     return action_codec(scheduler.scenario).decode(decision, state.memory_cap, state.memory_bytes)
+
+
+def loud_costs(parameters, state, plan):
+    """The charged round if idle nodes disturbed the other clusters as active ones do, as planners assume."""
+    active = 1.0 + (plan.device_blocks > 0).sum(axis=-1)
+    louder = state.cross_gain * (parameters.sharing.channels / active)[..., None]
+    return round_costs(parameters, replace(state, cross_gain=louder), plan)
 
 
 class Recorder:

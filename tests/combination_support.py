@@ -29,7 +29,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "visibility": ("full", "realistic"),
     **dict.fromkeys(OPENED, ON),
     "budgets": ("round", "second"),
-    "link_errors": ("drop", "arq", "none"),
+    "link_errors": ("drop", "arq", "harq", "none"),
     "distribution": ("cu", "relay"),
     "head": ("copies", "common"),
     "steps": ("1", "2"),

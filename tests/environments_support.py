@@ -28,7 +28,7 @@ MOVING: dict[str, Any] = {  # everything that is drawn anew or remembered
     "cluster": {"layout": "per_episode"},
     "radio": {"fading_correlation": 0.7, "d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0},
     "dynamics": {"load_levels": [0.5, 0.75, 1.0], "load_stay_probability": 0.6},
-    "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
+    "budgets": {"device_energy_j": 20, "cu_energy_j": 200},
 }
 FEWER = {"devices": [3, 2], "layout": "per_episode"}
 ABSENT = [*COLLAPIPE, "participation", "local_steps"]
@@ -42,31 +42,32 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "uneven": {
         "base": "medium",
         "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"},
-        "budgets": {"device_energy_j": 20},
+        "budgets": {"device_energy_j": 20, "cu_energy_j": 13},
     },
     "decided": {
         "base": "small",
         "decisions": [*COLLAPIPE, "recompute"],
         "cluster": {"layout": "per_episode"},
+        "budgets": {"device_energy_j": 12, "cu_energy_j": 14},
     },
     "opened": {
         "base": "small",
         "decisions": [*COLLAPIPE, "recompute", "schedule", "server_blocks"],
         "cluster": FEWER,
-        "budgets": {"device_energy_j": 20},
+        "budgets": {"device_energy_j": 25, "cu_energy_j": 14},
     },
     "walking": {
         "base": "small",
         "cluster": FEWER,
         "radio": {"d2d_shadowing_db": 4.0},
         "dynamics": {"processes": {"mobility": {}}},
-        "budgets": {"device_energy_j": 20},
+        "budgets": {"device_energy_j": 25, "cu_energy_j": 14},
     },
     "arq": {
         "base": "small",
         "radio": {"link_errors": "arq"},
         "workload": {"local_steps": 3},
-        "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
+        "budgets": {"device_energy_j": 24, "cu_energy_j": 9},
     },
     "none": {"base": "small", "radio": {"link_errors": "none"}, "overheads": NO_OVERHEADS},
     "relayed": {
@@ -108,7 +109,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "absent": {  # clusters may sit out, and take as many local steps as they like
         "base": "small",
         "decisions": ABSENT,
-        "radio": {"waterfall_threshold": 5.0},
+        "radio": {"link_errors": "drop", "waterfall_threshold": 5.0},
         "learning": {"partition": "dirichlet", "schedule": "linear", "warmup_steps": 3},
     },
     "absent_common": {

@@ -150,9 +150,16 @@ class Gauge(Idle):
 
 ALL = (Idle, Slowing, Absence, Capped, Bounded, Outage, Spill, Guess, Shown)
 
+AMPLE = {"device_energy_j": 40, "cu_energy_j": 40}
+"""Energy budgets that are enough under whatever a process applies."""
+
 
 def scenario_with(process, size=0.0, base="small", **dynamics):
-    return {"base": base, "dynamics": {"rounds": 6, "processes": {process.name: {"size": size}}, **dynamics}}
+    return {
+        "base": base,
+        "dynamics": {"rounds": 6, "processes": {process.name: {"size": size}}, **dynamics},
+        "budgets": AMPLE,
+    }
 
 
 def actions_of(env, count, seed=0):

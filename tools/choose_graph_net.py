@@ -40,11 +40,11 @@ LARGE = (48, 12)
 
 
 def sized(clusters: int, devices: int) -> Scenario:
-    """``large`` with other numbers of clusters N and devices K, priced as the ladder is.
+    """``xlarge`` with other numbers of clusters N and devices K, priced as the ladder is.
 
-    Band, server and power are 5 MHz, 0.5 TFLOP/s and 5 W per cluster; 8 % of the band is shared out evenly.
+    Band, server and power are 25 MHz, 0.5 TFLOP/s and 2.5 W per cluster; 8 % of the band are shared evenly.
     """
-    return load_scenario("large").with_overrides(scaled(clusters) | {"cluster.devices": devices})
+    return load_scenario("xlarge").with_overrides(scaled(clusters) | {"cluster.devices": devices})
 
 
 class Options(BaseModel):

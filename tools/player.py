@@ -27,7 +27,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import node_budgets
+from collapipe_env.simulator.build import node_budgets, system_parameters
 
 KEPT = Path(__file__).parents[1] / "runs" / "docs"
 """Folder of finished plays."""
@@ -202,7 +202,7 @@ def rounds(play: Play) -> Iterator[Seen]:
     """Play from the beginning of the episodes, and hand out every round when it is over."""
     scenario, scheduler = play.scenario(), None
     if play.options or play.v:
-        weight = {"tradeoff_v": play.v * scenario.budgets.tradeoff_v} if play.v else {}
+        weight = {"tradeoff_v": play.v * system_parameters(scenario).tradeoff_v} if play.v else {}
         scheduler = SCHEDULERS.get(play.scheduler)(scenario, **(play.options or {}), **weight)
     elif play.scheduler != "nothing":
         scheduler = make_scheduler(play.scheduler, scenario)

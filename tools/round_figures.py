@@ -218,7 +218,7 @@ def _sat_out(s: Seen) -> Any:
 FIGURES: Mapping[str, Figure] = {
     "delay": Figure(lambda s: np.asarray(s.record.costs.delay)),
     "priced": Figure(
-        lambda s: (s.record.costs.delay, s.record.backlog, s.scenario.budgets.tradeoff_v), _priced
+        lambda s: (s.record.costs.delay, s.record.backlog, system_parameters(s.scenario).tradeoff_v), _priced
     ),
     "upload": Figure(lambda s: s.record.costs.upload.max(axis=-1)),
     "energy": Figure(_energies, _most(slice(None))),

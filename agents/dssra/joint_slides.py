@@ -158,7 +158,9 @@ def slide(
         found = pricing.of(other, rows[again])
         values = pricing.whole(found, rows[again], temperature[again]).reshape(-1, tried)
         best = values.argmin(axis=1)
-        fall = value - values[every, best]
+        # Where no trial can be played, nothing is gained.
+        reached = values[every, best]
+        fall = np.where(np.isfinite(reached), value, 0.0) - np.where(np.isfinite(reached), reached, 0.0)
         better = live & (fall > 0.1 * SETTLED * worth)
         place = every * tried + best
         prices = prices.taken(place, found, better)
@@ -204,7 +206,8 @@ def _probed(
     values = pricing.alone(at.prices, found, rows, temperature)
     here, d = at.value[:, None], apart[:, None]
     up, down = values[:, numbers.group, numbers.cluster], values[:, groups + numbers.group, numbers.cluster]
-    known = np.isfinite(up) & np.isfinite(down)
+    known = np.isfinite(up) & np.isfinite(down) & np.isfinite(here)
+    here = np.where(np.isfinite(here), here, 0.0)
     up, down = np.where(known, up, here), np.where(known, down, here)
     slope = (up - down) / (2.0 * d)
     # At the end of a range one side stays, and the other tells the slope.

@@ -66,19 +66,20 @@ def price_plan(
 
     Shares minimise the drift plus penalty, a convex problem, to about 1e-6 of the objective, or 1e-5 with
     the exact drift, whose prices depend on the shares. A search over segments and powers can therefore leave
-    the shares out; ``worth`` tells which clusters' delays matter. The exception is an uplink under ``arq``
-    with so little power that repeats outgrow the rate. There more band costs energy, the problem is not
-    convex, and other shares can be better.
+    the shares out; ``worth`` tells which clusters' delays matter. The exception is an uplink under ``arq`` or
+    ``harq`` with so little power that repeats outgrow the rate. There more band costs time and energy, the
+    problem is not convex, and other shares can be better.
 
     >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
     >>> from collapipe_env.agents.dssra import DSSRA, price_plan
+    >>> from collapipe_env.simulator.build import system_parameters
     >>> scenario = load_scenario("medium")
     >>> env = CollaPipeVectorEnv(scenario=scenario, num_envs=2, learner="surrogate")
     >>> _ = env.reset(seed=0)
     >>> price = price_plan(scenario, env.state, DSSRA(scenario).allocate(env.state))
     >>> price.shares.shape, price.costs.delay.shape
     ((2, 4), (2,))
-    >>> bool(abs(price.worth.sum(axis=-1) / scenario.budgets.tradeoff_v - 1).max() < 1e-6)
+    >>> bool((price.worth.sum(axis=-1) > 0.999999 * system_parameters(scenario).tradeoff_v).all())
     True
 
     Args:

@@ -59,7 +59,7 @@ class ClusterFeatures(BaseFeaturesExtractor):
         self.register_buffer("columns", torch.cat(columns, dim=1), persistent=False)
         self.register_buffer("factor", torch.tensor(factor), persistent=False)
         self.register_buffer("backlogs", torch.tensor(backlogs), persistent=False)
-        self._pressure = budgets.backlog_cap * N / (budgets.tradeoff_v or 1.0)
+        self._pressure = budgets.backlog_cap * N / (budgets.tradeoff or 1.0)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Rows of features (E, N, F) of observations (E, D)."""

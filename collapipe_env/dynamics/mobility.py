@@ -10,7 +10,7 @@ import numpy as np
 
 from collapipe_env.dynamics.walks import NAMES, PauseGo, parts, pause_and_go, start_pausing_and_going
 from collapipe_env.ground.arrays import Array, Constant, at_least, loop_record, namespace
-from collapipe_env.ground.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.kernels.walking import WalkLaw, keep_rows, walk_rows
 from collapipe_env.physics.memory import gpipe_needs, memory_caps
@@ -97,12 +97,7 @@ class Mobility(Process):
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
         super().__init__(scenario, spec)
         N, K = scenario.clusters, scenario.max_devices
-        self._hops, name = scenario.radio.d2d_links, scenario.radio.d2d_path_loss
-        if self._hops.law.sight is not None:
-            raise ScenarioError(
-                f"radio.d2d_path_loss = {name} draws lines of sight once, but devices walk under mobility: "
-                f"give {name}-los or {name}-nlos"
-            )
+        self._hops = scenario.radio.d2d_links
         self._devices, self._side = (N, K), walking_side(scenario)
         self._stretch = self._side / scenario.cluster.area_side_m
         self._reach = reach_of(scenario)
@@ -151,7 +146,7 @@ class Mobility(Process):
             self.carries["leaves_s"] = devices("s", *shown, seen="always", shown=shown, about=what)
         # Shadowing would tell the true gains where schedulers know others.
         if self._walking:
-            self.carries["shadowing_db"] = CarriedArray(f"{self._pairs}", "dB", seen="never")
+            self.carries["shadowing_db"] = CarriedArray("pairs", "dB", seen="never")
         if self._drifting:
             self.carries["environment_db"] = CarriedArray("links", "dB", seen="never")
 
@@ -175,7 +170,7 @@ class Mobility(Process):
             carried["leaves_s"] = self._leaves(walk)
         if self._walking:
             # The shadowing that the episode drew, for the places of the layout.
-            pairs = system.link_gain[:, self.scenario.clusters :] / self._path_gains({"x": x, "y": y})
+            pairs = system.link_gain[:, self.scenario.clusters :] / self._path_gains({"x": x, "y": y}, system)
             carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
         if self._drifting:
             fresh = normal(u, self._first_of_links, self._links)
@@ -229,10 +224,14 @@ class Mobility(Process):
         xp = namespace(devices)
         return xp.reshape(xp.matmul(devices, ends.like(devices)), (-1, self._pairs))
 
-    def _path_gains(self, walk: Carried) -> Array:
-        """Path gains between the clusters' pairs (R, pairs), of at least the shortest hop."""
+    def _path_gains(self, walk: Carried, system: System) -> Array:
+        """Path gains between the clusters' pairs (R, pairs), of at least the shortest hop.
+
+        A pair keeps the number that draws its line of sight, so that it changes with the distance alone.
+        """
         east, north = (self._of_pairs(place, self._apart) for place in self._from_cu(walk))
-        return self._hops.gain(at_least(length(east, north), self.scenario.cluster.hop_min_m))
+        distance = at_least(length(east, north), self.scenario.cluster.hop_min_m)
+        return self._hops.gain(distance, system.hop_luck)
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, change those of uplinks, and send away who is outside.
@@ -250,7 +249,7 @@ class Mobility(Process):
             decibel[:, N:] += carried["shadowing_db"]
         factor = gain_of(decibel)
         factor[:, :N] *= large[:, :N]
-        factor[:, N:] *= self._path_gains(carried)
+        factor[:, N:] *= self._path_gains(carried, system)
         links = xp.astype(factor, large.dtype)
         if self._reach is None:
             return system._replace(link_gain=links)

@@ -221,12 +221,12 @@ def target_reached(state: SystemState, target_loss: float | None) -> Array:
 
 
 def _drift_reward(kind: type[DriftReward], name: str, scenario: Scenario, reference_delay: float) -> Reward:
-    v = scenario.budgets.tradeoff_v
-    if v <= 0.0:
+    tradeoff = scenario.budgets.tradeoff
+    if tradeoff <= 0.0:
         raise ScenarioError(
-            f"reward {name!r} is scaled by budgets.tradeoff_v, which is {v:g}: use a value above 0"
+            f"reward {name!r} is scaled by budgets.tradeoff, which is {tradeoff:g}: use a value above 0"
         )
-    return kind(v, reference_delay, scenario.budgets.backlog_cap)
+    return kind(tradeoff / reference_delay, reference_delay, scenario.budgets.backlog_cap)
 
 
 def _delay(scenario: Scenario, reference_delay: float) -> Reward:  # noqa: ARG001 - one signature for all

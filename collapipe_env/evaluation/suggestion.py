@@ -40,15 +40,15 @@ AGENT = "zoo:graph"
 """Agent of the zoo for systems of every size."""
 REMEDIES = {
     "compute": "raise devices.profiles[].flops_per_cycle, or lower workload.batch_size",
-    "hops": "raise radio.{band}",
+    "hops": "raise radio.d2d_total_hz",
     "uplink and downlink": "raise radio.uplink_bandwidth_hz and radio.downlink_bandwidth_hz",
     "server": "raise cluster.server_flops",
-    "collect": "raise radio.{band}, or let clusters do more: workload.local_steps",
-    "relay": "raise radio.{band}, or let clusters do more: workload.local_steps",
+    "collect": "raise radio.d2d_total_hz, or let clusters do more: workload.local_steps",
+    "relay": "raise radio.d2d_total_hz, or let clusters do more: workload.local_steps",
     "upload": "raise radio.uplink_bandwidth_hz, or let clusters do more: workload.local_steps",
     "broadcast": "raise radio.downlink_bandwidth_hz or radio.bs_power_w",
 }
-"""Changes of a scenario in which a phase takes most of a round; ``band`` stands for the field of hops."""
+"""Changes of a scenario in which a phase takes most of a round."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,9 @@ def _tried(
 
 
 def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial: Trial) -> Iterator[str]:
-    band = "d2d_bandwidth_hz" if scenario.radio.d2d_total_hz is None else "d2d_total_hz"
     for phase in trial.seconds:
         if (share := trial.share(phase)) > LARGEST_SHARE:
-            advice = f": {REMEDIES[phase].format(band=band)}" if phase in REMEDIES else ""
+            advice = f": {REMEDIES[phase]}" if phase in REMEDIES else ""
             taken = f"{phase} takes {100.0 * share:.0f} % of a round"
             yield f"{taken}, so what shortens the others hardly matters{advice}"
     for kind, use, least, full in zip(KINDS, trial.use, *between, strict=True):
@@ -181,7 +180,7 @@ def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial:
         percent = 100.0 * trial.growth.mean()
         yield (
             f"DSSRA's largest queue still grows by {percent:.1f} % of a budget a round at the end: take "
-            f"{'a higher tightness, ' if tightness < 1.0 else ''}a smaller budgets.tradeoff_v, or more "
+            f"{'a higher tightness, ' if tightness < 1.0 else ''}a smaller budgets.tradeoff, or more "
             "--rounds to see it settle"
         )
     if found := untrained(scenario):

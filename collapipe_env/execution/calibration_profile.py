@@ -43,6 +43,7 @@ def _sections(
     """Return :func:`calibrated`'s sections with bandwidths of uplink and downlink [Hz]."""
     device = setting.devices.profiles[0]
     power = "switched_capacitance" if device.active_power_w is None else "active_power_w"
+    devices = setting.cluster.max_devices
     return {
         "name": name,
         "devices": {
@@ -59,13 +60,17 @@ def _sections(
         },
         "cluster": {
             "clusters": 1,
-            "devices": setting.cluster.max_devices,
+            "devices": devices,
             "server_flops": constants.server_flops,
         },
         "radio": {
             "noise_dbm_per_hz": QUIET_DBM_PER_HZ,
+            "rate_attenuation": 1.0,
             "rate_ceiling": 1.0,  # bit/s/Hz
-            "d2d_bandwidth_hz": min(constants.rate, MOST_HZ),
+            "packet_diversity": None,
+            "d2d_total_hz": min(constants.rate * (devices + 1), MOST_HZ),
+            # A machine sends and receives at once.
+            "d2d_radios": 2,
             "uplink_bandwidth_hz": edge_hz[0],
             "downlink_bandwidth_hz": edge_hz[1],
             "link_errors": "none",

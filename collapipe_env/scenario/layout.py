@@ -50,6 +50,8 @@ class Layout:
             symmetric, zero on the diagonal; distances below ``hop_min_m`` count as ``hop_min_m``.
         d2e_shadowing_db: Deviation of the shadowing of the former (N,) [dB].
         d2d_shadowing_db: Deviation of the shadowing of the latter (N, K+1, K+1), symmetric [dB].
+        d2d_luck: Numbers in [0, 1) that draw the lines of sight of the latter (N, K+1, K+1), symmetric: a
+            pair has one where the law's probability at its distance is larger.
         cross_gain: Path-loss gain X between two clusters' centres (N, N), linear, symmetric, zero on the
             diagonal.
         profile: Index of each device's profile in ``scenario.devices.profiles`` (N, K).
@@ -67,6 +69,7 @@ class Layout:
     d2d_path_gain: FloatArray
     d2e_shadowing_db: FloatArray
     d2d_shadowing_db: FloatArray
+    d2d_luck: FloatArray
     cross_gain: FloatArray
     profile: IntArray
     max_clock_hz: FloatArray
@@ -149,10 +152,10 @@ def _draw(
     nodes = np.concatenate([np.zeros((N, 1, 2)), offset], axis=1)
     hop = np.maximum(_pairwise_distance(nodes), cluster.hop_min_m)
     to_station = np.hypot(centre[:, 0], centre[:, 1])
-    d2e_gain, d2e_deviation = _drawn(radio.d2e_links, to_station, radio.d2e_shadowing_db, rng)
-    d2d_gain, d2d_deviation = map(_mirrored, _drawn(radio.d2d_links, hop, radio.d2d_shadowing_db, rng))
+    d2e_gain, d2e_deviation, _ = _drawn(radio.d2e_links, to_station, radio.d2e_shadowing_db, rng)
+    d2d_gain, d2d_deviation, luck = map(_mirrored, _drawn(radio.d2d_links, hop, radio.d2d_shadowing_db, rng))
     apart = _pairwise_distance(centre) + np.eye(N)  # no log of zero
-    cross_gain, _ = _drawn(radio.d2d_links, apart, 0.0, rng)
+    cross_gain, *_ = _drawn(radio.d2d_links, apart, 0.0, rng)
     return Layout(
         present=present,
         cu_position=centre,
@@ -161,6 +164,7 @@ def _draw(
         d2d_path_gain=d2d_gain,
         d2e_shadowing_db=d2e_deviation,
         d2d_shadowing_db=d2d_deviation,
+        d2d_luck=luck,
         cross_gain=_mirrored(cross_gain),
         profile=profile,
         max_clock_hz=clock,
@@ -179,17 +183,17 @@ def _pairwise_distance(points: FloatArray) -> FloatArray:
 
 def _drawn(
     links: Links, distance: FloatArray, deviation_db: float | None, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Gains over distances of any shape, and the deviations of their shadowing [dB].
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Gains over distances of any shape, deviations of their shadowing [dB], and the luck of lines of sight.
 
     Args:
         deviation_db: The scenario's; ``None`` for the law's.
     """
-    luck = None if links.law.sight is None else rng.random(distance.shape)
+    luck = np.zeros(distance.shape) if links.law.sight is None else rng.random(distance.shape)
     gain = np.asarray(links.gain(distance, luck))
     if deviation_db is not None:
-        return gain, np.full(distance.shape, deviation_db)
-    return gain, np.asarray(links.deviation_db(distance, luck))
+        return gain, np.full(distance.shape, deviation_db), luck
+    return gain, np.asarray(links.deviation_db(distance, luck)), luck
 
 
 def _mirrored(values: FloatArray) -> FloatArray:

@@ -78,8 +78,8 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
 
 
 def scenario_digest(scenario: Scenario) -> str:
-    """Return the SHA-256 of a scenario's contents other than defaults, in hexadecimal digits."""
-    return json_digest(dumped(scenario, exclude_defaults=True))
+    """Return the SHA-256 of a scenario's contents, defaults included, in hexadecimal digits."""
+    return json_digest(dumped(scenario))
 
 
 def _load_preset(name: str) -> Scenario:

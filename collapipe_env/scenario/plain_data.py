@@ -203,12 +203,10 @@ def validated(kind: type[T], data: Mapping[str, Any], source: str) -> T:
     return built
 
 
-def dumped(value: Any, *, exclude_defaults: bool = False) -> dict[str, Any]:
-    """Return a dataclass as plain data, perhaps without the fields that have their default values."""
+def dumped(value: Any) -> dict[str, Any]:
+    """Return a dataclass as plain data."""
     try:
-        plain: dict[str, Any] = adapter(type(value)).dump_python(
-            value, mode="json", exclude_defaults=exclude_defaults
-        )
+        plain: dict[str, Any] = adapter(type(value)).dump_python(value, mode="json")
     except PydanticSerializationError as error:
         # Pydantic wraps anything that the fields' serializers raise, even a Ctrl-C at that moment.
         if isinstance(error.__cause__, KeyboardInterrupt):

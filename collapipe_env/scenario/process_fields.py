@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, SerializationInfo, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
 
 from collapipe_env.ground.errors import CollaPipeError, shown
 from collapipe_env.scenario.fields import SPEC_CONFIG
@@ -73,11 +73,8 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return adapter(kind)
 
 
-def _plain(pairs: tuple[tuple[str, Any], ...], info: SerializationInfo) -> dict[str, Any]:
-    return {
-        name: _adapter(type(spec)).dump_python(spec, mode="json", exclude_defaults=info.exclude_defaults)
-        for name, spec in pairs
-    }
+def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {name: _adapter(type(spec)).dump_python(spec, mode="json") for name, spec in pairs}
 
 
 ProcessFields = Annotated[

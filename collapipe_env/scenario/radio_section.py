@@ -34,7 +34,6 @@ ANTENNAS = OnlyIf(
     "with a path loss that knows heights",
     lambda radio: radio.d2e_links.law.feels_heights or radio.d2d_links.law.feels_heights,
 )
-OWN_BAND = OnlyIf("without d2d_total_hz", lambda radio: radio.d2d_total_hz is None)
 
 Law = Annotated[Text, AfterValidator(_known)]
 
@@ -44,26 +43,23 @@ class RadioSpec:
     """Bands, path losses, antennas, noise, fading, rates and packet errors."""
 
     noise_dbm_per_hz: float = real(-174.0, "density of thermal noise N0", "[-250.0, 0] dBm/Hz")
-    d2d_bandwidth_hz: float = real(
-        10e6, "bandwidth of a hop W_d, reused by all clusters", "[1e3, 1e12] Hz", OWN_BAND
-    )
-    d2d_total_hz: float | None = real(
-        None,
-        "band of a cluster, cut into a sub-channel a node, in place of W_d",
-        "[1e3, 1e12] Hz",
+    d2d_total_hz: float = real(
+        80e6, "device-to-device band of every cluster, cut into a sub-channel for each node", "[1e3, 1e12] Hz"
     )
     d2d_radios: int = whole(
-        2, "radios of a device for its hops; the only one serves both neighbours in turn", 1, 2
+        1, "radios of a device for its hops; the only one serves both neighbours in turn", 1, 2
     )
-    uplink_bandwidth_hz: float = real(20e6, "uplink bandwidth W_up that the clusters share", "[1e3, 1e12] Hz")
-    downlink_bandwidth_hz: float = real(20e6, "downlink bandwidth W_dl", "[1e3, 1e12] Hz")
-    bs_power_w: float = real(20.0, "transmit power of the base station P_bs", "(0, 1e6] W")
+    uplink_bandwidth_hz: float = real(
+        100e6, "uplink bandwidth W_up that the clusters share", "[1e3, 1e12] Hz"
+    )
+    downlink_bandwidth_hz: float = real(100e6, "downlink bandwidth W_dl", "[1e3, 1e12] Hz")
+    bs_power_w: float = real(10.0, "transmit power of the base station P_bs", "(0, 1e6] W")
     external_interference_w: float = real(
         0.0, "interference from outside in the base station's band I_ext", "[0, 1] W"
     )
-    carrier_ghz: float = real(2.0, "carrier frequency of all links", "[0.5, 100] GHz")
-    d2e_path_loss: Law = field("itu-m1225-vehicular", "path loss between CUs and base station; " + LAWS)
-    d2d_path_loss: Law = field("itu-m1225-pedestrian", "path loss between devices; " + LAWS)
+    carrier_ghz: float = real(3.5, "carrier frequency of all links", "[0.5, 100] GHz")
+    d2e_path_loss: Law = field("umi", "path loss between CUs and base station; " + LAWS)
+    d2d_path_loss: Law = field("inh-mixed", "path loss between devices; " + LAWS)
     path_loss_exponent: float = real(3.0, "exponent of log-distance", "[1, 10]", LOG_DISTANCE)
     path_loss_reference_db: float | None = real(
         None, "loss of log-distance at 1 m, that of free space if not given", "[0, 200] dB", LOG_DISTANCE
@@ -77,11 +73,11 @@ class RadioSpec:
     device_height_m: float | None = real(
         None, "height of other antennas, the usual one of the law if not given", "[0.1, 100] m", ANTENNAS
     )
-    bs_antenna_dbi: float = real(0.0, "gain of the base station's antenna", "[-30, 60] dBi")
+    bs_antenna_dbi: float = real(8.0, "gain of the base station's antenna", "[-30, 60] dBi")
     device_antenna_dbi: float = real(0.0, "gain of the antennas of devices and CUs", "[-30, 60] dBi")
     penetration_db: float = real(0.0, "loss in walls between CUs and base station", "[0, 200] dB")
-    bs_noise_figure_db: float = real(0.0, "noise figure of the base station", "[0, 60] dB")
-    device_noise_figure_db: float = real(0.0, "noise figure of devices and CUs", "[0, 60] dB")
+    bs_noise_figure_db: float = real(5.0, "noise figure of the base station", "[0, 60] dB")
+    device_noise_figure_db: float = real(9.0, "noise figure of devices and CUs", "[0, 60] dB")
     d2e_shadowing_db: float | None = real(
         0.0, "standard deviation of the CUs' log-normal shadowing, null for the law's", "[0, 30] dB"
     )
@@ -92,12 +88,12 @@ class RadioSpec:
     fading_correlation: float = real(0.0, "correlation rho between rounds, 0 if independent", "[0, 1)")
     d2d_duplex: Literal["full", "half"] = field("full", "whether hops send both ways at once")
     link_errors: Literal["drop", "arq", "harq", "none"] = field(
-        "drop",
+        "harq",
         "effect of a packet error: micro-batch dropped, sent again, sent again by links that adapt (HARQ of "
         "type I), none",
     )
     max_transmissions: int = whole(
-        16, "transmissions after which a micro-batch is dropped", 1, 1_000_000, _with("arq or harq")
+        4, "transmissions after which a micro-batch is dropped", 1, 1_000_000, _with("arq or harq")
     )
     waterfall_threshold: float = real(
         0.023, "waterfall threshold of packet error rates, as a ratio", "[0, 1e3]", _with("drop or arq")
@@ -108,22 +104,22 @@ class RadioSpec:
         "(0, 0.9]",
         _with("harq"),
     )
-    rate_attenuation: float = real(1.0, "share a of Shannon's rate that links reach", "(0, 1]")
-    rate_ceiling: float | None = real(None, "greatest spectral efficiency of a link", "[0.01, 100] bit/s/Hz")
-    snr_floor_db: float | None = real(None, "SNR of the most robust format", "[-60, 60] dB")
+    rate_attenuation: float = real(0.75, "share a of Shannon's rate that links reach", "(0, 1]")
+    rate_ceiling: float | None = real(7.4, "greatest spectral efficiency of a link", "[0.01, 100] bit/s/Hz")
+    snr_floor_db: float | None = real(-10.0, "SNR of the most robust format", "[-60, 60] dB")
     packet_diversity: float | None = real(
-        None,
+        4,
         "branches of the fading within a round that rates are averaged over, null for none",
         "[0.5, 128]",
     )
-    d2d_circuit_w: float = real(0.0, "power of a device-to-device sender's circuits", "[0, 1e4] W")
-    edge_circuit_w: float = real(0.0, "power of the circuits of a CU that sends on the uplink", "[0, 1e4] W")
-    amplifier_efficiency: float = real(1.0, "emitted over drawn power of an amplifier", "[1e-6, 1]")
-    receive_w: float = real(0.0, "power of the receiver of a device-to-device message", "[0, 1e4] W")
+    d2d_circuit_w: float = real(0.3, "power of a device-to-device sender's circuits", "[0, 1e4] W")
+    edge_circuit_w: float = real(0.8, "power of the circuits of a CU that sends on the uplink", "[0, 1e4] W")
+    amplifier_efficiency: float = real(0.35, "emitted over drawn power of an amplifier", "[1e-6, 1]")
+    receive_w: float = real(0.3, "power of the receiver of a device-to-device message", "[0, 1e4] W")
     edge_receive_w: float = real(
-        0.0, "power of a CU's receiver of gradients and of the new model", "[0, 1e4] W"
+        0.5, "power of a CU's receiver of gradients and of the new model", "[0, 1e4] W"
     )
-    idle_w: float = real(0.0, "power of a radio that is on, for the whole round", "[0, 1e4] W")
+    idle_w: float = real(0.1, "power of a radio that is on, for the whole round", "[0, 1e4] W")
 
     @property
     def noise_w_per_hz(self) -> float:

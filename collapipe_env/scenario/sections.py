@@ -94,8 +94,8 @@ class DeviceSpec:
         "kinds of devices, drawn in proportion to their weights; no unit, profiles or names such as "
         "orin-nano, at least one",
     )
-    power_min_w: float = real(0.002, "least transmit power", "(0, 1e4] W")
-    power_max_w: float = real(0.2, "greatest transmit power", "(0, 1e4] W")
+    power_min_w: float = real(0.001, "least transmit power", "(0, 1e4] W")
+    power_max_w: float = real(0.1, "greatest transmit power", "(0, 1e4] W")
     clock_cap_min: float = real(
         0.2, "least cap on a device's clock, over the full one, where decisions list clock_cap", "[0.01, 1]"
     )
@@ -120,7 +120,7 @@ class ClusterSpec:
         5, "devices K_n: one number for all clusters or one each; integer, range 1 to 512"
     )
     cu_distance_min_m: float = real(50.0, "least distance from a CU to the base station", "[1, 1e5] m")
-    cu_distance_max_m: float = real(400.0, "greatest distance from a CU to the base station", "[1, 1e5] m")
+    cu_distance_max_m: float = real(300.0, "greatest distance from a CU to the base station", "[1, 1e5] m")
     cluster_separation_min_m: float = real(100.0, "least distance of two clusters' centres", "[1, 1e5] m")
     area_side_m: float = real(40.0, "side of the square around a CU where its devices stand", "(0, 1e4] m")
     hop_min_m: float = real(5.0, "shortest hop, to which shorter distances are raised", "[0.1, 1e4] m")
@@ -159,10 +159,10 @@ class BudgetSpec:
     """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
     device_energy_j: float | None = real(
-        12.0, "energy budget per device and round; null where tightness sets it", "(0, 1e12] J"
+        9.7, "energy budget per device and round; null where tightness sets it", "(0, 1e12] J"
     )
     cu_energy_j: float | None = real(
-        1.0, "energy budget per CU and round; null where tightness sets it", "(0, 1e12] J"
+        8.5, "energy budget per CU and round; null where tightness sets it", "(0, 1e12] J"
     )
     tightness: float | None = real(
         None,
@@ -172,7 +172,9 @@ class BudgetSpec:
     per: Literal["round", "second"] = field(
         "round", "period of a budget: a round, or the seconds of a usual round (T_ref at one local step)"
     )
-    tradeoff_v: float = real(1.4, "Lyapunov weight of the delay V", "[0, 1e9] 1/s")
+    tradeoff: float = real(
+        4.0, "weight beta = V T_ref of the delay of a usual round against the backlogs", "[0, 1e9]"
+    )
     backlog_cap: float = real(
         20.0,
         "cap z_cap on normalised backlogs (energy over budget) in observations and the per-round reward",

@@ -82,6 +82,13 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
 @lru_cache(maxsize=64)
 def system_parameters(scenario: Scenario) -> Parameters:
     """Scalars of the physics for a scenario."""
+    tradeoff_v = scenario.budgets.tradeoff / reference_delay(scenario)
+    return dataclasses.replace(_unweighted_parameters(scenario), tradeoff_v=tradeoff_v)
+
+
+@lru_cache(maxsize=64)
+def _unweighted_parameters(scenario: Scenario) -> Parameters:
+    """Scalars of the physics at ``V = 0``: the reference delay needs them, and ``V`` the reference delay."""
     radio, chooses = scenario.radio, opens(scenario, "participation")
     nodes = scenario.max_devices + 1.0
     # A cluster that is left with too few devices for the encoder sits out.
@@ -95,7 +102,7 @@ def system_parameters(scenario: Scenario) -> Parameters:
         ),
         noise_density=radio.noise_w_per_hz,
         bs_noise_density=radio.bs_noise_w_per_hz,
-        d2d_bandwidth_hz=(radio.d2d_total_hz / nodes if radio.d2d_total_hz else radio.d2d_bandwidth_hz),
+        d2d_bandwidth_hz=radio.d2d_total_hz / nodes,
         uplink_bandwidth_hz=radio.uplink_bandwidth_hz,
         downlink_bandwidth_hz=radio.downlink_bandwidth_hz,
         bs_power_w=radio.bs_power_w,
@@ -106,11 +113,11 @@ def system_parameters(scenario: Scenario) -> Parameters:
         clusters=scenario.clusters,
         power_min_w=scenario.devices.power_min_w,
         power_max_w=scenario.devices.power_max_w,
-        tradeoff_v=scenario.budgets.tradeoff_v,
+        tradeoff_v=0.0,
         micro_batch_choices=scenario.workload.micro_batch_choices,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
         half_duplex=radio.d2d_duplex == "half",
-        sharing=Sharing(1.0 / (3.0 - radio.d2d_radios), nodes if radio.d2d_total_hz else 0.0),
+        sharing=Sharing(1.0 / (3.0 - radio.d2d_radios), nodes),
         overheads=overheads_of(scenario),
         radio_power=RadioPower(
             radio.d2d_circuit_w,
@@ -311,5 +318,5 @@ def reference_delay(scenario: Scenario) -> float:
     (`system_model.md` section 4). It is a constant of the scenario, even where layouts are redrawn.
     """
     state = mean_state(scenario, fixed_layout(scenario))
-    parameters = system_parameters(scenario)
+    parameters = _unweighted_parameters(scenario)
     return float(round_costs(parameters, state, even_split(parameters, state)).delay)

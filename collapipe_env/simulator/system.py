@@ -65,6 +65,8 @@ class System(NamedTuple):
     """Positions of the CUs, with the base station at the origin; ``None`` where devices stand still."""
     device_offset: Annotated[Array | None, Declared("N K 2", "m")] = None
     """Positions of devices relative to their CU in the layout; ``None`` where they stand still."""
+    hop_luck: Annotated[Array | None, Declared("pairs", low=0.0, high=1.0)] = None
+    """Numbers that draw lines of sight between the nodes of clusters; ``None`` where devices stand still."""
     known_gain: Annotated[Array | None, Declared("links", low=0.0)] = None
     """Known gains of all links before the round, including small-scale gains; ``None`` where the true gains
     are known."""
@@ -111,6 +113,7 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
         device_offset=(
             backend.array(stacked("device_position") - stacked("cu_position")[:, :, None]) if moves else None
         ),
+        hop_luck=backend.array(np.stack([_of_pairs(one.d2d_luck) for one in layouts])) if moves else None,
         shadowing_db=(
             backend.array(np.stack([link_deviations(layout) for layout in layouts]))
             if scenario.radio.shadowing_differs
@@ -129,6 +132,7 @@ def axis_sizes(scenario: Scenario) -> dict[str, tuple[int, ...]]:
     """Sizes of the axes of arrays that processes carry, by name."""
     N, K = scenario.clusters, scenario.max_devices
     sizes = {"N": N, "K": K, "K+1": K + 1, "L": scenario.blocks, "links": link_count(scenario)}
+    sizes["pairs"] = sizes["links"] - N
     return {name: (size,) for name, size in sizes.items()}
 
 
@@ -143,8 +147,12 @@ def link_deviations(layout: Layout) -> FloatArray:
 
 
 def _in_order(d2e: FloatArray, d2d: FloatArray) -> FloatArray:
+    return np.concatenate((d2e, _of_pairs(d2d)))
+
+
+def _of_pairs(d2d: FloatArray) -> FloatArray:
     first, second = np.triu_indices(d2d.shape[-1], 1)
-    return np.concatenate((d2e, d2d[:, first, second].ravel()))
+    return d2d[:, first, second].ravel()
 
 
 def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:

@@ -68,6 +68,11 @@ def _small(name: str, base: str, clock: dict[str, Any], sections: dict[str, dict
     return load_scenario({"base": base, "name": name, **fields})
 
 
+def _hops(megahertz: float, devices: int) -> dict[str, Any]:
+    """Section ``radio`` of a cluster whose hops have this bandwidth each."""
+    return {"d2d_total_hz": 1e6 * megahertz * (devices + 1)}
+
+
 def _boards(
     name: str,
     title: str,
@@ -86,7 +91,7 @@ def _boards(
     sections: dict[str, dict[str, Any]] = {
         "workload": {"blocks": blocks, "local_steps": steps},
         "cluster": {"devices": devices},
-        "radio": {"d2d_bandwidth_hz": 1e6 * megahertz},
+        "radio": _hops(megahertz, devices),
         "dynamics": {
             "load_levels": list(levels),
             "load_stay_probability": stay,
@@ -116,7 +121,7 @@ def _phones(
     sections: dict[str, dict[str, Any]] = {
         "workload": {"blocks": blocks, "local_steps": steps},
         "cluster": {"devices": 2, "layout_seed": seed},
-        "radio": {} if migration is None else {"d2d_bandwidth_hz": 1e6 * migration},
+        "radio": {} if migration is None else _hops(migration, 2),
         "dynamics": {"processes": processes},
     }
     clocks = {"clock_min_hz": clock[0], "clock_max_hz": clock[1]}

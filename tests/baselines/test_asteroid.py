@@ -25,6 +25,7 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
     rates, repeats = full_power_rates(scheduler.parameters, state)
     chain = round_costs(scheduler.parameters, state.map(lambda a: a[None]), plans).elements
     costs, extra = scheduler.parameters.costs, scheduler.parameters.overheads
+    duty = scheduler.parameters.sharing.duty
     for p, e, n in zip(*np.nonzero(np.isfinite(planned)), strict=True):
         M = plans.micro_batches[p, e, n]
         b, stage, share = costs.batch_size / M, plans.stage[p, e, n], plans.sample_share[p, e, n]
@@ -33,7 +34,7 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
         steps, endings, delays = [], [], []
 
         def message(i, j, rate=rate, repeat=repeat):
-            return extra.message_s + extra.header_bits * repeat[i, j] / rate[i, j]
+            return (extra.message_s + extra.header_bits * repeat[i, j] / rate[i, j]) / duty
 
         for s, (here, there) in enumerate(itertools.pairwise(groups)):
             links = [
@@ -44,7 +45,7 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
             ]
             ahead = max(sum(message(i, j) for j in there) for i in here)
             home = max(sum(message(j, i) for i in here) for j in there)
-            steps, endings = [*steps, max(links) + ahead + home], [*endings, 0.0]
+            steps, endings = [*steps, max(links) / duty + ahead + home], [*endings, 0.0]
             delays.append(2.0 * extra.latency_s)
             if there != [0]:
                 d, g = plans.blocks[p, e, n, s], len(there)
@@ -151,7 +152,10 @@ def test_fewer_are_in_flight_only_where_no_plan_fits_otherwise() -> None:
 
 def test_stages_of_one_device_keep_replicas_where_the_scenario_says_so():
     presence = {"on_mean_s": 1e9, "replication": "next_stage"}
-    scenario = load_scenario("medium").with_overrides({"dynamics.processes.presence": presence})
+    # With a radio for each neighbour, all-reduces are dear: not all stages are shared.
+    changes = {"dynamics.processes.presence": presence, "radio.d2d_radios": 2, "radio.d2d_total_hz": 1e6}
+    generous = {"budgets.device_energy_j": 500.0, "budgets.cu_energy_j": 500.0}
+    scenario = load_scenario("medium").with_overrides(changes | generous)
     scheduler, state = Asteroid(scenario), first_state(scenario, 3)
     plan = scheduler.allocate(state)
     check_allocation(scheduler.parameters, state, plan)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state
+from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state, loud_costs
 from record_support import leaves
 
 from collapipe_env.ground.errors import ScenarioError
@@ -21,7 +21,6 @@ from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import round_costs
 
 SHORT = {"solver_time": 0.02, "max_micro_batches": 4}
 """Limits with which the result need not be good."""
@@ -40,7 +39,7 @@ def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scen
     scheduler = OptPipe(scenario, **SHORT)
     allocation = scheduler.act(None, state)
     check_allocation(parameters, state, allocation)
-    costs = round_costs(parameters, state, allocation)
+    costs = loud_costs(parameters, state, allocation)
     problems = chain_problems(parameters, state)
     for (e, n), report in scheduler.reports.items():
         assert report.executed_s == pytest.approx((costs.local_step - costs.update)[e, n], rel=1e-9)

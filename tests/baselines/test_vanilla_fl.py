@@ -68,13 +68,14 @@ def test_round_in_closed_form(micro_batches: int, overheads) -> None:
         scheduler.parameters.overheads,
     )
     round_ = round_costs(parameters, state, scheduler.act(None, state))
-    rates, _ = full_power_rates(parameters, state)
+    rates, repeats = full_power_rates(parameters, state)
     L, b, share = costs.blocks, costs.batch_size / micro_batches, 1.0 / 3.0
     for n in range(SMALL.clusters):
-        rate = rates[0, n]
+        rate, tries = rates[0, n], repeats[0, n]
 
-        def message(i, j, bits, rate=rate):
-            return (share * b * bits + extra.header_bits) / rate[i, j] + extra.message_s
+        def message(i, j, bits, rate=rate, tries=tries):
+            sent = tries[i, j] * (share * b * bits + extra.header_bits) / rate[i, j]
+            return (sent + extra.message_s) / parameters.sharing.duty
 
         out = sum(message(0, j, costs.activation_bits) for j in (1, 2, 3))
         home = max(message(j, 0, costs.activation_bits) for j in (1, 2, 3))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, UNEVEN, Recorder, first_state
+from baseline_support import PRICED, UNEVEN, Recorder, first_state, loud_costs
 from oracles.planned_chains import simulated
 
 from collapipe_env.baselines.planning.chain_problem import chain_problems
@@ -24,8 +24,9 @@ from collapipe_env.simulator.costs import round_costs
 
 def small(local_steps, **radio):
     """The small scenario with more mini-batches in a round; channels are the same for all of them."""
-    overrides = {"workload": {"local_steps": local_steps}, "budgets": {"device_energy_j": 1000}}
-    return load_scenario({"base": "small", **overrides, "radio": radio})
+    budgets = {"device_energy_j": 1000, "cu_energy_j": 1000}
+    workload = {"local_steps": local_steps}
+    return load_scenario({"base": "small", "workload": workload, "budgets": budgets, "radio": radio})
 
 
 @pytest.mark.parametrize("link_aware", [False, True])
@@ -76,7 +77,7 @@ def test_caps_count_the_server_and_on_demand_the_links() -> None:
 def test_link_aware_plans_are_no_slower(scenario) -> None:
     state, parameters = first_state(scenario, 3, seed=2), system_parameters(scenario)
     plain, aware = (
-        round_costs(parameters, state, XPipe(scenario, link_aware=link_aware).allocate(state)).cluster_delay
+        loud_costs(parameters, state, XPipe(scenario, link_aware=link_aware).allocate(state)).cluster_delay
         for link_aware in (False, True)
     )
     assert (aware <= plain * (1 + 1e-9)).all()
@@ -89,14 +90,14 @@ def test_a_round_of_one_mini_batch_lasts_as_long_as_under_1f1b() -> None:
     assert np.array_equal(ours.cluster_delay, plain.cluster_delay)
 
 
-def steady_period(stages, there, back, caps, duplex):
+def steady_period(stages, there, back, latency, caps, duplex):
     """Time per micro-batch at which 1F1B settles, a lower bound of the true one [s].
 
     The slowest stage, the slowest link, and the round trip from each stage over all later stages and links,
     which as many micro-batches share as may be in flight there.
     """
     both = [f + b for f, b in zip(there, back, strict=True)]
-    trips = [sum(stages[s:]) + sum(both[s:]) for s in range(len(stages))]
+    trips = [sum(stages[s:]) + sum(both[s:]) + 2.0 * sum(latency[s:]) for s in range(len(stages))]
     links = both if duplex == "half" else [*there, *back]
     return max(*stages, *links, *(trip / cap for trip, cap in zip(trips, caps, strict=True)))
 
@@ -106,12 +107,14 @@ def steady_period(stages, there, back, caps, duplex):
 def test_without_flushes_a_mini_batch_takes_ever_less_down_to_the_steady_period(
     seed: int, duplex: str
 ) -> None:
-    scenario = small(4, d2d_duplex=duplex)
+    # Links that take little of a round: the formula leaves out waits for them.
+    quick = {"d2d_duplex": duplex, "d2d_total_hz": 400e6}
+    scenario = small(4, **quick)
     state = first_state(scenario, 2, seed=seed)
     allocation = XPipe(scenario).allocate(state)
     steps = {}
     for H in (1, 4, 32, 64):
-        parameters = system_parameters(small(H, d2d_duplex=duplex))
+        parameters = system_parameters(small(H, **quick))
         costs = round_costs(parameters, state, allocation)
         plain = round_costs(parameters, state, with_schedule(allocation, "1f1b", allocation.caps))
         assert (costs.local_step <= plain.local_step * (1 + 1e-12)).all()
@@ -128,13 +131,14 @@ def test_without_flushes_a_mini_batch_takes_ever_less_down_to_the_steady_period(
         there = (*e.hop_forward[at][hops], float(e.uplink[at]), 0.0)
         # Gradients come from the next node: those into the last device from the CU.
         back = (*e.hop_backward[at][hops[1:]], e.hop_backward[at][0], 0.0, float(e.downlink[at]))
+        latency = (*(e.hop_latency for _ in hops), e.edge_latency, 0.0)
         unlimited = 10**6
         caps = (unlimited, *allocation.caps[at][slots], unlimited, unlimited, 1)
-        period = steady_period(stages, there, back, caps, duplex)
+        period = steady_period(stages, there, back, latency, caps, duplex)
         further = 64 * steps[64][at] - 32 * steps[32][at]
         assert steps[64][at] >= 4 * period * (1 - 1e-12)
-        # The formula knows nothing of waiting for the other direction.
-        slack = 1.06 if duplex == "full" else 1.25
+        # The formula knows nothing of waiting for the other direction: 6 to 9 % in this layout.
+        slack = 1.1 if duplex == "full" else 1.25
         assert 32 * 4 * period * (1 - 1e-12) <= further <= 32 * 4 * period * slack
         assert steps[64][at] == pytest.approx(further / 32, rel=0.05)
 
@@ -187,7 +191,9 @@ def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them(
 
 @pytest.mark.parametrize(("micro_batches", "local_steps"), [(1, 4), (2, 4), (4, 1)])
 def test_learner_is_told_the_version_gaps(micro_batches: int, local_steps: int) -> None:
-    learner, scenario = Recorder(1), small(local_steps)
+    # Memory for as many in flight as the partition wants.
+    learner = Recorder(1)
+    scenario = small(local_steps).with_overrides({"devices.profiles.0.memory_bytes": [4e9]})
     env = CollaPipeVectorEnv(num_envs=1, scenario=scenario, learner=learner)
     env.reset(seed=1)
     allocation = XPipe(scenario, micro_batches=micro_batches).allocate(env.state)

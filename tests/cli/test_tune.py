@@ -10,7 +10,7 @@ from collapipe_env.scenario import load_scenario
 
 MINE = """# mine
 base: small
-radio: {d2d_bandwidth_hz: 2.0e+6}  # slow hops
+radio: {d2d_total_hz: 8.0e+6}  # slow hops
 dynamics:
   load_levels: [0.3, 1.0]
   processes:

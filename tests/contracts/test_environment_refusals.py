@@ -139,7 +139,7 @@ PLANS = {
     "broken blocks": ("blocks", lambda b: b + np.array([[-0.5, 0.5, 0.0]] * 2), "blocks.*whole"),
     "too much memory": ("blocks", lambda b: b * 0 + [[6, 0, 0]] * 2, "bytes for its 6 blocks"),
     "odd micro-batches": ("micro_batches", put((0, 0), 3), r"micro_batches.*cluster 0 is 3.*\[1, 2, 4"),
-    "no power": ("cu_power", put((0, 0), 0.0), r"cu_power.*is 0.0.*\[0.002, 0.2\] W"),
+    "no power": ("cu_power", put((0, 0), 0.0), r"cu_power.*is 0.0.*\[0.001, 0.1\] W"),
     "strong device": ("device_power", put((0, 1, 2), 0.3), "device_power of .*cluster 1, device 2 is 0.3"),
     "nan power": ("device_power", put((0, 0, 0), np.nan), "device_power.*nan"),
     "nan bandwidth": ("bandwidth", put((0, 0), np.nan), "bandwidth.*nan"),

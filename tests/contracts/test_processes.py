@@ -26,14 +26,17 @@ from collapipe_env.simulator import costs as cost_module
 from collapipe_env.simulator.own_results import require_carried
 from collapipe_env.simulator.system import axis_sizes, laid_out, walking_side
 
-UNEVEN = {"cluster": {"devices": [3, 2], "layout": "per_episode"}, "budgets": {"device_energy_j": 40.0}}
+UNEVEN = {
+    "cluster": {"devices": [3, 2], "layout": "per_episode"},
+    "budgets": {"device_energy_j": 40.0, "cu_energy_j": 100.0},
+}
 SHADOWED = {**UNEVEN, "radio": {"d2d_shadowing_db": 4.0, "d2e_shadowing_db": 4.0}}
 HOT = {"capacity_j_per_k": 5.0, "set_c": 27.0, "critical_c": 28.3, "ambient_max_c": 21.0}
 IPA = {**HOT, "governor": "ipa", "on_c": 25.0, "sustainable_w": 1.5}
 DIE = {"profile": "board", "capacity_j_per_k": 5.0, "set_c": 36.0, "critical_c": 38.5, "ambient_max_c": 21.0}
 WARM = {
     # Links that take little of a round, devices that draw much in it.
-    "radio": {f"{link}_bandwidth_hz": 1e9 for link in ("d2d", "uplink", "downlink")},
+    "radio": {"d2d_total_hz": 4e9, "uplink_bandwidth_hz": 1e9, "downlink_bandwidth_hz": 1e9},
     "devices": {"profiles": [{"name": "c", "clock_max_hz": 1.5e9, "switched_capacitance": 4e-27}]},
     "budgets": {"device_energy_j": 1000, "cu_energy_j": 100},
 }

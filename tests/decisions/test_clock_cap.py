@@ -22,6 +22,8 @@ def test_heat_is_that_of_the_capped_clock():
         "clock_cap",
         base="small",
         **{"dynamics.processes": {"heat": {"ambient_min_c": 25.0, "ambient_max_c": 25.0}}},
+        **{f"radio.{name}": 0.0 for name in ("d2d_circuit_w", "receive_w", "idle_w")},
+        **{"radio.amplifier_efficiency": 1.0},
     )
     env = CollaPipeVectorEnv(1, scenario, learner="surrogate")
     env.reset(seed=0)

@@ -109,8 +109,9 @@ def test_noise_keeps_its_deviation_and_forgets_by_its_correlation():
 
 @pytest.mark.parametrize("delay", [1, 3])
 def test_a_delayed_gain_is_that_of_rounds_before(delay):
-    env = vector(knowing({"modes": ["delayed"], "delay_rounds": delay}, radio={"d2e_shadowing_db": 4.0}))
-    mean = vector(knowing({"modes": ["mean"]}, radio={"d2e_shadowing_db": 4.0}))
+    given = {"radio": {"d2e_shadowing_db": 4.0}, "budgets": ROOMY}
+    env = vector(knowing({"modes": ["delayed"], "delay_rounds": delay}, **given))
+    mean = vector(knowing({"modes": ["mean"]}, **given))
     at_first = decibels(mean.state)
     truth, known = played(env, ROUNDS - 1)
     np.testing.assert_allclose(known[delay:], truth[:-delay], rtol=1e-13)
@@ -143,10 +144,11 @@ def test_outdated_gains_follow_the_closed_form(rho, delay):
     """Mean and variance of a gain, given the known one of ``d`` rounds before, with AR(1) branches."""
     m = 2
     radio = {"fading_correlation": rho, "diversity": m}
-    env = vector(knowing({"modes": ["delayed"], "delay_rounds": delay}, base="medium", radio=radio), 1500)
+    given = {"base": "medium", "radio": radio, "budgets": ROOMY}
+    env = vector(knowing({"modes": ["delayed"], "delay_rounds": delay}, **given), 1500)
     for action in actions_of(env, delay):
         env.step(action)
-    mean = both_gains(vector(knowing({"modes": ["mean"]}, base="medium", radio=radio), 1).state)
+    mean = both_gains(vector(knowing({"modes": ["mean"]}, **given), 1).state)
     now, before = (both_gains(s) / mean for s in (env.truth, env.state))
     kept = rho ** (2 * delay)
     for low, high in ((0.2, 0.4), (0.9, 1.1), (1.8, 2.2)):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import path_losses
 from process_support import numbers, process_of, seeds
 
 from collapipe_env.dynamics.mobility import staying
@@ -37,7 +38,7 @@ def started(scenario, rows, seed=0):
     return process, system, words, process.begin(system, numbers(process, words + np.uint64(7), 0))
 
 
-def gains_by_hand(process, carried, row, n):
+def gains_by_hand(process, system, carried, row, n):
     """Gains between the nodes of a cluster, pair by pair."""
     sc, side = process.scenario, process.scenario.cluster.area_side_m
     N, K = sc.clusters, sc.max_devices
@@ -46,8 +47,9 @@ def gains_by_hand(process, carried, row, n):
     for i in range(K + 1):
         for j in range(i + 1, K + 1):
             metres = max(math.dist(places[i], places[j]), sc.cluster.hop_min_m)
-            decibel = -(148.0 + 40.0 * math.log10(metres / 1000.0))
             at = n * K * (K + 1) // 2 + pair
+            seen = system.hop_luck[row, at] < path_losses.mixed_office(metres)
+            decibel = -(path_losses.inh_los if seen else path_losses.inh_nlos)(metres, 3.5, bs=1.0)
             if "shadowing_db" in carried:
                 decibel += carried["shadowing_db"][row, at]
             if "environment_db" in carried:
@@ -70,7 +72,8 @@ def test_gains_are_those_of_the_places(shadow, environment):
         uplink, d2d = split_links(applied.link_gain, None, (N, process.scenario.max_devices))
         for row in range(4):
             for n in range(N):
-                np.testing.assert_allclose(d2d[row, n], gains_by_hand(process, carried, row, n), rtol=1e-9)
+                expected = gains_by_hand(process, system, carried, row, n)
+                np.testing.assert_allclose(d2d[row, n], expected, rtol=1e-9)
         drift = carried["environment_db"][:, :N] if environment else 0.0
         np.testing.assert_allclose(uplink, system.link_gain[:, :N] * 10.0 ** (drift / 10.0), rtol=1e-12)
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from oracles.path_losses import inh_nlos
 from process_support import actions_of
 
 from collapipe_env.agents.dssra import DSSRA
@@ -181,7 +182,7 @@ def test_blocks_of_those_who_left_lose_their_moments():
 
 def test_gains_known_late_begin_where_devices_are():
     knowledge = {"channel_knowledge": {"modes": ["delayed"], "delay_rounds": 1}}
-    scenario = leaving(processes=knowledge)
+    scenario = leaving(processes=knowledge, radio={"d2d_path_loss": "inh-mixed-nlos"}, budgets=GENEROUS)
     fields = {"area": "open", "roaming": 1.6, "environment_sd_db": 0.0}
     scenario = scenario.with_overrides({"dynamics.processes.mobility": fields})
     env = CollaPipeVectorEnv(20, scenario, "surrogate")
@@ -189,7 +190,8 @@ def test_gains_known_late_begin_where_devices_are():
     walk, half = env.truth.processes["mobility"], walking_side(scenario) / 2
     x, y = walk["x"] - half, walk["y"] - half
     metres = np.maximum(np.hypot(x, y), scenario.cluster.hop_min_m)
-    expected = 10.0 ** (-(148.0 + 40.0 * np.log10(metres / 1000.0)) / 10.0)
+    # Both antennas of a hop at 1 m.
+    expected = 10.0 ** (-np.vectorize(inh_nlos)(metres, 3.5, bs=1.0) / 10.0)
     np.testing.assert_allclose(env.state.d2d_gain[..., 0, 1:], expected, rtol=1e-9)
 
 

@@ -26,7 +26,7 @@ def going(fields=None, **sections):
     return {
         "base": "small",
         "cluster": {"devices": [3, 2]},
-        "budgets": {"device_energy_j": 40},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 40},
         **sections,
         "dynamics": {"rounds": 8, "processes": {"presence": {**BUSY, **(fields or {})}}},
     }
@@ -37,7 +37,7 @@ def presence(fields=None):
     scenario = {
         "base": "small",
         "cluster": {"clusters": 1, "devices": 1},
-        "budgets": {"device_energy_j": 100},
+        "budgets": {"device_energy_j": 100, "cu_energy_j": 100},
         "workload": {"blocks": 1},
         "dynamics": {"processes": {"presence": fields or {}}},
     }

@@ -70,7 +70,9 @@ def test_the_share_is_observed_and_divides_the_servers_times():
 
 
 def test_the_queue_is_the_sum_of_what_was_spent_over_the_budget():
-    scenario = CONTENDED.with_overrides({"server.energy_budget_j": 1.0})
+    # Every device has room for all blocks.
+    roomy = {"devices.profiles.0.memory_bytes": [1e9]}
+    scenario = CONTENDED.with_overrides({"server.energy_budget_j": 1.0, **roomy})
     env = CollaPipeVectorEnv(3, scenario, "surrogate")
     env.reset(seed=5)
     queue = np.zeros(3)

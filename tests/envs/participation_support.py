@@ -21,7 +21,7 @@ OPENED = {
     "decisions": ["segments", "micro_batches", "bandwidth", "powers", "participation", "local_steps"],
     "workload": {},
     "budgets": {"device_energy_j": 6, "cu_energy_j": 1, "participation_min": 0.7},
-    "radio": {"waterfall_threshold": 0.5},
+    "radio": {"link_errors": "drop", "waterfall_threshold": 0.5},
 }
 SCENARIOS = {
     "medium": VARIANTS["medium"],

@@ -43,7 +43,8 @@ def test_infos_are_a_few_numbers_the_same_in_every_step(name):
     assert summary["rounds"] == 3
     assert summary["total_delay"] == pytest.approx(sum(info["delay"] for info in infos))
     assert summary["mean_delay"] == pytest.approx(summary["total_delay"] / 3)
-    assert summary["final_backlog"] == infos[-1]["backlog"]
+    # Summed in another order.
+    assert summary["final_backlog"] == pytest.approx(infos[-1]["backlog"], rel=1e-14)
 
 
 def test_the_summary_of_an_ended_episode_outlives_the_reset():
@@ -111,8 +112,8 @@ def test_absent_devices_take_no_blocks():
 # Plans
 
 
-def ready():
-    env = single("small", 5)
+def ready(scenario="small"):
+    env = single(scenario, 5)
     env.reset(seed=0)
     plan = even_split(system_parameters(env.scenario), env.state)[0].map(np.copy)
     return env, plan
@@ -169,7 +170,8 @@ def test_every_action_at_the_least_floor_is_an_accepted_plan():
 
 
 def test_a_round_without_end_is_refused_before_anything_changes():
-    env, plan = ready()
+    # A most robust format would bound the time of every message.
+    env, plan = ready({"base": "small", "radio": {"snr_floor_db": None}})
     env.state.uplink_gain[0, 1] = 0.0  # nothing ever arrives
     before = env.get_state()
     for way in (env.step_allocation, env.simulate):
@@ -184,9 +186,9 @@ def test_a_round_without_end_is_refused_before_anything_changes():
 def test_repeats_cost_at_most_as_many_rounds_as_they_are(base, shadowing_db):
     """Rayleigh fading and strong shadowing under random actions, beside links that never fail."""
     radio = {"diversity": 1, "d2e_shadowing_db": shadowing_db, "d2d_shadowing_db": shadowing_db}
-    played = {}
+    repeats, played = {"waterfall_threshold": 1.0, "max_transmissions": 16}, {}
     for mode in ("none", "arq"):
-        scenario = {"base": base, "radio": {**radio, "link_errors": mode, "waterfall_threshold": 1.0}}
+        scenario = {"base": base, "radio": {**radio, "link_errors": mode, **repeats}}
         env = single(scenario)
         played[mode] = play(env, make_actions(env, 8), seed=3)
     (rewards, _, infos), (repeated, _, longer) = played.values()

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from environments_support import make_actions, single
+from environments_support import make_actions, shortened, single
 from unpriced_support import NO_OVERHEADS
 
 from collapipe_env.decisions.schedule import flight_capacity
@@ -59,8 +59,10 @@ SCENARIOS = ("small", "medium", "moving", "uneven", "decided", "opened", "walkin
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_physical_units_are_those_of_the_state(name):
-    env = single(name, 6)
+    # Budgets so small that queues fill.
+    env = single(load_scenario(shortened(name, 6)).with_overrides({"budgets.device_energy_j": 2.0}))
     layout = env.observation_layout
     observation, _ = env.reset(seed=3)
     bounds = {n: (f.scale * f.low + f.offset, f.scale * f.high + f.offset) for n, f in layout.items()}

@@ -46,7 +46,7 @@ def test_spec_survives_json(name):
 
 
 def test_spec_of_an_environment_with_its_own_scenario_survives_json():
-    scenario = {"base": "small", "radio": {"diversity": 2}}
+    scenario = {"base": "small", "radio": {"diversity": 2}, "budgets": {"cu_energy_j": 5}}
     env = gym.make("CollaPipeSurrogate-v0", scenario=scenario, reward="delay")
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.unwrapped.scenario == env.unwrapped.scenario

@@ -12,6 +12,7 @@ from participation_support import PLAYED, SCENARIOS, TIGHT, period_of, plans
 from collapipe_env.envs.rewards import REWARDS, marginal_delay, node_present, register_reward, target_reached
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 
@@ -66,7 +67,7 @@ def test_lyapunov_rewards_telescope():
     env = support.single("medium", 30)
     env.reset(seed=0)
     steps = [env.step(action) for action in make_actions(env, 30)]
-    V, final = env.scenario.budgets.tradeoff_v, 0.5 * (env.last_round.backlog**2).sum()
+    V, final = system_parameters(env.scenario).tradeoff_v, 0.5 * (env.last_round.backlog**2).sum()
     total = V * sum(step[4]["delay"] for step in steps) + final
     assert final > 0.0
     assert env.summary()["return"] == pytest.approx(-total / (V * env.reference_delay), rel=1e-12)
@@ -89,8 +90,8 @@ def test_physics_do_not_depend_on_what_budgets_are_for():
 def test_rewards_refuse_scenarios_that_they_cannot_serve():
     with pytest.raises(ScenarioError, match="target_loss"):
         support.single(reward="time_to_target")
-    with pytest.raises(ScenarioError, match="tradeoff_v"):
-        support.single({"base": "small", "budgets": {"tradeoff_v": 0}})
+    with pytest.raises(ScenarioError, match="tradeoff"):
+        support.single({"base": "small", "budgets": {"tradeoff": 0}})
 
 
 # By cluster

@@ -20,7 +20,7 @@ def test_rewards_count_the_servers_queue(per) -> None:
     for one in (env, other):
         one.reset(seed=3)
     scheduler = SCHEDULERS.get("splitfed_v1")(scenario)
-    V, T = scenario.budgets.tradeoff_v, env.reference_delay
+    V, T = system_parameters(scenario).tradeoff_v, env.reference_delay
     summed, delays = np.zeros(2), np.zeros(2)
     for _ in range(5):
         before = other.state
@@ -61,7 +61,7 @@ def test_difference_rewards_weigh_the_servers_energy_by_its_capped_queue() -> No
         env.step_allocation(scheduler.allocate(env.state))
         record, reward = env.last_round, env._mdp.reward
         state, costs, delays = record.state, record.costs, record.costs.cluster_delay[0]
-        V, T = scenario.budgets.tradeoff_v, env.reference_delay
+        V, T = system_parameters(scenario).tradeoff_v, env.reference_delay
         capped += state.server_backlog[0] > 1.5
         for n, found in enumerate(reward.by_cluster(record)[0]):
             marginal = max(delays[n] - np.delete(delays, n).max(), 0.0)
@@ -84,7 +84,7 @@ def test_difference_rewards_are_what_the_round_loses_without_a_cluster(per) -> N
         env.step_allocation(scheduler.allocate(env.state))
     record, period = env.last_round, system_parameters(scenario).budget_period_s
     found = env._mdp.reward.by_cluster(record)
-    costs, V, T = record.costs, scenario.budgets.tradeoff_v, env.reference_delay
+    costs, V, T = record.costs, system_parameters(scenario).tradeoff_v, env.reference_delay
     for e in range(2):
         z, spent = record.state.server_backlog[e], costs.terms.server_j[e] / 0.5
         order = np.sort(costs.cluster_delay[e])

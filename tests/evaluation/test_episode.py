@@ -23,6 +23,7 @@ from collapipe_env.ground.files import without_nan
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
+from collapipe_env.simulator.build import system_parameters
 
 ROUNDS = 5
 
@@ -89,7 +90,7 @@ def test_priced_delay_is_the_return_of_the_environment_and_the_worth_of_its_queu
     assert result.priced_delay == pytest.approx(-earned * env.reference_delay / ROUNDS, rel=1e-12)
     queues = [state.backlog, state.absence, state.server_backlog]
     left = sum(0.5 * float(np.square(queue).sum()) for queue in queues if queue is not None)
-    v = scenario.budgets.tradeoff_v
+    v = system_parameters(scenario).tradeoff_v
     assert result.priced_delay == pytest.approx((v * sum(result.delay) + left) / (v * ROUNDS), rel=1e-9)
     assert left > 0.0
 

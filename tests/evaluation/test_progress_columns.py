@@ -22,6 +22,7 @@ from collapipe_env.learners import expected_progress
 from collapipe_env.learners.expected_progress import ExpectedProgress, progress_law
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
+from collapipe_env.simulator.build import system_parameters
 
 SMALL = load_scenario("small")
 OPEN = SMALL.with_overrides({"decisions": [*COLLAPIPE, "participation", "local_steps"]})
@@ -135,7 +136,7 @@ def test_versions_of_an_agent_are_chosen_by_drift_plus_penalty_per_progress() ->
     validator, policy = Validator(scenario, 2), Still()
     policy.size = validator.env.action_space.shape[-1]
     score = validator(policy, 0, 0.0)
-    plan = scenario.budgets.tradeoff_v * score.objective
+    plan = system_parameters(scenario).tradeoff_v * score.objective
     # The same episodes by hand: totals over both, then their ratio.
     law, total, made = ExpectedProgress.of(scenario), 0.0, 0.0
     env = validator.env
@@ -143,7 +144,7 @@ def test_versions_of_an_agent_are_chosen_by_drift_plus_penalty_per_progress() ->
     for _ in range(4):
         env.step(policy.predict(np.zeros(2))[0])
         costs = env.last_round.costs
-        total += scenario.budgets.tradeoff_v * costs.delay.sum()
+        total += system_parameters(scenario).tradeoff_v * costs.delay.sum()
         made += law.of_costs(costs).sum()
     total += 0.5 * (env.state.backlog**2).sum() + 0.5 * (env.state.absence**2).sum()
     assert plan == pytest.approx(total / made, rel=1e-9)

@@ -85,7 +85,7 @@ def test_episodes_of_other_options_are_played_again(plan, played) -> None:
     shorter = evaluate(dataclasses.replace(plan, rounds=2))
     assert [len(r.delay) for r in shorter["random"]] == [2, 2]
     played.clear()
-    other = plan.scenario.with_overrides({"budgets.tradeoff_v": 9.0})
+    other = plan.scenario.with_overrides({"budgets.tradeoff": 9.0})
     evaluate(dataclasses.replace(plan, scenario=other, rounds=2))
     assert len(played) == 4
 

@@ -64,7 +64,12 @@ def test_dssra_is_compared_with_the_even_split_within_these_budgets():
         ({f"{PROFILE}.{name}": value for name, value in ALIKE.items()}, 1.0, 12, "the CU budget never binds"),
         ({}, 0.0, 16, "DSSRA's largest queue still grows"),
         (UNLIKE, 0.5, 4, "no fair CU budget exists"),
-        ({"workload.width": 512, "cluster.devices": 2}, 1.0, 4, "zoo:graph was not trained"),
+        (
+            {"workload.width": 512, "cluster.devices": 2, f"{PROFILE}.memory_bytes": [2e9]},
+            1.0,
+            4,
+            "zoo:graph was not trained",
+        ),
     ],
     ids=["phase", "hops", "slack", "growing", "unlike", "untrained"],
 )

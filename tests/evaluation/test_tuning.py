@@ -20,12 +20,13 @@ from collapipe_env.evaluation.tuning_study import search
 from collapipe_env.evaluation.tuning_trial import Candidate, Trial, play_candidate
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 
 SCENARIO = load_scenario(
     {
         "base": "small",
         "name": "moving",
-        "radio": {"d2d_bandwidth_hz": 2e6},
+        "radio": {"d2d_total_hz": 8e6},
         "dynamics": {"rounds": 12, "load_levels": [0.3, 1.0], "processes": {"migration": {}}},
     }
 )
@@ -158,7 +159,7 @@ def test_a_candidate_costs_what_an_evaluation_finds(monkeypatch) -> None:
         plan = plus.allocate(state)
         total += full.objective(state, plan)
         env.step_allocation(plan)
-    V = scenario.budgets.tradeoff_v
+    V = system_parameters(scenario).tradeoff_v
     np.testing.assert_allclose(found.priced, total / (10 * V), rtol=1e-9)
 
 

@@ -98,7 +98,7 @@ def slowly(*row):
         slowly({}, {"workload.weight_bits": 16, "workload.update_compression": "top-k", **SHORT}, 0.0),
         slowly({}, {"learning.proximal": 0.1, "workload.local_steps": 2, **SHORT}, 0.0),
         slowly({}, {"learning.optimizer": "sgd", "learning.momentum": 0.9, **SHORT}, 0.0),
-        ({}, {"radio.link_errors": "drop", "radio.d2d_bandwidth_hz": 2e5}, 0.0),
+        ({}, {"radio.link_errors": "drop", "radio.waterfall_threshold": 5.0}, 0.0),
         ({}, {"overheads.latency_s": 0.004, "overheads.edge_latency_s": 0.02}, 0.0),
         slowly({}, {"workload.recompute": True, **SHORT}, 0.0),
         slowly({}, {"workload.task": "translation", **SHORT}, 0.0),

@@ -69,7 +69,7 @@ def test_replayed_scripts_are_the_simulators_timelines(schedule, micro_batches, 
 @pytest.mark.parametrize("bandwidth_mhz", [1, 10])
 @pytest.mark.parametrize("room", [0, 2, 4])
 def test_zero_bubble_orders_are_the_best_of_their_variants(room, bandwidth_mhz):
-    world = a_world(seed=3, radio={"d2d_bandwidth_hz": 1e6 * bandwidth_mhz})
+    world = a_world(seed=3, radio={"d2d_total_hz": 4e6 * bandwidth_mhz})
     record = world.step(scheduled(even_plan(world, 8), "zb-h1", room))
     script = round_script(record, 0, world.parameters)
     assert_as_predicted(record, script)
@@ -103,7 +103,7 @@ def test_stages_are_those_of_the_plan(schedule, changes, devices, chunks):
 
 
 def test_blocks_of_the_server_and_lost_micro_batches():
-    world = a_world(radio={"link_errors": "drop", "waterfall_threshold": 300.0})
+    world = a_world(radio={"link_errors": "drop", "waterfall_threshold": 5.0})
     plan = even_plan(world, 4)
     plan = replace(plan, **plan.server._asdict(), blocks=np.array([[[2, 1, 1], [2, 2, 0]]]))
     plan.server_blocks[:] = 2
@@ -115,7 +115,7 @@ def test_blocks_of_the_server_and_lost_micro_batches():
     assert script.clusters[0].server.chunks == ((4, 6),)
     for n, cluster in enumerate(script.clusters):
         np.testing.assert_array_equal(np.array(cluster.arrived), record.arrivals.survived[0, n, :2, :4])
-    assert not all(all(step) for cluster in script.clusters for step in cluster.arrived)
+    assert {one for cluster in script.clusters for step in cluster.arrived for one in step} == {True, False}
 
 
 def test_every_phase_of_a_round():
@@ -124,6 +124,7 @@ def test_every_phase_of_a_round():
     world = a_world(
         workload={"head": "common", "distribution": "relay"},
         dynamics={"processes": {"presence": presence, "migration": {}}},
+        overrides={"devices.profiles.0.memory_bytes": [4.0e9]},  # room for replicas
     )
     seed = 0
     while not world.state.present.all():

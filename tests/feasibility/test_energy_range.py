@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from unpriced_support import PAPER_RADIO
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -46,18 +47,22 @@ def played(scenario: Scenario, plans, rounds: int, before: int = 0, episodes: in
     return np.asarray(total)
 
 
-def test_at_0_plans_of_least_energy_just_meet_the_budgets():
-    report = energy_feasibility(at(0.0))
+@pytest.mark.parametrize(("radio", "least"), [(PAPER_RADIO, 0.97), ({}, 0.85)])
+def test_at_0_plans_of_least_energy_just_meet_the_budgets(radio, least):
+    """Circuits and receivers let nodes spare each other energy, so that some plans use a little less."""
+    report = energy_feasibility(at(0.0, radio={**radio, **STRANGER["radio"]}))
     assert report.feasible
-    assert 0.97 < report.energy_ratio[..., 1:].max() <= 1.0
-    assert 0.97 < report.energy_ratio[..., 0].max() <= 1.0
+    assert least < report.energy_ratio[..., 1:].max() <= 1.0
+    assert least < report.energy_ratio[..., 0].max() <= 1.0
 
 
-def test_at_1_the_even_split_at_full_power_just_meets_them():
-    scenario = at(1.0)
+@pytest.mark.parametrize(("idle_w", "close"), [(0.0, 0.02), (0.1, 0.05)])
+def test_at_1_the_even_split_at_full_power_just_meets_them(idle_w, close):
+    """Idle radios are on until the deepest fade of all uplinks is over, of which there are few samples."""
+    scenario = at(1.0, radio={**STRANGER["radio"], "idle_w": idle_w})
     parameters = system_parameters(scenario)
     use = played(scenario, lambda state: even_split(parameters, state), 60)
-    assert use[:, 1:].max() == pytest.approx(1.0, abs=0.02)
+    assert use[:, 1:].max() == pytest.approx(1.0, abs=close)
     assert use[:, 0].max() == pytest.approx(1.0, abs=0.1)  # of few samples of a fading uplink
 
 
@@ -81,17 +86,18 @@ def test_nodes_get_the_budgets_of_the_tightness():
 
 
 def test_the_range_is_of_the_system_alone():
-    """A longer episode, another V or name, and budgets that are given change nothing; the radio does."""
+    """Longer episodes, another tradeoff or name, and given budgets change nothing; the radio does."""
     found = energy_range(at(0.5))
     others = {"dynamics": {"rounds": 700}, "name": "other"}
     assert energy_range(at(0.1, **others)) == found
-    given = {"device_energy_j": 3.0, "cu_energy_j": 9.0, "tradeoff_v": 7.0, "per": "second"}
+    given = {"device_energy_j": 3.0, "cu_energy_j": 9.0, "tradeoff": 70.0, "per": "second"}
     assert energy_range(load_scenario({**STRANGER, "budgets": given})) == found
     assert energy_range(at(0.5, radio={"uplink_bandwidth_hz": 2e7})) != found
 
 
 def test_where_links_hardly_deliver_no_budget_is_made_up():
-    radio = {"noise_dbm_per_hz": -40.0, "link_errors": "arq"}
+    # A most robust format would bound the energy of a message.
+    radio = {"noise_dbm_per_hz": -40.0, "link_errors": "arq", "snr_floor_db": None}
     scenario = load_scenario({"base": "small", "radio": radio, "budgets": {"tightness": 0.5}})
     with pytest.raises(ScenarioError, match=r"no budgets of a tightness, .* hardly ever deliver"):
         energy_budgets(scenario)
@@ -100,7 +106,7 @@ def test_where_links_hardly_deliver_no_budget_is_made_up():
 @pytest.mark.slow
 @pytest.mark.parametrize("tightness", [0.25, 0.5, 0.8])
 def test_dssra_keeps_the_budgets_of_a_stranger(tightness):
-    """Once its queues are full, which takes fewer rounds with a smaller V."""
-    scenario = at(tightness).with_overrides({"budgets.tradeoff_v": 0.3})
+    """Once its queues are full, which takes fewer rounds with a smaller tradeoff."""
+    scenario = at(tightness).with_overrides({"budgets.tradeoff": 3.0})
     use = played(scenario, DSSRA(scenario, threads=1).allocate, 100, before=100, episodes=2)
     assert 0.97 < use.max() < 1.02

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scenario_fuzz import drawn_scenario
 from scipy.optimize import linprog
-from unpriced_support import NO_OVERHEADS
+from unpriced_support import NO_OVERHEADS, PAPER_RADIO
 from variants_support import mostly_slow
 
 import collapipe_env  # noqa: F401 - registers the environments
@@ -58,14 +58,15 @@ PLAYED = {
 
 
 def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, workload=None, **budgets):
-    """One cluster of three devices, small enough to try every split."""
+    """One cluster of three devices, small enough to try every split, with the paper's radio if not given."""
     return load_scenario(
         {
             "base": "medium",
             "name": f"tiny-{seed}-{blocks}-{budgets}",
             "workload": {"blocks": blocks, **(workload or {})},
             "cluster": {"clusters": 1, "devices": 3, "layout_seed": seed, "area_side_m": area},
-            "radio": radio or {},
+            "radio": PAPER_RADIO if radio is None else radio,
+            "devices": {"power_min_w": 0.002},
             "overheads": overheads or NO_OVERHEADS,
             "budgets": budgets,
         }
@@ -73,7 +74,10 @@ def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, workload=None, *
 
 
 def exact_least_use(scenario, powers, first_node=1):
-    """Least worst node's average over the sampled rounds, mixing all splits in each: a linear programme."""
+    """Least worst node's average over the sampled rounds, mixing all splits in each: a linear programme.
+
+    Idle radios have to draw nothing: the search counts them for the shortest round, these plans for theirs.
+    """
     parameters, sample = system_parameters(scenario), sample_rounds(scenario)
     L, K, F = scenario.blocks, scenario.max_devices, sample.rounds
     splits = [s for s in itertools.product(range(L + 1), repeat=K) if sum(s) == L]
@@ -126,7 +130,7 @@ def test_least_use_is_that_of_the_best_mixture_of_splits(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_plans_follow_the_channels_where_devices_spend_most_on_their_radio(seed):
     """The devices' radio takes more than the budget, their computing next to nothing."""
-    radio = {"noise_dbm_per_hz": -155.0}
+    radio = {**PAPER_RADIO, "noise_dbm_per_hz": -155.0}
     scenario = tiny(seed, area=400.0, radio=radio, device_energy_j=0.5, cu_energy_j=1e6)
     best = exact_least_use(scenario, [0.002])
     assert best > 1.0
@@ -135,7 +139,7 @@ def test_plans_follow_the_channels_where_devices_spend_most_on_their_radio(seed)
 
 @pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed):
-    radio = {"d2d_circuit_w": 1.0, "amplifier_efficiency": 0.35, "rate_ceiling": 10.0}
+    radio = {"d2d_circuit_w": 1.0, "idle_w": 0.0}
     overheads = {"block_s": 0.05, "update_s": 0.5, "message_s": 0.02, "header_bits": 1e5}
     options = {"overheads": overheads, "device_energy_j": 2.0, "cu_energy_j": 1e4}
     scenario = tiny(seed, radio=radio, **options)
@@ -145,14 +149,16 @@ def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed)
     best = exact_least_use(scenario, powers)
     assert best <= found * (1.0 + 1e-9)
     assert found <= 1.1 * best
-    free = energy_feasibility(tiny(seed, device_energy_j=2.0, cu_energy_j=1e4)).least_use[0, 0]
+    free = energy_feasibility(
+        tiny(seed, radio={"idle_w": 0.0}, device_energy_j=2.0, cu_energy_j=1e4)
+    ).least_use[0, 0]
     assert found > 1.05 * free
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_relay_counts_and_plans_follow_it(seed):
     """The CU's circuits take most of what it has; its uplink, whose rounds are others, next to nothing."""
-    radio = {"d2d_circuit_w": 5.0, "amplifier_efficiency": 0.35, "receive_w": 0.5, "rate_ceiling": 10.0}
+    radio = {"d2d_circuit_w": 5.0, "receive_w": 0.5, "idle_w": 0.0}
     options = {"radio": radio, "device_energy_j": 50.0, "cu_energy_j": 4.0, "area": 120.0}
     scenario = tiny(seed, workload={"distribution": "relay", "weight_bits": 32}, **options)
     parameters = system_parameters(scenario)
@@ -167,7 +173,7 @@ def test_relay_counts_and_plans_follow_it(seed):
 
 @pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_under_arq_powers_are_chosen_too(seed):
-    radio = {"noise_dbm_per_hz": -158.0, "link_errors": "arq", "waterfall_threshold": 1.0}
+    radio = {"noise_dbm_per_hz": -158.0, "link_errors": "arq", "waterfall_threshold": 1.0, "idle_w": 0.0}
     scenario = tiny(seed, area=200.0, radio=radio, device_energy_j=0.5, cu_energy_j=1e6)
     found = energy_feasibility(scenario).least_use[0, 0]
     least, most = system_parameters(scenario).power_min_w, system_parameters(scenario).power_max_w
@@ -179,7 +185,7 @@ def test_receivers_count_as_long_as_the_base_station_sends_and_idle_radios_for_t
     options = {"device_energy_j": 2.0, "cu_energy_j": 5.0, "workload": {"local_steps": 3}}
     scenario = tiny(seed, **options)
     free, priced = (
-        energy_feasibility(tiny(seed, radio=radio, **options)).energy_ratio
+        energy_feasibility(tiny(seed, radio={**PAPER_RADIO, **radio}, **options)).energy_ratio
         for radio in ({}, {"edge_receive_w": 0.7, "idle_w": 0.4})
     )
     p, sample = system_parameters(scenario), sample_rounds(scenario)
@@ -200,7 +206,7 @@ def test_no_round_is_shorter_than_the_bound(name):
     scheduler, bound = DSSRA(scenario, tradeoff_v=100.0), shortest_round(p, state)
     delay = round_costs(p, state, scheduler.allocate(state)).delay
     assert (bound <= delay).all()
-    assert (bound > 0.3 * delay).all()
+    assert (bound > 0.25 * delay).all()  # hops, which count for nothing, take most of a round of boards
 
 
 def test_plans_are_mixed_over_time_where_one_plan_does_not_do():
@@ -211,6 +217,7 @@ def test_plans_are_mixed_over_time_where_one_plan_does_not_do():
             "name": "mixed",
             "workload": {"blocks": 1},
             "cluster": {"clusters": 1, "devices": 2},
+            "radio": PAPER_RADIO,
             "devices": {
                 "profiles": [{"clock_min_hz": 1e9, "clock_max_hz": 1e9, "switched_capacitance": 1e-27}]
             },
@@ -232,8 +239,9 @@ def test_the_share_is_that_of_shadowing_too_deep_for_the_budget():
             "base": "medium",
             "name": "one uplink",
             "cluster": {"clusters": 1, "devices": 5, "cu_distance_min_m": 300, "cu_distance_max_m": 300},
-            "radio": {"d2e_shadowing_db": 8.0},
-            "budgets": {"cu_energy_j": 0.25},
+            "radio": {**PAPER_RADIO, "d2e_shadowing_db": 8.0},
+            "devices": {"power_min_w": 0.002},
+            "budgets": {"cu_energy_j": 0.25, "device_energy_j": 12.0},
         }
     )
     bits = 64 * 64 * 256 * 32 + 16 * (12 * 789_760 + 8000 * 256)
@@ -288,12 +296,17 @@ def test_the_warning_says_what_it_takes_for_granted_of_devices_that_walk(area):
 
 
 def test_the_warning_names_the_cu_and_says_in_which_share_of_the_episodes():
-    scenario = {**README_EXAMPLE, "base": "small", "cluster": {"devices": [3, 2], "layout": "per_episode"}}
-    words = r"cluster \d cannot be met in \d+ of 64 sampled episodes \(\d+ %\)"
+    scenario = {
+        **README_EXAMPLE,
+        "base": "small",
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "budgets": {"device_energy_j": 15.0, "cu_energy_j": 12.0},
+    }
+    words = r"budget of the CU of cluster \d cannot be met in \d+ of 64 sampled episodes \(\d+ %\)"
     with pytest.warns(EnergyBudgetWarning, match=words) as caught:
         gym.make("CollaPipeSurrogate-v0", scenario=scenario)
-    assert "budgets.cu_energy_j from 1 to" in str(caught[0].message)
-    assert "budgets.device_energy_j from 10 to" in str(caught[0].message)
+    assert "budgets.cu_energy_j from 12 to" in str(caught[0].message)
+    assert "budgets.device_energy_j from 15 to" in str(caught[0].message)
     report = energy_feasibility(load_scenario(scenario))
     assert 0.05 < report.share < 0.4
     assert report.verdict.startswith(
@@ -335,9 +348,13 @@ def test_a_budget_that_is_missed_by_the_least_is_raised(budget, monkeypatch):
     assert ", which is enough in all sampled episodes" in message
 
 
+HOPELESS = {"noise_dbm_per_hz": -40.0, "link_errors": "arq", "snr_floor_db": None}
+"""No most robust format, which would bound the energy of a message."""
+
+
 def test_hopeless_links_are_reported_and_not_stumbled_over():
     """At such a noise no bit arrives with an energy that a budget could hold."""
-    scenario = {"base": "small", "radio": {"noise_dbm_per_hz": -40.0, "link_errors": "arq"}}
+    scenario = {"base": "small", "radio": HOPELESS}
     with pytest.warns(EnergyBudgetWarning, match=r"cannot be met\. .*improve the links"):
         gym.make("CollaPipeSurrogate-v0", scenario=scenario)
 

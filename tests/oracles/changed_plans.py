@@ -54,7 +54,7 @@ class HeldPrices:
         """Costs of the clusters (E, N), each under a change of its own."""
         delay, drift = self.parts(plan)
         active = np.concatenate((np.ones_like(plan.blocks[..., :1]), plan.blocks > 0), axis=-1)
-        mean = (plan.node_power * active).sum(axis=-1) / active.sum(axis=-1)
+        mean = self.p.sharing.duty * (plan.node_power * active).sum(axis=-1) / self.p.sharing.channels
         late = delay - self.deadline
         spare = self.second()[:, None] / self.p.clusters * np.maximum(late, 0.0)
         return np.where(self.worth > 0.0, self.worth * late, spare) + drift + self.watt * mean

@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 
+from collapipe_env.simulator.build import reference_delay, system_parameters
+from oracles.links import efficiency
+
 
 def decibel(value):
     return 10.0 ** (value / 10.0)
@@ -16,9 +19,12 @@ def expected_graph(env, costs, row=0):
     N, K, L = sc.clusters, sc.max_devices, sc.blocks
     H, B = sc.workload.local_steps, sc.workload.batch_size
     p = math.sqrt(sc.devices.power_min_w * sc.devices.power_max_w)
-    density = decibel(radio.noise_dbm_per_hz) / 1000.0
-    noise = density * radio.d2d_bandwidth_hz
-    up_noise = density * radio.uplink_bandwidth_hz + radio.external_interference_w
+    law = system_parameters(sc).link
+    hop_hz = radio.d2d_total_hz / (K + 1)
+    density = decibel(radio.noise_dbm_per_hz + radio.device_noise_figure_db) / 1000.0
+    bs_density = decibel(radio.noise_dbm_per_hz + radio.bs_noise_figure_db) / 1000.0
+    noise = density * hop_hz
+    up_noise = bs_density * radio.uplink_bandwidth_hz + radio.external_interference_w
     down_noise = density * radio.downlink_bandwidth_hz + radio.external_interference_w
     sent_w = radio.d2d_circuit_w + p / radio.amplifier_efficiency
     cu_sent_w = radio.edge_circuit_w + p / radio.amplifier_efficiency
@@ -36,11 +42,9 @@ def expected_graph(env, costs, row=0):
         h = s.uplink_gain[row, n]
         # The whole power in an N-th of the band, of which the noise is an N-th.
         snr = p * h / (up_noise / N)
-        most = math.inf if radio.rate_ceiling is None else radio.rate_ceiling
-        up = radio.uplink_bandwidth_hz / N * min(math.log2(1.0 + snr), most)
+        up = radio.uplink_bandwidth_hz / N * efficiency(law, snr)
         # The base station spreads its power over the band.
-        down = min(math.log2(1.0 + radio.bs_power_w * h / down_noise), most)
-        down *= radio.downlink_bandwidth_hz / N
+        down = radio.downlink_bandwidth_hz / N * efficiency(law, radio.bs_power_w * h / down_noise)
         heard = sum(s.cross_gain[row, m, n] * p for m in range(N) if m != n)
         for m in range(N):
             between[m, n, 0] = math.log(1.0 + s.cross_gain[row, m, n] * p / noise) if m != n else 0.0
@@ -77,13 +81,15 @@ def expected_graph(env, costs, row=0):
             for j in range(K + 1):
                 if i != j and there[i] and there[j]:
                     snr = p * s.d2d_gain[row, n, i, j] / noise
-                    seconds = bits / (radio.d2d_bandwidth_hz * min(math.log2(1.0 + snr), most))
+                    # The only radio serves both neighbours in turn.
+                    seconds = bits / (hop_hz * efficiency(law, snr)) * (3 - radio.d2d_radios)
                     hop[n, i, j] = math.log(seconds), math.log(snr)
     relayed = costs.block_broadcast_bits(N) if sc.workload.distribution == "relay" else 0.0
+    ceiling = (radio.rate_ceiling or 0.0) / radio.rate_attenuation
     context = [
         math.log(N),
         math.log(L),
-        math.log(sc.budgets.tradeoff_v),
+        math.log(sc.budgets.tradeoff / reference_delay(sc)),
         math.log(H),
         math.log(B),
         math.log(max(sc.workload.micro_batch_choices)),
@@ -99,10 +105,10 @@ def expected_graph(env, costs, row=0):
         math.log(relayed / bits + 1e-3),
         math.log(1.0 + radio.d2d_circuit_w / p),
         math.log(1.0 + radio.receive_w / p),
-        10.0 if radio.rate_ceiling is None else min(math.log(2.0**radio.rate_ceiling - 1.0), 10.0),
+        10.0 if radio.rate_ceiling is None else min(math.log(2.0**ceiling - 1.0), 10.0),
         sc.budgets.bandwidth_floor * N,
         migration is not None and migration.route == "cu",
-        radio.link_errors == "arq",
+        radio.link_errors in ("arq", "harq"),
         radio.link_errors == "drop",
         sc.workload.head == "common" and H > 1,
     ]

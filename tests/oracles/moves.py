@@ -14,6 +14,12 @@ WEIGHTS, STATE = 32.0, 96.0
 """Bits of a parameter without and with its moments."""
 
 
+def airtime_of(p, hops, i, j, bits):
+    """Mean time of a message of moments or weights, packets that are sent again included."""
+    tries, _ = tries_and_success(p, hops.snr(i, j))
+    return tries * hops.seconds(i, j, bits)
+
+
 def owners(blocks):
     """Device of each block."""
     return [k for k, held in enumerate(blocks) for _ in range(int(held))]
@@ -36,9 +42,9 @@ def migration_phase(p, s, a, before):
                 continue
             ways = [(old + 1, 0), (0, new + 1)] if p.migration.through_cu else [(old + 1, new + 1)]
             for i, j in ways:
-                tries, _ = tries_and_success(p, hops.snr(i, j))
-                out[i] += tries * hops.seconds(i, j, p.migration.block_bits)
-                into[j] += tries * hops.seconds(i, j, p.migration.block_bits)
+                seconds = airtime_of(p, hops, i, j, p.migration.block_bits)
+                out[i] += seconds
+                into[j] += seconds
         durations.append(max(*out, *into))
         energies.append([hops.drawn(i) * out[i] + p.radio_power.receive_w * into[i] for i in range(K + 1)])
     return durations, energies
@@ -59,7 +65,7 @@ def replicas(p, s, a, n, interference):
     hosts = replica_hosts(a.blocks[n], p.replication.kind) if p.replication.kind != NONE else {}
     for k, host in hosts.items():
         bits = STATE * p.costs.block_parameters * int(a.blocks[n, k])
-        seconds = hops.seconds(k + 1, host, bits)
+        seconds = airtime_of(p, hops, k + 1, host, bits)
         longest = max(longest, seconds)
         joules[k + 1] += hops.drawn(k + 1) * seconds
         joules[host] += p.radio_power.receive_w * seconds
@@ -109,7 +115,7 @@ def failed_round(p, s, a, n, device, at_s, *, pause_s, blocks=None):
         elif was != now:
             send(was + 1 if was != device else host or 0, now + 1, whole)
     hops = Hops(p, s, a, n, before["interference"][n])
-    airtime = {(i, j): hops.seconds(i, j, size) for (i, j), size in bits.items()}
+    airtime = {(i, j): airtime_of(p, hops, i, j, size) for (i, j), size in bits.items()}
     move_s = sum(airtime.values()) if anew else max(airtime.values(), default=0.0)
 
     credited = 0 if host is None else done

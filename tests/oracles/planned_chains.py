@@ -26,10 +26,12 @@ def sample_times(parameters, state, micro_batches):
     costs, extra, b = parameters.costs, parameters.overheads, parameters.costs.batch_size / micro_batches
     rates, repeats = full_power_rates(parameters, state)
     packet_s = repeats / np.where(rates > 0, rates, np.inf)
+    packet_s = packet_s / parameters.sharing.duty
     back_s = np.swapaxes(packet_s, -1, -2)
     block_s = 3.0 * costs.block_forward_flops / state.speed + 3.0 * extra.block_cycles / b / state.clock
     hop_s = costs.activation_bits * packet_s + costs.gradient_bits * back_s
-    return block_s, hop_s + extra.header_bits / b * (packet_s + back_s) + 2.0 * extra.message_s / b
+    messages_s = 2.0 * extra.message_s / b / parameters.sharing.duty
+    return block_s, hop_s + extra.header_bits / b * (packet_s + back_s) + messages_s
 
 
 def simulated(problem, plan):

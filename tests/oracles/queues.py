@@ -43,7 +43,7 @@ class Accounts:
             Rewards by name, and the allowance, the energy above it and the sum of the queues.
         """
         allowed = delay / self.period_s if self.per_second else 1.0
-        V, cap = self.budgets.tradeoff_v, self.budgets.backlog_cap
+        V, cap = self.budgets.tradeoff / self.reference_delay, self.budgets.backlog_cap
         drifts, excess = {"lyapunov": 0.0, "drift_plus_penalty": 0.0}, 0.0
         for n, takes_part in enumerate(plays):
             after = max(self.y[n] + self.budgets.participation_min - takes_part, 0.0)
@@ -78,7 +78,7 @@ def cluster_rewards(reward, record, scenario, reference_delay, period_s):
     A cluster's own drift, and all that the delay of its own costs and, per second, gives the others.
     """
     V, cap, second = (
-        scenario.budgets.tradeoff_v,
+        scenario.budgets.tradeoff / reference_delay,
         scenario.budgets.backlog_cap,
         scenario.budgets.per == "second",
     )

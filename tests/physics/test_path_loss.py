@@ -11,7 +11,6 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.line_of_sight import Antennas
 from collapipe_env.physics.path_loss import PATH_LOSSES, Links, PathLoss, path_loss
 from collapipe_env.scenario import fixed_layout, load_scenario
-from collapipe_env.simulator.process_registry import active_processes
 
 METRES = np.concatenate((np.geomspace(1.0, 5000.0, 60), [1.1, 5.1, 6.4, 6.6, 17.9, 48.9, 49.1]))
 
@@ -110,6 +109,3 @@ def test_a_law_of_ones_own_is_registered_and_what_is_none_is_refused():
         path_loss("no law", 3.0, None)
     with pytest.raises(ScenarioError, match=r"d2d_path_loss.*'umy' is not known.*'umi'"):
         load_scenario({"base": "small", "radio": {"d2d_path_loss": "umy"}})
-    walking = {"radio.d2d_path_loss": "umi", "dynamics.processes": {"mobility": {}}}
-    with pytest.raises(ScenarioError, match=r"umi draws lines of sight once.*umi-los"):
-        active_processes(load_scenario("small").with_overrides(walking))

@@ -27,7 +27,7 @@ def bare(parameters):
 def test_replicas_cost_airtime_energy_and_memory(kind, held):
     parameters, state, plan, _ = a_round("light", kind, steps=3, blocks=np.broadcast_to(held, (2, 2, 4)))
     state = dataclasses.replace(state, memory_bytes=np.full_like(state.memory_bytes, 1e12))
-    power = np.random.default_rng(1).uniform(0.05, 0.2, plan.device_power.shape)
+    power = np.random.default_rng(1).uniform(0.02, 0.1, plan.device_power.shape)
     plan = dataclasses.replace(plan, device_power=power)
     costs, without = round_costs(parameters, state, plan), round_costs(bare(parameters), state, plan)
     for row, n in np.ndindex(2, 2):

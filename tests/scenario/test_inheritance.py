@@ -157,7 +157,7 @@ def test_files_and_mappings_inherit_from_their_base(tmp_path: Path):
     path.write_text("base: small\nradio:\n  diversity: 1\n", encoding="utf-8")
     small, scenario = load_scenario("small"), load_scenario(path)
     assert scenario == small.with_overrides({"radio.diversity": 1, "name": "rayleigh"})
-    assert scenario.radio.uplink_bandwidth_hz == small.radio.uplink_bandwidth_hz == 10e6
+    assert scenario.radio.uplink_bandwidth_hz == small.radio.uplink_bandwidth_hz == 50e6
     data = {"base": "medium", "radio": RadioSpec(diversity=2), "cluster": {"clusters": 2}}
     scenario = load_scenario(data)
     assert (scenario.name, scenario.radio.diversity, scenario.clusters) == ("custom", 2, 2)
@@ -217,13 +217,13 @@ def budgets_of(base: object, **own: object) -> tuple[object, ...]:
 def test_joules_of_the_base_give_way_to_a_tightness_and_the_reverse():
     tight = {"base": "medium", "budgets": {"tightness": 0.5}}
     assert budgets_of("medium", tightness=0.5) == (None, None, 0.5)
-    assert budgets_of("medium", tradeoff_v=2.0) == (12.0, 1.0, None)
-    assert budgets_of(tight, tradeoff_v=2.0) == (None, None, 0.5)
+    assert budgets_of("medium", tradeoff=2.0) == (9.7, 8.5, None)
+    assert budgets_of(tight, tradeoff=2.0) == (None, None, 0.5)
     assert budgets_of(tight, tightness=0.25) == (None, None, 0.25)
     assert budgets_of(tight, device_energy_j=3.0, cu_energy_j=2.0) == (3.0, 2.0, None)
     scenario = load_scenario(tight)
     assert load_scenario(scenario.to_dict()) == scenario
-    assert dataclasses.replace(scenario.budgets, tradeoff_v=2.0).tightness == 0.5
+    assert dataclasses.replace(scenario.budgets, tradeoff=2.0).tightness == 0.5
 
 
 @pytest.mark.parametrize(

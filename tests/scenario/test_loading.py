@@ -212,7 +212,7 @@ SAME = [
     ({}, {"server": {"terms": "free", "pue": None}}),
     ({}, {"dssra_plus": {"migration_weight": 1, "heat_start": 0.5}}),
     ({}, {"dynamics.visibility": "full", "dynamics.time_base": "mixed", "dynamics.processes": {}}),
-    ({}, {"radio.max_transmissions": 16, "devices.clock_cap_min": 0.2}),
+    ({}, {"radio.max_transmissions": 4, "devices.clock_cap_min": 0.2}),
     ({}, {"workload.train_bits": 32, "workload.moment_bits": 32, "workload.recompute": False}),
     ({}, {"workload.local_steps_choices": [1, 2, 4, 8, 16], "budgets.participation_min": 0.5}),
     ({}, {"decisions": COLLAPIPE[::-1]}),

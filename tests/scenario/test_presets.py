@@ -39,14 +39,16 @@ def test_published_models_stand_on_the_clusters_of_medium(name):
     assert (scenario.cluster, scenario.radio) == (medium.cluster, medium.radio)
     state, parameters = mean_state(scenario, fixed_layout(scenario)), system_parameters(scenario)
     used = round_costs(parameters, state, even_split(parameters, state)).energy_ratio.max()
-    assert 1.1 < used < 1.6, "the even split breaks a budget, so that there is something to schedule"
+    # The budgets of transformer-base leave least room: there it is the CU whose budget is broken.
+    least = 1.0 if name == "transformer-base" else 1.1
+    assert least < used < 1.6, "the even split breaks a budget, so that there is something to schedule"
 
 
-def test_a_hop_of_boards_carries_at_most_fifty_megabits_and_moving_a_block_outlasts_training_it():
+def test_a_hop_of_boards_carries_at_most_sixty_megabits_and_moving_a_block_outlasts_training_it():
     scenario = load_scenario("boards")
     parameters = system_parameters(scenario)
     fastest = parameters.d2d_bandwidth_hz * parameters.link.ceiling
-    assert fastest == pytest.approx(50e6, rel=5e-3)
+    assert fastest == pytest.approx(59.2e6)
     profile = scenario.devices.profiles[0]
     speeds = [clock * profile.flops_per_cycle for clock in (profile.clock_min_hz, profile.clock_max_hz)]
     assert speeds == [50e9, 200e9]
@@ -57,7 +59,7 @@ def test_a_hop_of_boards_carries_at_most_fifty_megabits_and_moving_a_block_outla
         closed_form = 64.0 * speed / (6.0 * fastest * costs.batch_size * scenario.workload.sequence_length)
         ratio = parameters.migration.block_bits / fastest / train
         assert ratio == pytest.approx(closed_form, rel=0.05)
-        assert ratio > 5.0 * speed / speeds[0] * 0.95
+        assert ratio > 4.0 * speed / speeds[0]
 
 
 def test_computed_properties():
@@ -128,13 +130,15 @@ def test_wild_has_all_of_it(name):
 
 @pytest.mark.parametrize(("size", "name"), list(zip(TIER_SIZES, TRACED, strict=True)))
 def test_trace_scenarios_are_the_ladder_on_made_traces(size, name, monkeypatch):
-    """Nothing but uplinks, CU budgets and scalars of DSSRA+ differs, and no files are needed."""
+    """Nothing but uplinks, budgets and scalars of DSSRA+ differs, and no files are needed."""
     scenario, ladder = load_scenario(name), load_scenario(size)
     assert [key for key, _ in scenario.dynamics.processes] == ["traces"]
     spec = dict(scenario.dynamics.processes)["traces"]
     assert (spec.made, spec.level, spec.checksum) == (True, "layout", "")
     changes = {
         "name": size,
+        "radio.bs_antenna_dbi": ladder.radio.bs_antenna_dbi,
+        "budgets.device_energy_j": ladder.budgets.device_energy_j,
         "budgets.cu_energy_j": ladder.budgets.cu_energy_j,
         "dssra_plus.channel_weight": 1.0,
     }

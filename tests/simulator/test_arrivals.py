@@ -13,7 +13,7 @@ from collapipe_env.simulator.learner import Arrivals
 @pytest.mark.parametrize(
     "radio",
     [
-        {"waterfall_threshold": 2.0},
+        {"waterfall_threshold": 2.0, "link_errors": "drop"},
         {"waterfall_threshold": 4.0, "link_errors": "arq", "max_transmissions": 2},
     ],
     ids=["drop", "arq"],

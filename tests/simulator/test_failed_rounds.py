@@ -194,7 +194,11 @@ def test_rounds_fail_at_the_hazard_in_environments(kind):
 
 def test_no_hazard_is_a_world_without_the_process():
     quiet = load_scenario(
-        {"base": "small", "workload": {"local_steps": 2}, "budgets": {"device_energy_j": 40}}
+        {
+            "base": "small",
+            "workload": {"local_steps": 2},
+            "budgets": {"device_energy_j": 40, "cu_energy_j": 40},
+        }
     )
     sure = {"on_mean_s": 1e9, "off_mean_s": 1.0, "recovery": "drop-round"}
     busy = quiet.with_overrides({"dynamics.processes.presence": sure})

@@ -81,13 +81,18 @@ RADIO = {
     "path_loss_reference_db": (50.0, {"d2e_path_loss": "log-distance"}),
     "bs_height_m": (9.0, {"d2e_path_loss": "umi"}),
     "device_height_m": (2.0, {"d2d_path_loss": "umi-los"}),
-    "d2d_bandwidth_hz": (5e6, {}),
     "max_transmissions": (3, {"link_errors": "arq", "waterfall_threshold": 10.0}),
-    "waterfall_threshold": (0.5, {}),
-    "target_error_rate": (0.3, {"link_errors": "harq"}),
+    "waterfall_threshold": (0.5, {"link_errors": "drop"}),
+    "target_error_rate": (0.3, {}),
 }
 """Fields of the radio: another value, and fields with which it has an effect."""
-SILENT = {"d2d_bandwidth_hz": {"d2d_total_hz": 5e6}, "waterfall_threshold": {"link_errors": "none"}}
+FLAT = {"d2e_path_loss": "itu-m1225-vehicular", "d2d_path_loss": "itu-m1225-pedestrian"}
+SILENT = {
+    "bs_height_m": {**FLAT, "d2d_path_loss": "umi-los"},
+    "device_height_m": FLAT,
+    "max_transmissions": {"link_errors": "drop"},
+    "target_error_rate": {"link_errors": "arq"},
+}
 """Fields with which one has none, where it has with the defaults."""
 
 
@@ -137,7 +142,7 @@ def test_the_check_of_a_scenario_says_it(tmp_path, capsys):
     file = tmp_path / "mine.yaml"
     file.write_text(
         "base: small\ndynamics: {processes: {channel_knowledge: {modes: [mean], delay_rounds: 2}}}\n"
-        "radio: {d2d_path_loss: umi-los, target_error_rate: 0.2}\n"
+        "radio: {d2d_path_loss: umi-los, link_errors: arq, target_error_rate: 0.2}\n"
     )
     main(["scenario", "check", str(file)])
     printed = " ".join(capsys.readouterr().out.split())

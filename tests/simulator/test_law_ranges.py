@@ -13,10 +13,16 @@ def with_radio(cluster=None, **radio):
     return load_scenario({"base": "small", "radio": radio, "cluster": cluster or {}})
 
 
+AT_2_GHZ = {"d2e_path_loss": "itu-m1225-vehicular", "d2d_path_loss": "itu-m1225-pedestrian"}
+
+
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        (with_radio(carrier_ghz=3.5), ["2 GHz, carrier_ghz is 3.5"] * 2),
+        (
+            with_radio(**AT_2_GHZ),
+            ["2 GHz, carrier_ghz is 3.5"] * 2,
+        ),
         (with_radio(d2d_path_loss="umi-nlos"), ["10 to 5000 m, links have 5 to 56.5685 m"]),
         (with_radio({"cu_distance_max_m": 6000}, d2e_path_loss="uma"), ["5000 m, links have 50 to 6000 m"]),
         (
@@ -37,7 +43,7 @@ def test_each_law_is_held_against_its_links(scenario, words):
 
 
 def test_an_environment_warns_once():
-    scenario = with_radio(carrier_ghz=5.0)
+    scenario = with_radio(carrier_ghz=5.0, **AT_2_GHZ)
     warn_of_ranges.cache_clear()
     with pytest.warns(LawRangeWarning, match=r"radio\.d2e_path_loss.* is 5; radio\.d2d"):
         CollaPipeVectorEnv(1, scenario, "surrogate")

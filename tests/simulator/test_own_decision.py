@@ -156,7 +156,7 @@ def test_plans_with_it_are_mapped_stacked_and_stored():
 
 @pytest.mark.parametrize("observation", ["flat", "graph"])
 def test_an_environment_plays_shows_and_saves_it(observation, tmp_path):
-    scenario = opened("cu_sleep", base="small", **{"budgets.cu_energy_j": 0.1})
+    scenario = opened("cu_sleep", base="small")
     env = CollaPipeEnv(scenario=scenario, learner="surrogate", observation=observation)
     env.reset(seed=0)
     action = np.random.default_rng(0).uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)

@@ -61,7 +61,7 @@ def test_a_price_is_one_function_and_one_line(system) -> None:
     expected = free.cluster_delay + 2.0 + steps - 3 * free.barrier
     np.testing.assert_allclose(costs.cluster_delay, expected, rtol=1e-12)
     np.testing.assert_allclose(costs.delay, expected.max(axis=-1) + free.broadcast, rtol=1e-12)
-    np.testing.assert_allclose(costs.energy, free.energy + 0.25, rtol=1e-12)
+    np.testing.assert_allclose(costs.busy_energy, free.busy_energy + 0.25, rtol=1e-12)
     np.testing.assert_allclose(costs.energy_ratio, costs.energy / env.state.budget, rtol=1e-12)
     np.testing.assert_array_equal(costs.memory, free.memory + 8.0)
     assert (costs.terms.notes["paid"] == 2.0).all()

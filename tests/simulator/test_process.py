@@ -5,6 +5,7 @@ import pytest
 import torch
 from process_support import (
     ALL,
+    AMPLE,
     Absence,
     Bounded,
     Capped,
@@ -27,8 +28,8 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.process_registry import active_processes
 
-PLAIN = {"base": "small", "dynamics": {"rounds": 6}}
-SLOW = {"base": "small", "dynamics": {"rounds": 6, "load_levels": [0.5]}}
+PLAIN = {"base": "small", "dynamics": {"rounds": 6}, "budgets": AMPLE}
+SLOW = {**PLAIN, "dynamics": {"rounds": 6, "load_levels": [0.5]}}
 MEMORY = 3e8
 
 

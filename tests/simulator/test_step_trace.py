@@ -11,8 +11,10 @@ import collapipe_env
 PACKAGE = Path(collapipe_env.__file__).parent
 
 CEILINGS = {
-    "medium": {"functions": 54, "files": 22, "returns": 20},
-    "medium-wild": {"functions": 165, "files": 56, "returns": 145},
+    # The energy of idle radios is worked out where the length of the whole round is known.
+    "medium": {"functions": 68, "files": 26, "returns": 27},
+    # Those who walk may lose sight of each other, so that hops have two losses.
+    "medium-wild": {"functions": 178, "files": 58, "returns": 174},
 }
 
 

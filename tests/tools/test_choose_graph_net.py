@@ -16,6 +16,7 @@ from collapipe_env.agents.learned.validation import VALIDATION_SEED
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 
 
 def trained(folder, seed):
@@ -42,7 +43,7 @@ def objective(path, scenario):
     for _ in range(3):
         delay += env.step_allocation(scheduler.allocate(env.state))[4]["delay"].mean() / 3
     drift = 0.5 * (env.state.backlog**2).sum(axis=(1, 2)).mean() / 3
-    return delay + drift / scenario.budgets.tradeoff_v
+    return delay + drift / system_parameters(scenario).tradeoff_v
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_the_matrix_is_that_of_the_episodes_and_misfits_have_a_dash(tmp_path, mo
     monkeypatch.setattr(held_out, "KEPT", tmp_path)
     monkeypatch.setattr(held_out, "PROCESSES", 1)
     entry = dict(tool.entries()["generalisation/generalisation"])
-    changes = {"base": "small", "with": {"budgets.tradeoff_v": 0.7}}
+    changes = {"base": "small", "with": {"budgets.tradeoff": 3.0}}
     entry |= {
         "episodes": 2,
         "rounds": 3,

@@ -18,6 +18,7 @@ N, H = 3, 2
 SCENARIO = {
     "base": "small",
     "cluster": {"clusters": N},
+    "budgets": {"device_energy_j": 40, "cu_energy_j": 40},
     "workload": {"local_steps": H, "blocks": 2},
     "learning": {
         "evaluation_samples": 20, "metric_samples": 20, "evaluate_every": 1,

@@ -65,8 +65,8 @@ def scenario_at(axis: str, value: int) -> Scenario:
     """``medium`` with one size changed, and other fields changed to suit it.
 
     Band, server and base station's power grow with the clusters, so that each keeps its share; sites are
-    closer together, so that many fit; memory and energy budgets grow where a device has more to do. The
-    number of environments changes nothing here.
+    closer together, so that many fit, and energy budgets are ample, because so many disturb each other;
+    memory and budgets grow where a device has more to do. The number of environments changes nothing here.
     """
     sizes = {"clusters": 4, "devices": 5, "blocks": 12, "samples": 64, axis: value}
     N = sizes["clusters"]
@@ -79,16 +79,15 @@ def scenario_at(axis: str, value: int) -> Scenario:
             "cluster.clusters": N,
             "cluster.devices": sizes["devices"],
             "cluster.cluster_separation_min_m": 50.0,
-            "cluster.cu_distance_max_m": 500.0,
             "cluster.server_flops": 0.5e12 * N,
             "workload.blocks": sizes["blocks"],
             "workload.batch_size": sizes["samples"],
             "devices.profiles.0.memory_bytes": [load * choice for choice in offered],
-            "radio.uplink_bandwidth_hz": 5e6 * N,
-            "radio.downlink_bandwidth_hz": 5e6 * N,
-            "radio.bs_power_w": 5.0 * N,
-            "budgets.device_energy_j": medium.budgets.device_energy_j * load,
-            "budgets.cu_energy_j": medium.budgets.cu_energy_j * load,
+            "radio.uplink_bandwidth_hz": 25e6 * N,
+            "radio.downlink_bandwidth_hz": 25e6 * N,
+            "radio.bs_power_w": 2.5 * N,
+            "budgets.device_energy_j": 2.0 * medium.budgets.device_energy_j * load,
+            "budgets.cu_energy_j": 3.0 * medium.budgets.cu_energy_j * load,
             "budgets.bandwidth_floor": 0.08 / N,
         }
     )

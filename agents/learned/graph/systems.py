@@ -1,8 +1,8 @@
 """Systems to train on: some of the shipped scenarios, most drawn anew for every group of environments.
 
 Most random systems are like the shipped ladder: its workload, devices and prices, with other sizes, layouts,
-budgets and V. The others also have other workloads, radios, speeds and prices, and moments that move. Where
-they are to be like the tier Wild, only sizes, densities and budgets are drawn.
+budgets and tradeoff. Others have other workloads, radios, speeds and prices, too, and moments that move.
+Where they are to be like the tier Wild, only sizes, densities and budgets are drawn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .graph_parameters import NEW_LAYOUTS, GraphParameters, RandomSystems
 from .graph_scheduler import Decider
 
 WIDE_SHARE = 0.5
-"""Share of systems that differ from the ladder in more than size, layout, budgets and V."""
+"""Share of systems that differ from the ladder in more than size, layout, budgets and tradeoff."""
 Range: TypeAlias = tuple[float, float]
 RANGES: dict[RandomSystems, dict[str, Range]] = {
     "ladder": {
@@ -45,7 +45,7 @@ RANGES: dict[RandomSystems, dict[str, Range]] = {
         "workload.batch_size": (16, 256),
         "workload.local_steps": (1, 8),
         "radio.diversity": (1, 8),
-        "budgets.tradeoff_v": (0.08 / 8, 3.0),
+        "budgets.tradeoff": (1.5, 25.0),
     },
     "wild": {
         "cluster.devices": (4, 16),
@@ -62,7 +62,7 @@ BASES: dict[RandomSystems, tuple[str, ...]] = {
 FAILURE_DRAWS = 32
 """Draws of failures of every environment, where devices fail."""
 _TRIES = 50
-_PER_CLUSTER_HZ = 5e6
+_PER_CLUSTER_HZ = 25e6
 
 
 def random_system(rng: np.random.Generator, most_clusters: int, like: RandomSystems = "ladder") -> Scenario:
@@ -124,7 +124,7 @@ def scaled(N: int) -> dict[str, Any]:
         "cluster.server_flops": 0.5e12 * N,
         "radio.uplink_bandwidth_hz": _PER_CLUSTER_HZ * N,
         "radio.downlink_bandwidth_hz": _PER_CLUSTER_HZ * N,
-        "radio.bs_power_w": 5.0 * N,
+        "radio.bs_power_w": 2.5 * N,
         "budgets.bandwidth_floor": 0.08 / N,
     }
 
@@ -145,7 +145,7 @@ def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
         "cluster.layout_seed": int(rng.integers(2**31)),
         "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
         "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
-        "budgets.tradeoff_v": _between(rng, 0.08, 3.0),
+        "budgets.tradeoff": _between(rng, *of["budgets.tradeoff"]),
         "budgets.cu_energy_j": _between(rng, 0.8, 2.0) * max(1.0, L / 12),  # they send the encoder
     }
 
@@ -166,7 +166,7 @@ def _named(scenario: Scenario, changes: dict[str, Any]) -> Scenario:
 
 
 def _ladder_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
-    """A scenario like the ladder in all but sizes, layout, budgets and V, or a wider one."""
+    """A scenario like the ladder in all but sizes, layout, budgets and tradeoff, or a wider one."""
     wide = rng.random() < WIDE_SHARE
     scenario = load_scenario(str(rng.choice(BASES["ladder"], p=[0.4, 0.4, 0.2])) if wide else "medium")
     changes = _sizes(rng, most_clusters)
@@ -183,10 +183,9 @@ def _ladder_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
         "radio.diversity": int(rng.choice([1, 2, 4, 8])),
     }
     changes["budgets.cu_energy_j"] *= node_budgets(scenario).cu_energy_j * (0.6 + 0.4 * H)
-    changes["budgets.tradeoff_v"] /= H
     for name in ("cluster.server_flops", "radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz"):
         changes[name] *= _between(rng, 0.6, 1.6)
-    changes["radio.d2d_bandwidth_hz"] = scenario.radio.d2d_bandwidth_hz * _between(rng, 0.5, 2.0)
+    changes["radio.d2d_total_hz"] = scenario.radio.d2d_total_hz * _between(rng, 0.5, 2.0)
     if scenario.name == "medium":
         faster, batch = _between(rng, 0.6, 2.5), int(rng.choice([16, 32, 64, 96, 128, 256]))
         budget *= batch / scenario.workload.batch_size / faster

@@ -20,15 +20,15 @@ MOVING = unpriced(
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0, "external_interference_w": 1e-13},
         "dynamics": {"load_levels": [0.5, 1.0]},
-        "budgets": {"device_energy_j": 40, "cu_energy_j": 6},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 300},
     }
 )
 ARQ = unpriced(
     {
         "base": "small",
-        "radio": {"link_errors": "arq", "waterfall_threshold": 2.0},
+        "radio": {"link_errors": "arq", "waterfall_threshold": 0.1},
         "workload": {"local_steps": 3, "micro_batches": [1, 4]},
-        "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
+        "budgets": {"device_energy_j": 26, "cu_energy_j": 7},
     }
 )
 PRICED = load_scenario(
@@ -105,7 +105,7 @@ OPEN = {
 """Scenarios that open schedules, recomputation and the server's blocks."""
 OPEN["half"] = OPEN["everything"].with_overrides({"radio.d2d_duplex": "half", "name": "half"})
 OPEN["served"] = OPEN["priced"].with_overrides(
-    {"server.terms": "contended", "server.energy_budget_j": 4.0, "budgets.tradeoff_v": 3.0, "name": "served"}
+    {"server.terms": "contended", "server.energy_budget_j": 4.0, "budgets.tradeoff": 12.0, "name": "served"}
 )
 OPEN["per second"] = OPEN["served"].with_overrides({"budgets.per": "second", "name": "per second"})
 
@@ -179,6 +179,6 @@ def neighbours(plan, state):
     for n in range(plan.cu_power.shape[1]):
         for factor in (0.5, 0.8, 1.25, 2.0):
             power = plan.cu_power.copy()
-            power[0, n] = np.clip(power[0, n] * factor, 0.002, 0.2)
+            power[0, n] = np.clip(power[0, n] * factor, 0.001, 0.1)
             found.append(replace(plan, cu_power=power))
     return found

@@ -195,7 +195,7 @@ def test_open_decisions_never_make_the_objective_worse(scenario, drift):
 def test_clusters_that_wait_for_each_other_are_planned_together():
     """With a common head, better than plans that ignore the wait."""
     copies = DSSRA(COMMON.with_overrides({"workload.head": "copies"}), threads=1)
-    scheduler, state = DSSRA(COMMON, threads=1), support.loaded_state(COMMON, 4, 2)
+    scheduler, state = DSSRA(COMMON, threads=1), support.loaded_state(COMMON, 4, 0)
     ours, theirs = scheduler.allocate(state), copies.allocate(state)
     costs = round_costs(scheduler.parameters, state, ours)
     fall = scheduler.objective(state, theirs) - scheduler.objective(state, ours)
@@ -235,7 +235,7 @@ def test_profiles_with_a_stated_power_run_free():
     profile = {"name": "board", "active_power_w": 6.0, "clock_min_hz": 1e9, "clock_max_hz": 2e9}
     scenario = CLOCKS.with_overrides({"devices.profiles": [profile], "budgets.device_energy_j": 200})
     plan = DSSRA(scenario, threads=1).allocate(support.loaded_state(scenario, 2, 0))
-    assert (plan.clock_cap == 1.0).all()
+    assert (plan.clock_cap > 1.0 - 1e-6).all()
 
 
 def test_a_price_of_heat_caps_the_clocks_of_hot_devices_only():

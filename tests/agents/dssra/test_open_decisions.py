@@ -154,7 +154,7 @@ def test_no_mixture_of_plans_for_fixed_settings_of_recomputation_is_better(drift
         found = scheduler.objective(state, plan)
         shares.append(plan.recompute.mean())
         again = replace(always.allocate(state), recompute=np.ones_like(plan.recompute))
-        assert (found <= scheduler.objective(state, again)).all()
+        assert (found <= scheduler.objective(state, again) * (1.0 + 1e-4)).all()
         for pattern in itertools.product((0, 1), repeat=TIGHT.clusters):
             # The best segments of the found plan under another pattern, where its memory allows that.
             other = replace(plan, recompute=np.broadcast_to(pattern, plan.recompute.shape).copy())

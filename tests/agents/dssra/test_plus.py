@@ -16,6 +16,7 @@ from collapipe_env.agents.link_filter import fading_deviation_db, usual_drifts_d
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 HEAT = {"governor": "pause", "capacity_j_per_k": 8.0, "set_c": 32.0, "critical_c": 36.0}
@@ -106,7 +107,7 @@ def test_its_objective_counts_moments_so_often(weight) -> None:
         plus = DSSRAPlus(scenario, migration_weight=weight)
         costs = round_costs(DSSRA(scenario).parameters, state, plan)
         longest = (costs.cluster_delay + (weight - 1.0) * costs.terms.once["migration"]).max(axis=-1)
-        expected = scenario.budgets.tradeoff_v * (longest + costs.broadcast)
+        expected = system_parameters(scenario).tradeoff_v * (longest + costs.broadcast)
         np.testing.assert_allclose(plus.objective(state, plan), expected, rtol=1e-9)
         assert (costs.terms.once["migration"] > 0.0).any()
 
@@ -129,7 +130,7 @@ def test_the_price_of_heat_is_paid_per_joule(scenario) -> None:
     expected = dssra.objective(state, plan)
     for e, n, k in np.ndindex(headroom.shape):
         ramp = max(headroom[e, n, k] - 0.4, 0.0) / 0.6
-        expected[e] += scenario.budgets.tradeoff_v * 0.3 * ramp * costs.energy[e, n, k + 1]
+        expected[e] += system_parameters(scenario).tradeoff_v * 0.3 * ramp * costs.busy_energy[e, n, k + 1]
     np.testing.assert_allclose(plus.objective(state, plan), expected, rtol=1e-12)
 
 

@@ -28,7 +28,7 @@ SCENARIOS = {
 
 def test_the_example_of_the_documentation_runs():
     (example,) = (t for t in doctest.DocTestFinder().find(pricing) if t.name.endswith(".price_plan"))
-    assert len(example.examples) == 8
+    assert len(example.examples) == 9
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
@@ -42,7 +42,7 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
     for seed in range(4):
         state = support.loaded_state(scenario, 3, seed, silent=0.3, rounds=2)
         plan = support.random_plan(scenario, state, seed)
-        if name == "arq":  # with many repeats, at low powers, the problem is not convex
+        if parameters.link.transmissions > 1.0:  # with many repeats, at low powers, it is not convex
             plan = replace(plan, cu_power=np.full_like(plan.cu_power, parameters.power_max_w))
         price = price_plan(scenario, state, plan, tradeoff_v=2.0, convergence_weight=weight, drift=drift)
 
@@ -74,7 +74,8 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
                 drawn = price.shares * np.exp(spread * rng.standard_normal(price.shares.shape))
                 drawn = floor + (1.0 - floor * drawn.shape[-1]) * drawn / drawn.sum(axis=-1, keepdims=True)
                 other, costs = objective(replace(plan, bandwidth=drawn))
-                settled = 1e-6 if drift == "bound" else 1e-5
+                # With idle radios the exact drift's price of a second is found by repeating.
+                settled = 1e-6 if drift == "bound" else 1e-5 if idle_w == 0.0 else 2e-4
                 assert (value <= other + settled * (np.abs(other) + 2.0 * costs.delay)).all()
 
 
@@ -104,9 +105,9 @@ def test_worth_is_the_slope_of_the_objective_with_a_clusters_delay(name, drift):
             )
         slope = (values[1] - values[0]) / (delays[1] - delays[0])
         np.testing.assert_allclose(
-            slope, price.worth[:, n], rtol=0.03, atol=0.01 * scenario.budgets.tradeoff_v
+            slope, price.worth[:, n], rtol=0.03, atol=0.01 * system_parameters(scenario).tradeoff_v
         )
-        checked += (price.worth[:, n] > 0.1 * scenario.budgets.tradeoff_v).sum()
+        checked += (price.worth[:, n] > 0.1 * system_parameters(scenario).tradeoff_v).sum()
     assert checked >= 3
 
 

@@ -10,7 +10,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.physics.allocation import COPIES
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 # Heads that weigh on a round: a slow server, and rounds of several steps.
@@ -28,6 +28,9 @@ def test_a_share_that_moves_is_read_as_one_that_stays(name) -> None:
     """Schedulers see .9 of the server gone in the state, and plan as where that is a constant."""
     state = support.loaded_state(SLOW, 3)
     constant = SLOW.with_overrides({"server.tenants": 0.9})
+    # Its usual round is longer, so that the same V is another weight.
+    longer = reference_delay(constant) / reference_delay(SLOW)
+    constant = constant.with_overrides({"budgets.tradeoff": longer * SLOW.budgets.tradeoff})
     moving = replace(state, server_share=np.full(len(state.loss), 1.0 - 0.9))
     expected, found = (
         SCHEDULERS.get(name)(constant).act(None, state),

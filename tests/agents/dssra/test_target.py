@@ -28,7 +28,8 @@ OPEN = load_scenario(
         "base": "small",
         "decisions": [*COLLAPIPE, "participation", "local_steps"],
         "cluster": {"clusters": 3, "devices": 3},
-        "budgets": {"per": "second"},
+        "budgets": {"per": "second", "cu_energy_j": 12.5, "device_energy_j": 10},
+        "radio": {"uplink_bandwidth_hz": 15e6},  # steps are cheap beside uploads
         "learning": {"partition": "dirichlet"},
     }
 )

@@ -111,7 +111,7 @@ def test_rows_of_features() -> None:
                 own = values[e, n] if values.shape[1:2] == (N,) else values[e]
                 numbers = np.asarray(own, dtype=np.float64).reshape(-1)
                 if name in ("device_backlog", "cu_backlog"):
-                    queues += list(np.log(1.0 + numbers * budgets.backlog_cap * N / budgets.tradeoff_v))
+                    queues += list(np.log(1.0 + numbers * budgets.backlog_cap * N / budgets.tradeoff))
                     numbers = numbers * budgets.backlog_cap / 4.0
                 expected += list(numbers)
             assert rows[e, n] == pytest.approx(expected + queues, rel=1e-5)

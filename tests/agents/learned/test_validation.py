@@ -6,6 +6,7 @@ import pytest
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
 
 
 def test_best_has_the_smallest_objective() -> None:
@@ -19,7 +20,7 @@ def test_best_has_the_smallest_objective() -> None:
 
 
 def test_versions_are_compared_by_priced_delay() -> None:
-    budgets = {"cu_energy_j": 0.9, "device_energy_j": 8}
+    budgets = {"cu_energy_j": 3.5, "device_energy_j": 7.5}
     scenario = load_scenario({"base": "small", "dynamics": {"rounds": 5}, "budgets": budgets})
     env = CollaPipeVectorEnv(
         num_envs=2, scenario=scenario, learner="surrogate", reward="lyapunov", autoreset_mode="Disabled"
@@ -40,5 +41,5 @@ def test_versions_are_compared_by_priced_delay() -> None:
     left = 0.5 * np.square(env.state.backlog).sum(axis=(-2, -1))
     assert found.backlog > 0.0
     assert found.objective == found.priced_delay
-    expected = (total + left / scenario.budgets.tradeoff_v).mean() / 5
+    expected = (total + left / system_parameters(scenario).tradeoff_v).mean() / 5
     assert found.priced_delay == pytest.approx(expected, rel=1e-9)

@@ -18,6 +18,7 @@ from baseline_support import (
     changed,
     decide,
     first_state,
+    loud_costs,
     random_plan,
     random_problem,
 )
@@ -93,14 +94,14 @@ def test_plans_are_feasible_and_never_slower_than_the_plain_ones(kind, scenario)
     )
     allocation = scheduler.act(None, state)
     check_allocation(parameters, state, allocation)
-    delay = round_costs(parameters, state, allocation).cluster_delay
+    delay = loud_costs(parameters, state, allocation).cluster_delay
     problems, compared, shorter = chain_problems(parameters, state), 0, False
     for start in plain_starts(scheduler.name.lower(), micro_batch_options(parameters, None)):
         found = {at: quickest(problem, start(problem)) for at, problem in problems.items()}
         if all(found.values()):
             before = allocation_of(parameters, state, {at: each[0].plan for at, each in found.items()})
             check_allocation(parameters, state, before)
-            plain = round_costs(parameters, state, before).cluster_delay
+            plain = loud_costs(parameters, state, before).cluster_delay
             compared += 1
             assert (delay <= plain * (1 + 1e-9)).all()
             shorter |= bool((delay < plain * 0.999).any())
@@ -175,9 +176,11 @@ def test_a_plan_lasts_as_long_as_planned(base, duplex: str) -> None:
         plan = random_plan(rng, 3, 6)
         if plan.schedule == "1f1b" and rng.random() < 0.5:
             plan = plan._replace(schedule="async")
-        costs = round_costs(parameters, state, allocation_of(parameters, state, {**others, (0, 0): plan}))
+        played = allocation_of(parameters, state, {**others, (0, 0): plan})
+        costs, charged = loud_costs(parameters, state, played), round_costs(parameters, state, played)
         planned = plan.seconds(problem)
         assert planned == pytest.approx((costs.cluster_delay - costs.upload)[0, 0], rel=1e-9), plan
+        assert (charged.cluster_delay <= costs.cluster_delay).all()
         assert lower_bound(problem, plan.arrays()) <= planned * (1 + 1e-12)
         seen.add(plan.schedule)
     assert seen == {"gpipe", "1f1b", "zb-h1", "interleaved", "async"}
@@ -230,9 +233,16 @@ def test_options_are_all_numbers_where_they_cost_and_the_largest_few_where_not()
 
 @pytest.mark.parametrize("kind", [AdaPtis, FlexPipe, PiPar])
 def test_numbers_of_micro_batches_are_chosen_inside_their_range_and_pay(kind) -> None:
-    parameters, state = system_parameters(PRICED), first_state(PRICED, 2, seed=4)
+    # PiPar overlaps one device with the server and the uplink, which has to take its part of a round.
+    narrow = {
+        "radio.uplink_bandwidth_hz": 15e6,
+        "radio.downlink_bandwidth_hz": 15e6,
+        "overheads.edge_message_s": 0.03,
+    }
+    base = PRICED.with_overrides(narrow | {"budgets.cu_energy_j": 2000.0}) if kind is PiPar else PRICED
+    parameters, state = system_parameters(base), first_state(base, 2, seed=4)
 
-    def planned(options=None, scenario=PRICED):
+    def planned(options=None, scenario=base):
         plan = decide(kind(scenario, **(options or {})), state)
         costs = round_costs(parameters, state, plan)
         # PiPar plans the clusters together.
@@ -242,7 +252,7 @@ def test_numbers_of_micro_batches_are_chosen_inside_their_range_and_pay(kind) ->
     assert (numbers > 1).any()
     assert (numbers < 64).all()
     for M in (1, 64):
-        one = PRICED.with_overrides({"workload.micro_batches": [M]})
+        one = base.with_overrides({"workload.micro_batches": [M]})
         fixed = planned(scenario=one) if kind is PiPar else planned({"micro_batches": M})
         assert (ours < 0.95 * fixed[1]).all()
 

@@ -40,7 +40,12 @@ SCENARIOS = {
         "dynamics": {"rounds": 5},
     },
     "wild": {"base": "small-wild", "dynamics": {"rounds": 5}},
-    "alone": {"base": "small", "cluster": {"clusters": 1, "devices": 4}, "dynamics": {"rounds": 5}},
+    "alone": {
+        "base": "small",
+        "cluster": {"clusters": 1, "devices": 4},
+        "budgets": {"cu_energy_j": 6},
+        "dynamics": {"rounds": 5},
+    },
 }
 
 

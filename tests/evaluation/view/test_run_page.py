@@ -203,7 +203,7 @@ def test_damaged_files_are_named(run: Path, evaluated: Path, tmp_path: Path, cap
     assert not list(copy.glob("*view.html*"))
     shutil.rmtree(copy)
     file = copied(evaluated, tmp_path) / "scenario.yaml"
-    file.write_text(file.read_text().replace("clusters: 2\n", "clusters: 3\n"))
+    file.write_text(file.read_text().replace("clusters: 2\n", "clusters: 1\n"))
     told = refusal(capsys, copy)
     assert f"episode 0 of 'dssra' cannot be played again in {file} (" in told
     assert "this file was changed" in told

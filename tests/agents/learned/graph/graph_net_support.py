@@ -43,6 +43,15 @@ LATE, MOVING_LATE = SMALL.with_overrides(LATE_GAINS), BOARDS.with_overrides(LATE
 SCENARIOS = {"small": SMALL, "medium": MEDIUM, "boards": BOARDS, "unequal": UNEQUAL, "alone": ALONE}
 
 
+def loud(scenario):
+    """With powers at which no far CU repeats so often that more of the band would cost it time.
+
+    Radios that are idle, and receivers of the downlink, cost nothing: their prices are tested by themselves.
+    """
+    quiet = {"radio.idle_w": 0.0, "radio.edge_receive_w": 0.0}
+    return scenario.with_overrides({"devices.power_min_w": 0.05, **quiet})
+
+
 def played_state(scenario, rows, seed=0, mean=2.0, rounds=2):
     """A state after some rounds of random plans, with random queues, a third of them empty."""
     world = World(scenario, IdleLearner(rows), rows)
@@ -172,5 +181,5 @@ def sizes(scenario, truths, plan, draws=1):
     costs, z = round_costs(system_parameters(scenario), truths, many), truths.backlog
     after = np.maximum(z + costs.energy_ratio - 1.0, 0.0)
     energy = (z * costs.energy_ratio + 0.5 * after**2).sum(axis=(-2, -1))
-    size = (scenario.budgets.tradeoff_v * costs.delay + energy) / scenario.clusters
+    size = (system_parameters(scenario).tradeoff_v * costs.delay + energy) / scenario.clusters
     return size.reshape(-1, draws).mean(axis=1)

@@ -75,7 +75,8 @@ def more_band(plan):
     "scenario", [support.LATE, support.MOVING_LATE, load_scenario("small-wild")], ids=lambda s: s.name
 )
 def test_expected_costs_are_those_of_the_simulator_with_the_others_held(scenario, exact):
-    p, draws = system_parameters(scenario), 4
+    scenario, draws = support.loud(scenario), 4
+    p = system_parameters(scenario)
     group = Group(scenario, 3, life=10, seed=1)
     nets = [support.scheduler(scenario, seed) for seed in (1, 2)]
     group.play(nets[0].allocate(group.known))

@@ -22,6 +22,13 @@ from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 LOG2 = math.log(2.0)
+SHANNON = {
+    "radio.link_errors": "none",
+    "radio.rate_attenuation": 1.0,
+    "radio.snr_floor_db": None,
+    "radio.packet_diversity": None,
+}
+"""Rates of the plain form ``W log2(1 + SNR)``, up to a ceiling."""
 
 
 def test_ideal_time_is_that_of_all_devices_at_work_all_the_time():
@@ -71,14 +78,13 @@ def test_a_system_twice_as_slow_at_half_the_price_of_time_looks_the_same(name):
             **{f"overheads.{field}": 2.0 * getattr(extra, field) for field in times},
             **{
                 f"radio.{field}": 0.5 * getattr(radio, field)
-                for field in ("d2d_bandwidth_hz", "uplink_bandwidth_hz", "downlink_bandwidth_hz")
+                for field in ("d2d_total_hz", "uplink_bandwidth_hz", "downlink_bandwidth_hz")
             },
             "radio.noise_dbm_per_hz": radio.noise_dbm_per_hz + 10.0 * math.log10(2.0),
             "cluster.server_flops": 0.5 * fast.cluster.server_flops,
             "devices.profiles.0.flops_per_cycle": 0.5 * fast.devices.profiles[0].flops_per_cycle,
             "budgets.device_energy_j": 2.0 * fast.budgets.device_energy_j,
             "budgets.cu_energy_j": 2.0 * fast.budgets.cu_energy_j,
-            "budgets.tradeoff_v": 0.5 * fast.budgets.tradeoff_v,
         }
     )
     states = [support.played_state(scenario, 3) for scenario in (fast, slow)]
@@ -143,7 +149,8 @@ def test_absent_devices_are_zero_and_their_state_is_not_read():
 @pytest.mark.parametrize("name", ["small", "medium", "boards"])
 def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_power(name, ceiling):
     rich = {"budgets.device_energy_j": 500.0, "budgets.cu_energy_j": 500.0}
-    scenario = support.SCENARIOS[name].with_overrides({"radio.rate_ceiling": ceiling, **rich})
+    # The net guesses the effect of interference by Shannon's rate up to a ceiling.
+    scenario = support.SCENARIOS[name].with_overrides({**SHANNON, "radio.rate_ceiling": ceiling, **rich})
     state, p = support.played_state(scenario, 3, 1), system_parameters(scenario)
     inputs, costs = net_inputs(support.observed(scenario, state)), p.costs
     watts = math.sqrt(p.power_min_w * p.power_max_w)
@@ -154,7 +161,7 @@ def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_pow
     usable = sinr if ceiling is None else np.minimum(sinr, 2.0**ceiling - 1.0)
     bits = costs.local_steps * costs.batch_size * (costs.activation_bits + costs.gradient_bits)
     with np.errstate(divide="ignore"):
-        seconds = bits / (p.d2d_bandwidth_hz * np.log2(1.0 + usable))
+        seconds = bits / (p.sharing.duty * p.d2d_bandwidth_hz * np.log2(1.0 + usable))
     speed = (state.speed * state.present).sum(axis=-1)
     ideal = costs.blocks * 3.0 * costs.block_forward_flops * costs.batch_size * costs.local_steps / speed
     scale = np.log(ideal).mean(axis=-1)[:, None, None, None]
@@ -170,12 +177,13 @@ def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_pow
 
 
 def test_dead_links_are_finite():
-    state = support.played_state(support.MEDIUM, 2, 1)
+    medium = support.MEDIUM.with_overrides(SHANNON)
+    state = support.played_state(medium, 2, 1)
     dead, loud = state.d2d_gain.copy(), state.cross_gain.copy()
     dead[0, 2] = 1e-300
     loud[1] = 1e60 * (loud[1] > 0.0)
     state = replace(state, d2d_gain=dead, cross_gain=loud)
-    observer = GraphObserver(system_parameters(support.MEDIUM))
+    observer = GraphObserver(system_parameters(medium))
     for build in (observer.build, observer.build_generic):
         inputs = net_inputs(build(state))
         for array in inputs:

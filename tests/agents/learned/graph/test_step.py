@@ -41,7 +41,7 @@ def objectives(scenario, truths, plan, draws=1):
     many = plan[np.repeat(np.arange(len(plan.blocks)), draws)]
     costs = round_costs(system_parameters(scenario), truths, many)
     after = np.maximum(truths.backlog + costs.energy_ratio - 1.0, 0.0)
-    latest = scenario.budgets.tradeoff_v * costs.cluster_delay.max(axis=-1)
+    latest = system_parameters(scenario).tradeoff_v * costs.cluster_delay.max(axis=-1)
     return (latest + 0.5 * (after**2).sum(axis=(-2, -1))).reshape(-1, draws).mean(axis=1)
 
 
@@ -69,7 +69,7 @@ def test_gradient_is_that_of_the_objective_of_the_plan_that_is_played(scenario, 
     The head's number moves by 0.02, a power by at most 2 %: differences of third order are some 1e-4, single
     precision of the net 1e-5 of the change.
     """
-    hidden = draws > 1
+    hidden, scenario = draws > 1, support.loud(scenario)
     state = support.played_state(scenario, 2, 1)
     if not draws:
         # CUs without queues: their energy is not worth band, so shares are those of the earliest deadline.
@@ -189,7 +189,7 @@ def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
 
 @pytest.mark.parametrize("name", support.SCENARIOS)
 def test_the_most_likely_plan_is_played_with_its_best_shares(name):
-    scenario = support.SCENARIOS[name]
+    scenario = support.loud(support.SCENARIOS[name])
     state, net = support.played_state(scenario, 3, 6), support.random_net(6)
     group = support.group_of(scenario, state)
     losses = learn(net, group, samples=3, entropy=0.01, counts=5.0, micro_batches=3.0)
