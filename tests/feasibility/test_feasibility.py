@@ -2,26 +2,23 @@
 
 import itertools
 import math
-import re
 import warnings
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from feasibility_support import README_EXAMPLE, tiny
 from scenario_fuzz import drawn_scenario
 from scipy.optimize import linprog
-from unpriced_support import NO_OVERHEADS, PAPER_RADIO
+from unpriced_support import PAPER_RADIO
 from variants_support import mostly_slow
 
 import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.feasibility import (
-    EnergyBudgetWarning,
     FeasibilityReport,
     energy_feasibility,
     warn_if_infeasible,
 )
-from collapipe_env.feasibility import feasibility_report as feasibility
 from collapipe_env.feasibility.energy_search import EnergySearch
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.feasibility.shortest_round import shortest_round
@@ -33,12 +30,6 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.general_costs import general_round_costs
 from collapipe_env.simulator.world import World
 
-README_EXAMPLE = {
-    "base": "medium",
-    "cluster": {"clusters": 3, "devices": [4, 6, 5], "layout": "per_episode"},
-    "radio": {"link_errors": "arq", "d2e_shadowing_db": 8.0},
-    "budgets": {"device_energy_j": 10.0},
-}
 REDRAWN = {"layout": "per_episode"}
 SHADOWED = {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0}
 PLAYED = {
@@ -55,22 +46,6 @@ PLAYED = {
     },
     "readme": README_EXAMPLE,
 }
-
-
-def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, workload=None, **budgets):
-    """One cluster of three devices, small enough to try every split, with the paper's radio if not given."""
-    return load_scenario(
-        {
-            "base": "medium",
-            "name": f"tiny-{seed}-{blocks}-{budgets}",
-            "workload": {"blocks": blocks, **(workload or {})},
-            "cluster": {"clusters": 1, "devices": 3, "layout_seed": seed, "area_side_m": area},
-            "radio": PAPER_RADIO if radio is None else radio,
-            "devices": {"power_min_w": 0.002},
-            "overheads": overheads or NO_OVERHEADS,
-            "budgets": budgets,
-        }
-    )
 
 
 def exact_least_use(scenario, powers, first_node=1):
@@ -264,56 +239,6 @@ def test_the_share_is_that_of_shadowing_too_deep_for_the_budget():
     assert np.quantile(joules, 0.35) < middle < np.quantile(joules, 0.65)
 
 
-def test_impossible_budget_warns_with_the_node_and_what_would_do():
-    scenario = tiny(3, blocks=8, device_energy_j=2.0)
-    report = energy_feasibility(scenario)
-    assert not report.feasible
-    assert report.share == 1.0
-    node = int(report.worst_node[0, 0])
-    needed = 2.0 * report.least_use.max()
-    with pytest.warns(
-        EnergyBudgetWarning, match=rf"device {node - 1} of cluster 0 cannot be met\."
-    ) as caught:
-        gym.make("CollaPipeSurrogate-v0", scenario=scenario.to_dict())
-    message = str(caught[0].message)
-    raised = float(message.split("budgets.device_energy_j from 2 to ")[1].split(",")[0])
-    assert needed <= raised <= 1.11 * needed
-    assert energy_feasibility(scenario.with_overrides({"budgets.device_energy_j": raised})).feasible
-
-
-@pytest.mark.parametrize("area", ["open", "closed", None])
-def test_the_warning_says_what_it_takes_for_granted_of_devices_that_walk(area):
-    """A device that is away has a queue that stands still: it does not grow under every policy."""
-    scenario = load_scenario({"base": "small", "budgets": {"device_energy_j": 0.5}})
-    if area is not None:
-        scenario = scenario.with_overrides({"dynamics.processes.mobility": {"area": area}})
-    with pytest.warns(EnergyBudgetWarning) as caught:
-        gym.make("CollaPipeSurrogate-v0", scenario=scenario)
-    (text,) = (str(warning.message) for warning in caught)
-    assert ("its queue grows under every policy" in text) == (area is None)
-    assert ("where the layout puts them; here they walk" in text) == (area is not None)
-    assert ("while one is away its queue stays constant" in text) == (area == "open")
-
-
-def test_the_warning_names_the_cu_and_says_in_which_share_of_the_episodes():
-    scenario = {
-        **README_EXAMPLE,
-        "base": "small",
-        "cluster": {"devices": [3, 2], "layout": "per_episode"},
-        "budgets": {"device_energy_j": 15.0, "cu_energy_j": 12.0},
-    }
-    words = r"budget of the CU of cluster \d cannot be met in \d+ of 64 sampled episodes \(\d+ %\)"
-    with pytest.warns(EnergyBudgetWarning, match=words) as caught:
-        gym.make("CollaPipeSurrogate-v0", scenario=scenario)
-    assert "budgets.cu_energy_j from 12 to" in str(caught[0].message)
-    assert "budgets.device_energy_j from 15 to" in str(caught[0].message)
-    report = energy_feasibility(load_scenario(scenario))
-    assert 0.05 < report.share < 0.4
-    assert report.verdict.startswith(
-        f"energy budgets cannot be met in {report.broken.sum()} of 64 sampled episodes"
-    )
-
-
 def test_the_node_that_is_over_budget_stands_for_a_clusters_devices():
     ratio = np.full((4, 2, 3), 0.5)
     ratio[:, 0, 2] = 0.9
@@ -324,39 +249,6 @@ def test_the_node_that_is_over_budget_stands_for_a_clusters_devices():
         (1, 0, 0.5, 0.5, 0),
         (1, 1, 0.7, 1.2, 1),
     ]
-
-
-@pytest.mark.parametrize("budget", [0.1, 0.3, 0.7, 1.1, 2.0, 6.4, 10.0, 1234.5])
-def test_a_budget_that_is_missed_by_the_least_is_raised(budget, monkeypatch):
-    scenario = load_scenario(
-        {
-            "base": "small",
-            "cluster": {"layout": "per_episode"},
-            "budgets": {"cu_energy_j": budget, "device_energy_j": budget},
-        }
-    )
-    ratio = np.full((1, scenario.clusters, scenario.max_devices + 1), 0.5)
-    ratio[0, 0, :2] = np.nextafter(1.0, 2.0)
-    monkeypatch.setattr(feasibility, "energy_feasibility", lambda _: FeasibilityReport(ratio))
-    monkeypatch.setattr(EnergySearch, "bound", lambda _: ratio.max(axis=-1))
-    with pytest.warns(EnergyBudgetWarning) as caught:
-        feasibility.warn_if_infeasible.__wrapped__(scenario)
-    message = str(caught[0].message)
-    for field in ("cu_energy_j", "device_energy_j"):
-        raised = float(re.search(rf"budgets\.{field} from {budget:g} to ([\d.]+\d)", message)[1])
-        assert budget < raised <= 1.11 * budget
-    assert ", which is enough in all sampled episodes" in message
-
-
-HOPELESS = {"noise_dbm_per_hz": -40.0, "link_errors": "arq", "snr_floor_db": None}
-"""No most robust format, which would bound the energy of a message."""
-
-
-def test_hopeless_links_are_reported_and_not_stumbled_over():
-    """At such a noise no bit arrives with an energy that a budget could hold."""
-    scenario = {"base": "small", "radio": HOPELESS}
-    with pytest.warns(EnergyBudgetWarning, match=r"cannot be met\. .*improve the links"):
-        gym.make("CollaPipeSurrogate-v0", scenario=scenario)
 
 
 def look_at(seed):
@@ -393,12 +285,6 @@ def test_the_report_is_repeatable_and_leaves_generators_alone():
     assert again is not first
     np.testing.assert_array_equal(again.energy_ratio, first.energy_ratio)
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
-
-
-def test_feasible_scenario_does_not_warn():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gym.make("CollaPipeSurrogate-v0", scenario=tiny(0, device_energy_j=60.0).to_dict())
 
 
 @pytest.mark.slow

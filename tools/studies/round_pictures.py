@@ -160,9 +160,11 @@ def schedules() -> Any:
     base = even_split(parameters, env.state, 8)
     each = [scheduled(base, name) for name in ("gpipe", "1f1b", "interleaved", "zb-h1")]
     mixed = {name: [getattr(one, name) for one in each] for name in base.__dataclass_fields__}
+    # Decisions that nobody opened are None, or an empty record.
     joined = {
-        name: None if values[0] is None else np.stack([v[0, n] for n, v in enumerate(values)])[None]
+        name: np.stack([v[0, n] for n, v in enumerate(values)])[None]
         for name, values in mixed.items()
+        if isinstance(values[0], np.ndarray)
     }
     env.step_allocation(Allocation(**joined))
     return draw_round(RoundView(env.last_round, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1"))

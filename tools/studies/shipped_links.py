@@ -74,7 +74,7 @@ def picture() -> Figure:
         for level, limit in _limits():
             panel.axvline(level, color=INK, linewidth=1.0, linestyle=(0, (3.0, 1.5)))
             panel.text(level, -1.0, limit, color=INK, fontsize=7.5, ha="center")
-        panel.set_title(kind, pad=14)
+        panel.set_title(kind, pad=22)
         panel.set_xlabel("SNR (dB)")
     for place, name in enumerate(PRESETS):
         for panel, colour, snr in zip(panels, COLOURS, snr_by_kind(name).values(), strict=False):
