@@ -62,11 +62,11 @@ class Options(BaseModel):
 
 def run(options: Options) -> None:
     """Judge the runs and print the table, best first."""
+    nets = {name: require_graph_net(read_agent_file(agent_path(name)), name) for name in options.nets}
     wild = options.systems == "wild"
     scenarios = wild_scenarios() if wild else (*validation_scenarios(), sized(*LARGE))
     shown = load_scenario("large-wild" if wild else "medium")
     validate = GraphValidator(shown, scenarios, options.episodes, options.rounds)
-    nets = {name: require_graph_net(read_agent_file(agent_path(name)), name) for name in options.nets}
     scores = {name: validate(net, 0, 0.0) for name, net in tqdm(nets.items(), "validating", disable=None)}
     heads = ("net", "geometric mean (s)", f"priced delay on `{shown.name}` (s)", "over budget (%)")
     rows = [

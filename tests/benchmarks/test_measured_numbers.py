@@ -54,7 +54,7 @@ def test_a_bad_decision_has_a_gap(form, monkeypatch):
     assert (found.alone <= found.gap + 1e-9).all()
 
 
-@pytest.mark.parametrize("form", ["exact", "bound"])
+@pytest.mark.parametrize("form", [pytest.param("exact", marks=pytest.mark.slow), "bound"])
 def test_the_search_finds_the_optimum(form):
     """Where the oracle knows it; the search is never better, and knows nothing of the oracle's means."""
     scenario = dssra_gap.scenario_of((1, 3, 4), "drop")

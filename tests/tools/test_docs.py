@@ -59,6 +59,7 @@ def test_parts_are_chosen_by_name():
     assert tool.chosen(["server", "heat/clocks"]) == ["server/terms", "heat/clocks"]
 
 
+@pytest.mark.slow
 def test_a_part_is_made_and_written_between_its_marks(tmp_path, monkeypatch):
     text = (tool.DOCS / "heat.md").read_text()
     (tmp_path / "heat.md").write_text(text)
