@@ -35,7 +35,7 @@ Members = Annotated[int, Field(strict=True, ge=1, le=512)]
 JOULES = ("device_energy_j", "cu_energy_j")
 """Fields of the budgets in joules, which a tightness replaces."""
 LEAST_SHARE = 1e-9
-"""Smallest share of the uplink that a plan may give a cluster: a fiftieth of a hertz of 20 MHz. With still
+"""Smallest share of the uplink that a plan may give a cluster: a tenth of a hertz of 100 MHz. With still
 smaller shares, delays and rewards soon leave the range of floats."""
 
 ClockShare = Annotated[float, Field(strict=True, gt=0, le=1)]

@@ -1,13 +1,12 @@
 """The benchmarks of what passes cost, and the page that tells of them."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import best_micro_batches
 import pytest
 from ruamel.yaml import YAML
-from unpriced_support import NO_OVERHEADS, unpriced
+from unpriced_support import NO_OVERHEADS, PAPER_RADIO, unpriced
 
 from collapipe_env.scenario import load_scenario, scenario_names
 
@@ -23,7 +22,9 @@ def test_the_page_shows_the_overheads_of_every_shipped_scenario_and_those_of_the
         assert load_scenario(name).to_dict()["overheads"] == shown["overheads"] | own, name
     assert load_scenario({}).to_dict()["overheads"] == shown["overheads"] == best_micro_batches.OVERHEADS
     assert none["overheads"] == NO_OVERHEADS
-    assert load_scenario(none) == replace(unpriced("medium"), name="medium-unpriced")
+    assert all(PAPER_RADIO[name] == value for name, value in none["radio"].items())
+    own = {f"radio.{name}": value for name, value in none["radio"].items()}
+    assert load_scenario(none) == unpriced("medium").with_overrides({**own, "name": "medium-unpriced"})
 
 
 # In large the best number, 32, is next to the most, and the delay hardly changes between the two.
