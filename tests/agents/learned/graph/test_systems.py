@@ -89,6 +89,7 @@ def of(scenarios, random, **changes):
     return usual(GraphParameters, scenarios=scenarios, random_groups=random, **sizes)
 
 
+@pytest.mark.slow
 def test_places_hold_scenarios_as_they_are_then_with_new_layouts_then_random_systems():
     p = of(("small", "boards", "small"), 1, clusters=8, most_clusters=4, longest_backlog=40.0)
     assert p.groups == 7
