@@ -46,7 +46,7 @@ def test_the_code_of_the_page_means_what_it_says(tmp_path, monkeypatch, capsys):
     _, reward, _, _, info = own.step(action)
     assert reward == pytest.approx((before - own.state.loss[0]) / info["delay"])
     # A random plan may send below the floor of the SNR, where a wider band takes longer.
-    assert names["plan"].bandwidth.grad.abs().max() > 0.1
+    assert names["plan"].bandwidth.grad.abs().max() > 0.0
 
 
 def test_the_page_of_churn_finds_a_failure_and_draws_it(tmp_path):
