@@ -20,6 +20,7 @@ from generated_parts import markdown_table
 from scipy import stats
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.learned.graph.systems import scaled
 from collapipe_env.evaluation.plotting import COLOURS, MARKERS, log_axis, new_figure, save
 from collapipe_env.ground.files import read_json
 from collapipe_env.learners.idle import IdleLearner
@@ -69,26 +70,20 @@ def scenario_at(axis: str, value: int) -> Scenario:
     memory and budgets grow where a device has more to do. The number of environments changes nothing here.
     """
     sizes = {"clusters": 4, "devices": 5, "blocks": 12, "samples": 64, axis: value}
-    N = sizes["clusters"]
     medium = load_scenario("medium")
     load = max(5 / sizes["devices"], 1.0) * max(sizes["blocks"] / 12, 1.0) * max(sizes["samples"] / 64, 1.0)
     offered = medium.devices.profiles[0].memory_bytes
     return medium.with_overrides(
-        {
+        scaled(sizes["clusters"])
+        | {
             "name": f"{axis} {value}",
-            "cluster.clusters": N,
             "cluster.devices": sizes["devices"],
             "cluster.cluster_separation_min_m": 50.0,
-            "cluster.server_flops": 0.5e12 * N,
             "workload.blocks": sizes["blocks"],
             "workload.batch_size": sizes["samples"],
             "devices.profiles.0.memory_bytes": [load * choice for choice in offered],
-            "radio.uplink_bandwidth_hz": 25e6 * N,
-            "radio.downlink_bandwidth_hz": 25e6 * N,
-            "radio.bs_power_w": 2.5 * N,
             "budgets.device_energy_j": 2.0 * medium.budgets.device_energy_j * load,
             "budgets.cu_energy_j": 3.0 * medium.budgets.cu_energy_j * load,
-            "budgets.bandwidth_floor": 0.08 / N,
         }
     )
 

@@ -13,7 +13,7 @@ from collapipe_env.evaluation.plotting import COLOURS, INK, new_figure
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.radio import d2d_noise, d2d_snr
-from collapipe_env.physics.rates import spectral_efficiency, steady_efficiency, uplink_snr
+from collapipe_env.physics.rates import spectral_efficiency, uplink_snr
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import PRESETS
 from collapipe_env.simulator.build import system_parameters
@@ -62,8 +62,7 @@ def _limits() -> Iterator[tuple[float, str]]:
     """SNR of the limits of the default law of rates [dB], and what they are."""
     law = system_parameters(load_scenario("medium")).link
     yield 10.0 * np.log10(law.snr_floor), "floor"
-    snr = np.logspace(0.0, 5.0, 2001)
-    yield 10.0 * np.log10(snr[np.argmax(steady_efficiency(law, snr) >= law.ceiling)]), "256-QAM"
+    yield 10.0 * np.log10(2.0 ** (law.ceiling / law.attenuation) - 1.0), "256-QAM"
 
 
 def picture() -> Figure:
