@@ -228,6 +228,8 @@ CONTEXT = _array(
      lambda p: p.radio_power.d2d_circuit_w / reference_w(p.numbers)),
     ("receiver", "the power of a receiver over the reference power", "1", ONE_PLUS,
      lambda p: p.radio_power.receive_w / reference_w(p.numbers)),
+    ("idle", "the power of an idle radio over the reference power", "1", ONE_PLUS,
+     lambda p: p.radio_power.idle_w / reference_w(p.numbers)),
     ("snr_cap", "the SNR from which on rates no longer grow, at most exp(10)", "1", LOG,
      lambda p: min(p.link.most_snr, LARGEST_SNR)),
     ("floor", "smallest share of the uplink for a cluster, times N", "1", SHARE,

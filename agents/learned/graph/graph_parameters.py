@@ -10,7 +10,7 @@ from pydantic import Field
 
 from collapipe_env.agents.learned.hyperparameters import VALUES, check_parameters, parameters_from_dict
 from collapipe_env.ground.errors import CheckpointError, ScenarioError
-from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.refusal import require_budgets_per_round
 
@@ -22,8 +22,22 @@ Several: TypeAlias = Annotated[int, Field(ge=2, le=4096)]
 Few: TypeAlias = Annotated[int, Field(ge=1, le=16)]
 Width: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 Moderate: TypeAlias = Annotated[float, Field(ge=0.0, le=1e3)]
-NEW_LAYOUTS = {"cluster.layout": "per_episode"}
-"""Changes a scenario so that every episode has another layout."""
+
+
+def within(tightness: float) -> dict[str, float | None]:
+    """Changes a scenario so that its budgets are those of a tightness."""
+    return {"budgets.tightness": tightness, "budgets.device_energy_j": None, "budgets.cu_energy_j": None}
+
+
+def with_new_layouts(scenario: Scenario) -> Scenario:
+    """A scenario with another layout in every episode, and with budgets that all of them can meet.
+
+    Raises:
+        ScenarioError: If some layout has no room for the encoder.
+    """
+    if scenario.cluster.layout == "per_episode":
+        return scenario
+    return scenario.with_overrides({"cluster.layout": "per_episode", **within(0.5)})
 
 
 @dataclass(frozen=True)
@@ -129,7 +143,7 @@ def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
     """
     for name in parameters.scenarios:
         try:
-            scenario = load_scenario(name).with_overrides(NEW_LAYOUTS)
+            scenario = with_new_layouts(load_scenario(name))
             require_budgets_per_round("the graph net", system_parameters(scenario))
         except ScenarioError as error:
             raise ScenarioError(f"{prefix}scenarios: {error}") from None

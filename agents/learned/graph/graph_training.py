@@ -31,7 +31,7 @@ from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 
 from .graph_files import first_weights, graph_record, require_graph_net
-from .graph_parameters import NEW_LAYOUTS, GraphParameters
+from .graph_parameters import GraphParameters, with_new_layouts
 from .graph_scheduler import GraphScheduler
 from .net import GraphNet
 from .step import Losses, learn_and_play
@@ -47,7 +47,6 @@ MOST_SKIPPED = 100
 WARM_UP = 100
 """Steps in which the learning rate rises."""
 _BETWEEN = scaled(8) | {
-    **NEW_LAYOUTS,
     "cluster.devices": 6,
     "cluster.cluster_separation_min_m": 60.0,
 }
@@ -61,7 +60,7 @@ def validation_scenarios() -> tuple[Scenario, ...]:
     which would drown the differences on all other scenarios.
     """
     medium = load_scenario("medium")
-    return (load_scenario("small"), medium, medium.with_overrides(_BETWEEN))
+    return (load_scenario("small"), medium, with_new_layouts(medium.with_overrides(_BETWEEN)))
 
 
 def wild_scenarios() -> tuple[Scenario, ...]:

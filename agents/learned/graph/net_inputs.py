@@ -18,7 +18,7 @@ from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 
-DEVICE_INPUTS, CU_INPUTS, HOP_INPUTS = 11, 31, 4
+DEVICE_INPUTS, CU_INPUTS, HOP_INPUTS = 11, 32, 4
 HOP_SHIFT = 1.5
 """Added to the log of a hop's time."""
 OWN_CU_INPUTS = 10
@@ -46,6 +46,7 @@ _SHARED = {
     "log_relay_ratio": (-3.5, 3.5),
     "log_circuit": (0.0, 2.0),
     "log_receiver": (0.0, 2.0),
+    "log_idle": (0.0, 2.0),
     "log_snr_cap": (8.0, 2.0),
     "through_cu": (0.0, 1.0),
     "repeat": (0.0, 1.0),

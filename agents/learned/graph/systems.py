@@ -2,7 +2,8 @@
 
 Most random systems are like the shipped ladder: its workload, devices and prices, with other sizes, layouts,
 budgets and tradeoff. Others have other workloads, radios, speeds and prices, too, and moments that move.
-Where they are to be like the tier Wild, only sizes, densities and budgets are drawn.
+Where they are to be like the tier Wild, only sizes, densities and budgets are drawn. Budgets follow from the
+energy that a system can use (``budgets.tightness``), so that they bind and can be met.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from collapipe_env.kernels.channels import split_links
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, block_bytes, load_scenario
-from collapipe_env.simulator.build import node_budgets, system_parameters
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
-from .graph_parameters import NEW_LAYOUTS, GraphParameters, RandomSystems
+from .graph_parameters import GraphParameters, RandomSystems, with_new_layouts, within
 from .graph_scheduler import Decider
 
 WIDE_SHARE = 0.5
@@ -40,11 +41,12 @@ Range: TypeAlias = tuple[float, float]
 RANGES: dict[RandomSystems, dict[str, Range]] = {
     "ladder": {
         "cluster.devices": (3, 16),
-        "cluster.cu_distance_max_m": (150.0, 500.0),
+        "cluster.cu_distance_max_m": (150.0, 400.0),
         "workload.blocks": (6, 48),
         "workload.batch_size": (16, 256),
         "workload.local_steps": (1, 8),
         "radio.diversity": (1, 8),
+        "radio.idle_w": (0.0, 0.3),
         "budgets.tradeoff": (1.5, 25.0),
     },
     "wild": {
@@ -100,10 +102,8 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
         "cluster.devices": _whole(rng, *of["cluster.devices"]),
         "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
         "cluster.cluster_separation_min_m": rng.uniform(45.0, 100.0),
-        "budgets.cu_energy_j": rng.uniform(3.5, 6.5),
-        "budgets.device_energy_j": rng.uniform(65.0, 100.0),
         "server.energy_budget_j": 20.0 * N,
-    }
+    } | within(rng.uniform(0.5, 1.0))
     return _named(load_scenario("large-wild"), changes)
 
 
@@ -146,8 +146,7 @@ def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
         "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
         "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
         "budgets.tradeoff": _between(rng, *of["budgets.tradeoff"]),
-        "budgets.cu_energy_j": _between(rng, 0.8, 2.0) * max(1.0, L / 12),  # they send the encoder
-    }
+    } | within(rng.uniform(0.0, 0.7))
 
 
 def _room(rng: np.random.Generator, scenario: Scenario, changes: dict[str, Any]) -> dict[str, Any]:
@@ -170,40 +169,33 @@ def _ladder_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
     wide = rng.random() < WIDE_SHARE
     scenario = load_scenario(str(rng.choice(BASES["ladder"], p=[0.4, 0.4, 0.2])) if wide else "medium")
     changes = _sizes(rng, most_clusters)
-    H = int(rng.choice([1, 1, 1, 2, 4, 8])) if wide else 1
-    # Device budgets of the scenario for the same blocks per device, with more or less slack.
-    part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
-    budget = node_budgets(scenario).device_energy_j * part * H * _between(rng, 0.75, 2.5)
     if not wide:
-        changes["budgets.device_energy_j"] = budget
         return _named(scenario, changes | _room(rng, scenario, changes))
     changes |= {
-        "workload.local_steps": H,
+        "workload.local_steps": int(rng.choice([1, 1, 1, 2, 4, 8])),
         "cluster.area_side_m": _between(rng, 20.0, 60.0),
         "radio.diversity": int(rng.choice([1, 2, 4, 8])),
+        "radio.d2d_path_loss": str(rng.choice(["inh-mixed", "inh-mixed-nlos"])),
+        "radio.bs_antenna_dbi": rng.uniform(8.0, 17.0),
+        "radio.idle_w": float(rng.choice([0.0, 0.1, 0.3])),
     }
-    changes["budgets.cu_energy_j"] *= node_budgets(scenario).cu_energy_j * (0.6 + 0.4 * H)
     for name in ("cluster.server_flops", "radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz"):
         changes[name] *= _between(rng, 0.6, 1.6)
     changes["radio.d2d_total_hz"] = scenario.radio.d2d_total_hz * _between(rng, 0.5, 2.0)
     if scenario.name == "medium":
         faster, batch = _between(rng, 0.6, 2.5), int(rng.choice([16, 32, 64, 96, 128, 256]))
-        budget *= batch / scenario.workload.batch_size / faster
         changes["workload.batch_size"] = batch
-        sent = batch / scenario.workload.batch_size  # CUs send activations, too
-        changes["budgets.cu_energy_j"] *= 0.7 + 0.3 * sent
         changes["devices.profiles.0.flops_per_cycle"] = scenario.devices.profiles[0].flops_per_cycle * faster
         changes |= _room(rng, scenario, changes)
         if rng.random() < 0.5:
             changes["dynamics.load_levels"] = [0.4, 0.7, 1.0]
-    changes["budgets.device_energy_j"] = budget
     if scenario.name == "boards" or rng.random() < 0.25:
         changes["dynamics.processes.migration"] = {
             "moments": "move",
             "moment_bits": int(rng.choice([16, 32])),
             "route": str(rng.choice(["direct", "cu"], p=[0.7, 0.3])),
         }
-    changes["radio.link_errors"] = str(rng.choice(["drop", "arq"], p=[0.75, 0.25]))
+    changes["radio.link_errors"] = str(rng.choice(["harq", "drop", "arq"], p=[0.6, 0.2, 0.2]))
     changes["workload.distribution"] = str(rng.choice(["cu", "relay"], p=[0.8, 0.2]))
     prices = _between(rng, 0.3, 3.0) if rng.random() < 0.85 else 0.0
     for name in (
@@ -360,13 +352,13 @@ def new_group(p: GraphParameters, place: int, rng: np.random.Generator) -> Group
     """
     fixed = len(p.scenarios)
     while True:
-        life = int(rng.integers(60, 400 if place < fixed else 160))
+        life = int(rng.integers(60, 400 if place < fixed else 240))
         try:
             if place >= 2 * fixed:
                 scenario = random_system(rng, p.most_clusters, p.random_systems)
             else:
-                layouts = {} if place < fixed else NEW_LAYOUTS
-                scenario = load_scenario(p.scenarios[place % fixed]).with_overrides(layouts)
+                scenario = load_scenario(p.scenarios[place % fixed])
+                scenario = scenario if place < fixed else with_new_layouts(scenario)
             environments = max(1, p.clusters // scenario.clusters)
             return Group(scenario, environments, life, int(rng.integers(2**30)), p.longest_backlog)
         except ScenarioError:
