@@ -105,6 +105,7 @@ def expected_graph(env, costs, row=0):
         math.log(relayed / bits + 1e-3),
         math.log(1.0 + radio.d2d_circuit_w / p),
         math.log(1.0 + radio.receive_w / p),
+        math.log(1.0 + radio.idle_w / p),
         10.0 if radio.rate_ceiling is None else min(math.log(2.0**ceiling - 1.0), 10.0),
         sc.budgets.bandwidth_floor * N,
         migration is not None and migration.route == "cu",

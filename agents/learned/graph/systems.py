@@ -97,13 +97,17 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
         ScenarioError: If its clusters have too little room.
     """
     N, of = round(_between(rng, min(least_clusters, most_clusters), most_clusters)), RANGES["wild"]
-    changes = scaled(N) | {
-        "workload.blocks": _whole(rng, *of["workload.blocks"]),
-        "cluster.devices": _whole(rng, *of["cluster.devices"]),
-        "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
-        "cluster.cluster_separation_min_m": rng.uniform(45.0, 100.0),
-        "server.energy_budget_j": 20.0 * N,
-    } | within(rng.uniform(0.5, 1.0))
+    changes = (
+        scaled(N)
+        | {
+            "workload.blocks": _whole(rng, *of["workload.blocks"]),
+            "cluster.devices": _whole(rng, *of["cluster.devices"]),
+            "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
+            "cluster.cluster_separation_min_m": rng.uniform(45.0, 100.0),
+            "server.energy_budget_j": 20.0 * N,
+        }
+        | within(rng.uniform(0.5, 1.0))
+    )
     return _named(load_scenario("large-wild"), changes)
 
 
@@ -138,15 +142,19 @@ def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
     K = _whole(rng, *of["cluster.devices"])
     fewest, most = of["workload.blocks"]
     L = _whole(rng, fewest, 16) if rng.random() < 0.6 else round(_between(rng, 12, most))
-    return scaled(N) | {
-        "workload.blocks": L,
-        "cluster.devices": K,
-        "cluster.layout": "per_episode",
-        "cluster.layout_seed": int(rng.integers(2**31)),
-        "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
-        "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
-        "budgets.tradeoff": _between(rng, *of["budgets.tradeoff"]),
-    } | within(rng.uniform(0.0, 0.7))
+    return (
+        scaled(N)
+        | {
+            "workload.blocks": L,
+            "cluster.devices": K,
+            "cluster.layout": "per_episode",
+            "cluster.layout_seed": int(rng.integers(2**31)),
+            "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
+            "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
+            "budgets.tradeoff": _between(rng, *of["budgets.tradeoff"]),
+        }
+        | within(rng.uniform(0.0, 0.7))
+    )
 
 
 def _room(rng: np.random.Generator, scenario: Scenario, changes: dict[str, Any]) -> dict[str, Any]:

@@ -130,13 +130,13 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
     """Thousands of copies of the cluster draw for themselves."""
     rows = 3000
     group, plans = copies(rows, 3)
-    net = support.random_net(1, spread=0.1)
+    net = support.random_net(2, spread=0.1)
     learn(net, group, samples, entropy, counts=1.0).total.backward()
     found = net.count_head.bias.grad.double().numpy()
 
     relative, _ = costs_of_counts(group, plans)
     assert relative.max() < 2.0  # none is cut off
-    twin = support.random_net(1, spread=0.1).double()
+    twin = support.random_net(2, spread=0.1).double()
     logits = support.answer(twin, support.ALONE, group.known[:1]).logits[0, 0]
     scores = torch.stack([logits[range(len(plan)), plan].sum() for plan in torch.from_numpy(plans)])
     chances = scores.log_softmax(dim=0)
@@ -160,7 +160,7 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
 
 def test_entropy_is_that_of_the_counts():
     group, plans = copies(500, 3)
-    net = support.random_net(1, spread=0.1)
+    net = support.random_net(2, spread=0.1)
     found = learn(net, group, samples=20).entropy
     with torch.no_grad():
         logits = support.answer(net, support.ALONE, group.known[:1]).logits[0, 0].numpy()
@@ -170,11 +170,11 @@ def test_entropy_is_that_of_the_counts():
 
 def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
     group, plans = copies(1, 4)
-    net = support.random_net(5, spread=0.1)
+    net = support.random_net(2, spread=0.1)
     losses = learn(net, group, micro_batches=1.0)
     losses.total.backward()
     regret = np.minimum(costs_of_counts(group, plans[:1])[1], 3.0)
-    twin = support.random_net(5, spread=0.1).double()
+    twin = support.random_net(2, spread=0.1).double()
     answer = support.answer(twin, support.ALONE, group.known)
     apart = torch.from_numpy(np.log2(group.decider.choices)) - answer.log2_micro_batches[..., None]
     logits = -answer.sharpness[..., None] * apart**2

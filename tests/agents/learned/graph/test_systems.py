@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.graph import systems
-from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, require_scenarios
+from collapipe_env.agents.learned.graph.graph_parameters import (
+    GraphParameters,
+    require_scenarios,
+    with_new_layouts,
+)
 from collapipe_env.agents.learned.graph.graph_training import wild_scenarios
 from collapipe_env.agents.learned.graph.systems import Group, new_group, random_system
 from collapipe_env.agents.learned.hyperparameters import usual
+from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.kernels.channels import split_links
 from collapipe_env.scenario import load_scenario
@@ -29,6 +34,8 @@ def test_systems_are_valid_and_of_the_sizes_asked_for(most):
         budgets = scenario.budgets
         assert budgets.bandwidth_floor * scenario.clusters == pytest.approx(0.08)
         assert 1.5 <= budgets.tradeoff <= 25.0
+        assert 0.0 <= budgets.tightness <= 0.7  # between what is needed and what the even split uses
+        assert scenario.radio.idle_w in (0.0, 0.1, 0.3)
         assert 15e6 <= scenario.radio.uplink_bandwidth_hz / scenario.clusters <= 40e6
         load_scenario(scenario.to_dict())  # holds all rules of a scenario file
     assert len({scenario.clusters for scenario in drawn}) >= min(most - 1, 5)
@@ -107,6 +114,13 @@ def test_places_hold_scenarios_as_they_are_then_with_new_layouts_then_random_sys
             assert group.decider.moves(group.known) == (place % 3 == 1)
         else:
             assert group.scenario.name.startswith("random-")
+
+
+def test_budgets_of_new_layouts_can_be_met_and_a_tier_that_has_new_ones_keeps_its_own():
+    small, wild = load_scenario("small"), load_scenario("small-wild")
+    assert not energy_feasibility(small.with_overrides({"cluster.layout": "per_episode"})).feasible
+    assert energy_feasibility(with_new_layouts(small)).feasible
+    assert with_new_layouts(wild) is wild
 
 
 def test_a_fixed_layout_is_the_scenarios_and_others_are_new():
