@@ -112,6 +112,7 @@ def make_parameters(
         "noise_density": 10 ** (-20.4),
         "bs_noise_density": 10 ** (-20.6),
         "d2d_bandwidth_hz": 10e6,
+        "sharing": Sharing(1.0, 5.0),
         "uplink_bandwidth_hz": 20e6,
         "downlink_bandwidth_hz": 15e6,
         "bs_power_w": 20.0,

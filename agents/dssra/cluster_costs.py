@@ -216,12 +216,11 @@ def mean_active_power(segments: IntArray, power: FloatArray, parameters: Numbers
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
     """
-    total, active = float(power[0]), 1.0
+    total = float(power[0])
     for k in range(segments.shape[0]):
         if segments[k] > 0:
             total += power[k + 1]
-            active += 1.0
-    return float(power_in_a_channel(total, active, parameters.sharing))
+    return float(power_in_a_channel(total, parameters.sharing))
 
 
 @compiled_inner

@@ -158,6 +158,7 @@ def phase_times(
     """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere."""
     rules, power = parameters.migration, allocation.node_power
     assert rules is not None
-    sent = radio.mean_active_power(where(allocation.plays[..., None], power, 0.0), change.involved)
+    together = radio.active_power(where(allocation.plays[..., None], power, 0.0), change.involved)
+    sent = together / (1.0 + change.involved.sum(-1))
     seconds = seconds_per_bit(parameters, state, power, radio.interference(state.cross_gain, sent))
     return moving_times(change, rules.block_bits * seconds, rules.through_cu)

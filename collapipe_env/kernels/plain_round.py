@@ -70,12 +70,11 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
             if not takes_part(plan, e, n):
                 continue
             anybody = True
-            power, active = plan.cu_power[e, n], 1.0
+            power = plan.cu_power[e, n]
             for k in range(K):
                 if plan.blocks[e, n, k] > 0:
                     power += plan.device_power[e, n, k]
-                    active += 1.0
-            mean_power[n] = power_in_a_channel(power, active, c.sharing)
+            mean_power[n] = power_in_a_channel(power, c.sharing)
         rate = full_band_rate(c.link, c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
         broadcast = message_time(c.broadcast_bits, rate)
         slowest = 0.0

@@ -16,7 +16,7 @@ from collapipe_env.ground.arrays import loop_record
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
-from collapipe_env.physics.radio import OWN_CHANNELS, Sharing
+from collapipe_env.physics.radio import Sharing
 from collapipe_env.physics.rates import PAPER_LINKS, LinkLaw
 from collapipe_env.physics.replication import NO_REPLICAS, NO_REPLICATION, Replication
 from collapipe_env.physics.server import FREE_SERVER, ServerTerms
@@ -88,12 +88,12 @@ class Parameters:
         noise_density: Noise of devices and CUs, noise figure included [W/Hz].
         bs_noise_density: The same of the base station [W/Hz].
         d2d_bandwidth_hz: ``W_d`` of one device-to-device sub-channel.
+        sharing: How the nodes of a cluster share time and band.
         uplink_bandwidth_hz: ``W_up``.
         downlink_bandwidth_hz: ``W_dl``.
         bs_power_w: ``P_bs``.
         external_interference_w: ``I_ext`` over the whole band.
         lossy: Whether links lose packets, so that micro-batches may not arrive.
-        sharing: How the nodes of a cluster share time and band.
         link: How SNR becomes rate and packet errors.
         server_flops: ``v_BS`` [FLOP/s], shared by the clusters and other tenants.
         clusters: ``N``.
@@ -124,6 +124,7 @@ class Parameters:
     noise_density: float
     bs_noise_density: float
     d2d_bandwidth_hz: float
+    sharing: Sharing
     uplink_bandwidth_hz: float
     downlink_bandwidth_hz: float
     bs_power_w: float
@@ -137,7 +138,6 @@ class Parameters:
     micro_batch_choices: tuple[int, ...]
     bandwidth_floor: float
     half_duplex: bool = False
-    sharing: Sharing = OWN_CHANNELS
     link: LinkLaw = PAPER_LINKS
     overheads: Overheads = NO_OVERHEADS
     radio_power: RadioPower = IDEAL_RADIO

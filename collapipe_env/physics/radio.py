@@ -16,15 +16,11 @@ class Sharing(NamedTuple):
 
     Attributes:
         duty: Share of the time that a hop has: 1/2 where the one radio of a node serves both neighbours.
-        channels: Sub-channels of the cluster's band, one a node; 0 where every hop has one of its own.
+        channels: Sub-channels of the cluster's band, one a node.
     """
 
     duty: float
     channels: float
-
-
-OWN_CHANNELS = Sharing(1.0, 0.0)
-"""Every hop has a sub-channel of its own, and a radio at both ends."""
 
 
 def db_to_linear(decibel: float) -> float:
@@ -57,34 +53,25 @@ def interference(cross_gain: Array, mean_power: Array) -> Array:
     return xp.sum(cross_gain * mean_power[..., :, None], axis=-2)
 
 
-def mean_active_power(power: Array, active: Array, sharing: Sharing = OWN_CHANNELS) -> Array:
-    """Mean power that a cluster radiates in a sub-channel.
-
-    It is the mean over its active nodes (its CU and the devices that hold a segment), or over all
-    sub-channels where there is one for each node, for the part of the time in which a hop may be used.
+def active_power(power: Array, active: Array) -> Array:
+    """Sum of the transmit powers of each cluster's active nodes, its CU among them (..., N) [W].
 
     Args:
         power: Transmit powers (..., N, K+1), node 0 the CU [W].
-        active: Devices that hold a segment (..., N, K), bool.
-        sharing: How nodes share time and band.
-
-    Returns:
-        ``pbar`` (..., N) [W].
+        active: Active devices, those that hold a segment (..., N, K), bool.
     """
     xp = namespace(power, active)
-    weight = xp.astype(active, power.dtype)
-    total = power[..., 0] + xp.sum(power[..., 1:] * weight, axis=-1)
-    return power_in_a_channel(total, 1.0 + xp.sum(weight, axis=-1), sharing)
+    return power[..., 0] + xp.sum(power[..., 1:] * xp.astype(active, power.dtype), axis=-1)
 
 
-def power_in_a_channel(total: Array, active: Array, sharing: Sharing) -> Array:
-    """Mean power in a sub-channel, of the sum over a cluster's active nodes [W].
+def power_in_a_channel(total: Array, sharing: Sharing) -> Array:
+    """Mean power ``pbar`` that a cluster radiates in a sub-channel [W].
 
     Args:
-        total: Sum of their transmit powers [W].
-        active: Their number, > 0.
+        total: Sum of the transmit powers of its active nodes [W].
+        sharing: How nodes share time and band.
     """
-    return sharing.duty * total / (sharing.channels if sharing.channels > 0.0 else active)
+    return sharing.duty * total / sharing.channels
 
 
 def d2d_noise(noise_density: float, bandwidth_hz: float, interference_w: Array) -> Array:

@@ -203,7 +203,7 @@ def _links(
     xp = namespace(share)
     share = xp.where(plays, share, xp.ones_like(share))  # an unread share may be zero
     if interference_w is None:
-        sent = radio.mean_active_power(power, graph.active, p.sharing)
+        sent = radio.power_in_a_channel(radio.active_power(power, graph.active), p.sharing)
         sent = xp.where(plays, sent, xp.zeros_like(sent))
         interference_w = radio.interference(state.cross_gain, sent)
     else:

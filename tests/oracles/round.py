@@ -83,7 +83,7 @@ def disturbances(p, s, a, plays):
     mean = []
     for n in range(p.clusters):
         active = [a.cu_power[n], *(a.device_power[n, k - 1] for _, _, g in stages_of(a, n) for k, _ in g)]
-        loud = p.sharing.duty * sum(active) / (p.sharing.channels or len(active))
+        loud = p.sharing.duty * sum(active) / p.sharing.channels
         mean.append(loud if plays[n] else 0.0)
     others = [[m for m in range(p.clusters) if m != n] for n in range(p.clusters)]
     return [sum(s.cross_gain[m, n] * mean[m] for m in others[n]) for n in range(p.clusters)]

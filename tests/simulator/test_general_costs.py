@@ -20,6 +20,7 @@ from collapipe_env.physics.block_costs import (
     stored_activation_bytes,
     weight_flops,
 )
+from collapipe_env.physics.radio import Sharing
 from collapipe_env.physics.workload import WorkloadCosts, decoder_forward_flops, decoder_weight_flops
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -55,6 +56,7 @@ def build(case):
         noise_density=r["N0"],
         bs_noise_density=r["N0"],
         d2d_bandwidth_hz=r["Wd"],
+        sharing=Sharing(1.0, len(case["speed_flops"])),
         uplink_bandwidth_hz=r["Wup"],
         downlink_bandwidth_hz=r["Wdl"],
         bs_power_w=r["Pbs"],

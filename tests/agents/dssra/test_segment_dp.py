@@ -18,7 +18,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
-from collapipe_env.physics.radio import d2d_noise
+from collapipe_env.physics.radio import Sharing, d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import Parameters, SystemState
@@ -52,6 +52,7 @@ def random_system(rng):
         noise_density=4e-21,
         bs_noise_density=4e-21,
         d2d_bandwidth_hz=10e6,
+        sharing=Sharing(1.0, 5.0),
         uplink_bandwidth_hz=20e6,
         downlink_bandwidth_hz=20e6,
         bs_power_w=20.0,
