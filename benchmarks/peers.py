@@ -57,7 +57,7 @@ class Peer:
 
 
 def _ours(name: str, about: str) -> Peer:
-    id_ = f"CollaPipeSurrogate-{name.capitalize()}-Classification-v0"
+    id_ = f"CollaPipeSurrogate-{name.capitalize()}-v0"
     return Peer(name, "collapipe-env", id_, ("collapipe_env",), about, mine=True)
 
 

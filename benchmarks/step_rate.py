@@ -11,7 +11,6 @@ steps as it has environments. The twin of a tier is its scenario without process
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Annotated
 
@@ -19,7 +18,7 @@ from measuring import Figure, command, publish
 from pydantic import Field
 from side_by_side import Contestant, SliceOptions, ratio_figure, single, take_turns, vector
 
-from collapipe_env.envs.registration import environment_ids
+from collapipe_env.envs.registration import LADDER
 from collapipe_env.scenario import Scenario, load_scenario
 
 WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
@@ -41,13 +40,8 @@ TIER_GOAL = 3.0
 
 
 def ladder() -> list[str]:
-    """Surrogate ids of the four scenarios.
-
-    The default id is the medium scenario under another name, and a surrogate's round costs the same in every
-    task.
-    """
-    known = (name for name, _ in environment_ids())
-    return [n for n in known if re.fullmatch("CollaPipeSurrogate-.*-Classification-v0", n)]
+    """Surrogate ids of the four scenarios."""
+    return [f"CollaPipeSurrogate-{size.title()}-v0" for size in LADDER]
 
 
 def short(name: str) -> str:

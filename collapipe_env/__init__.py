@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler as PolicyScheduler
     from collapipe_env.envs.env import CollaPipeEnv as CollaPipeEnv
     from collapipe_env.envs.rewards import register_reward as register_reward
+    from collapipe_env.envs.suite import suite as suite
     from collapipe_env.envs.vector import CollaPipeVectorEnv as CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation as Evaluation
     from collapipe_env.evaluation.evaluate import evaluate as evaluate
@@ -65,6 +66,7 @@ _HOMES = {
     "register_scheduler": "collapipe_env.schedulers",
     "register_task": "collapipe_env.scenario.task_registry",
     "scenario_names": "collapipe_env.scenario",
+    "suite": "collapipe_env.envs.suite",
     "write_page": "collapipe_env.evaluation.view.run_page",
 }
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from inspect import currentframe
-from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec, make, make_vec, registry
 from gymnasium.vector import VectorEnv
 
+from collapipe_env.envs.suite import SUITE
 from collapipe_env.ground.errors import ScenarioError, nearest_name
 
 ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
@@ -28,72 +28,61 @@ TORCH_ONLY = ("device", "dtype", "check_actions", "compiled")
 
 # Listed here, not imported: reading scenarios needs pydantic, which `import collapipe_env` does not load.
 LADDER = ("small", "medium", "large", "xlarge")
-REALISTIC = ("boards", "phones")
 TIERS = ("migration", "channel", "thermal", "mobile", "stale", "churn", "wild")
-WHOLE_TIERS = ("stale", "wild")
-"""Tiers that exist in all sizes of the ladder; the other tiers lack the largest size."""
-TASKS = {
-    "classification": "Classification",
-    "language-modelling": "LM",
-    "ner": "NER",
-    "translation": "Translation",
-}
-"""Words for the tasks in the ids, by task."""
-PRESET_TASK = "classification"
-"""Task of the shipped scenarios."""
-ROUNDS = 100
-"""Rounds of an episode in the scenario of every id."""
+TASKS = {"LM": "language-modelling", "NER": "ner", "Translation": "translation"}
+"""Tasks besides that of the shipped scenarios, by their words in the ids."""
+SURROGATE = (
+    *(f"{size}-{tier}" for size in ("medium", "large") for tier in TIERS),
+    "xlarge-stale",
+    "xlarge-wild",
+    "boards",
+    "phones",
+    "medium-trace-like",
+    "large-trace-like",
+)
+"""Scenarios, besides the ladder, whose ids have the surrogate learner."""
+LEARNERS = {"CollaPipe": "real", "CollaPipeSurrogate": "surrogate"}
+"""Learners by the first words of ids."""
+UNTIL_TARGET = {"medium-target": "CollaPipeSurrogate", "small-target": "CollaPipe"}
+"""First words of the ids whose episodes end at a target loss, by their scenarios."""
+ROUNDS, TARGET_ROUNDS = 100, 200
+"""Rounds of an episode in the scenario of an id, and the most of one that ends at a target loss."""
 
 
 def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every id that the package registers, with its keyword arguments; :func:`short_ids` yields aliases.
+    """Every id with one reward that the package registers, with its keyword arguments.
 
     ``CollaPipe-v0`` really trains, which costs about 0.2 s a round, and its reward does not contain the loss.
-    It is the default scenario with the real learner, and ``CollaPipeSurrogate-v0`` the same with the
-    surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0`` are the
-    ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios,
-    ``CollaPipe-<Size>-TraceLike-v0`` the ladder on synthetic traces, and ``CollaPipe-<Size>-<Tier>-v0``
-    the tiers, in which plans cost something to change, gains are hidden, or devices warm up, move or fail.
+    It is the default scenario ``medium`` with the real learner, and ``CollaPipeSurrogate-v0`` the same with
+    the surrogate. ``CollaPipe-<Size>-v0`` and ``CollaPipeSurrogate-<Size>-v0`` are the ladder,
+    ``CollaPipe-Small-<Task>-v0`` other tasks, and ``CollaPipeSurrogate-<Scenario>-v0`` scenarios with one
+    complication. The reward of the ids that end at a target is the drift plus penalty until then: the time to
+    the target, and the price of the energy over budgets.
     """
-    for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
+    for prefix, learner in LEARNERS.items():
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
-        for scenario in LADDER:
-            for task, word in TASKS.items():
-                name = f"{prefix}-{scenario.capitalize()}-{word}-v0"
-                yield name, {"scenario": scenario_of(scenario, task), "learner": learner}
-        for scenario in REALISTIC:
-            yield f"{prefix}-{scenario.capitalize()}-v0", {"scenario": scenario, "learner": learner}
-        for size in LADDER[:3]:
-            name = f"{prefix}-{size.capitalize()}-TraceLike-v0"
-            yield name, {"scenario": f"{size}-trace-like", "learner": learner}
-        for tier in TIERS:
-            for size in LADDER if tier in WHOLE_TIERS else LADDER[:3]:
-                name = f"{prefix}-{size.capitalize()}-{tier.capitalize()}-v0"
-                yield name, {"scenario": f"{size}-{tier}", "learner": learner}
+        for size in LADDER:
+            yield f"{prefix}-{_word(size)}-v0", {"scenario": size, "learner": learner}
+    for word, task in TASKS.items():
+        scenario = {"base": "small", "name": f"small-{task}", "workload": {"task": task}}
+        yield f"CollaPipe-Small-{word}-v0", {"scenario": scenario, "learner": "real"}
+    for name in SURROGATE:
+        yield f"CollaPipeSurrogate-{_word(name)}-v0", {"scenario": name, "learner": "surrogate"}
+    for name, prefix in UNTIL_TARGET.items():
+        kwargs = {"scenario": name, "learner": LEARNERS[prefix], "reward": "lyapunov"}
+        yield f"{prefix}-{_word(name)}-v0", kwargs
 
 
-def short_ids() -> Iterator[tuple[str, dict[str, Any]]]:
-    """``CollaPipe-<Scenario>-v0`` and ``CollaPipeSurrogate-<Scenario>-v0``: the ladder in the shipped task.
-
-    They are aliases of the ids that end in ``-Classification-v0``.
-    """
-    long = f"-{TASKS[PRESET_TASK]}-v0"
-    for name, kwargs in environment_ids():
-        if name.endswith(long):
-            yield name.removesuffix(long) + "-v0", kwargs
+def _word(scenario: str) -> str:
+    """A scenario's name in an id: ``Large-TraceLike`` for ``large-trace-like``."""
+    first, _, more = scenario.partition("-")
+    return "-".join(part for part in (first.title(), more.title().replace("-", "")) if part)
 
 
 def multi_objective_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     """``CollaPipeMO-v0`` and ``CollaPipeMOSurrogate-v0``: vector rewards, in any scenario."""
     for prefix, learner in (("CollaPipeMO", "real"), ("CollaPipeMOSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
-
-
-def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
-    """Return a shipped scenario's name, or, for a task other than its own, a mapping based on it."""
-    if task == PRESET_TASK:
-        return preset
-    return {"base": preset, "name": f"{preset}-{task}", "workload": {"task": task}}
 
 
 class IdSpec(EnvSpec):
@@ -124,14 +113,16 @@ def register_environments() -> None:
     """Register every id with Gymnasium; doing so twice is harmless."""
     plain = (ENTRY_POINT, VECTOR_ENTRY_POINT)
     vectors = (f"{OBJECTIVES}:MultiObjectiveEnv", f"{OBJECTIVES}:MultiObjectiveVectorEnv")
-    ids = [(*each, plain) for each in chain(environment_ids(), short_ids())]
+    thresholds = {entry.id: entry.reward_threshold for entry in SUITE}
+    ids = [(*each, plain) for each in environment_ids()]
     ids += [(*each, vectors) for each in multi_objective_ids()]
     for name, kwargs, (entry_point, vector_entry_point) in ids:
         if name not in registry:
             registry[name] = IdSpec(
                 id=name,
                 entry_point=entry_point,
-                max_episode_steps=ROUNDS,
+                reward_threshold=thresholds.get(name),
+                max_episode_steps=TARGET_ROUNDS if name.endswith("-Target-v0") else ROUNDS,
                 disable_env_checker=entry_point != ENTRY_POINT,  # the checker refuses array rewards
                 kwargs=kwargs,
                 vector_entry_point=vector_entry_point,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -17,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.mdp import row_of
 from collapipe_env.envs.observation_kinds import Observation
-from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
+from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import BoolArray
@@ -313,6 +312,5 @@ def _is_id(name: str) -> bool:
             )
         return True
     if re.fullmatch(r"[\w/:.-]+-v\d+", name):
-        known = [known for known, _ in chain(environment_ids(), short_ids())]
-        raise ScenarioError(f"{name!r} is not registered: {nearest_name(name, known)}")
+        raise ScenarioError(f"{name!r} is not registered: {nearest_name(name, dict(environment_ids()))}")
     return False

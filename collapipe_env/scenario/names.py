@@ -42,9 +42,13 @@ TRACED = tuple(f"{size}-trace-like" for size in TIER_SIZES)
 """Scenarios whose uplinks follow synthetic traces that resemble measured ones."""
 TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in sizes_of(tier))
 """Scenarios of the tiers."""
-PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TRACED + TIERED
+TARGETS = ("small-target", "medium-target")
+"""Scenarios with open participation and local steps, which are over when the loss reaches a target."""
+PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TRACED + TIERED + TARGETS
 """Names of the files in ``presets``."""
-SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TRACED, TIERED))
+SHIPPED = "; ".join(
+    ", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TRACED, TIERED, TARGETS)
+)
 """All names, as help texts show them."""
 
 SCENARIOS: Registry[Any] = Registry(

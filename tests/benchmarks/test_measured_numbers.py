@@ -33,8 +33,8 @@ from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.process_registry import active_processes
 
 SMALL = load_scenario("small")
-NAME = "CollaPipeSurrogate-Small-Classification-v0"
-TRANSLATION = "CollaPipeSurrogate-Small-Translation-v0"
+NAME = "CollaPipeSurrogate-Small-v0"
+BOARDS = "CollaPipeSurrogate-Boards-v0"
 
 
 @pytest.mark.parametrize("form", ["exact", "bound"])
@@ -232,9 +232,9 @@ def test_rates_of_steps_carry_the_goals_of_the_ladder_and_others_keep_their_name
     for (name, unit), figure in found.items():
         row = name.replace(" over medium", "")
         assert figure.value == pytest.approx(len(row) / len(unit.removeprefix("x ")))
-    options = step_rate.Options(ids=(TRANSLATION,), tiers=(), num_envs=())
+    options = step_rate.Options(ids=(BOARDS,), tiers=(), num_envs=())
     others = {f.name: f.goal for f in step_rate.figures(options)}
-    assert others == dict.fromkeys(("CartPole-v1", "Pendulum-v1", f"{TRANSLATION}, single"))
+    assert others == dict.fromkeys(("CartPole-v1", "Pendulum-v1", f"{BOARDS}, single"))
 
 
 def test_a_call_counts_every_environment():

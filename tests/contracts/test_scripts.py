@@ -154,7 +154,7 @@ RUNS = {
         "--schedulers dssra zoo:graph --scenarios medium --rounds 2 --batch 3", times_of_the_ladder
     ),
     "step_rate": (
-        "--ids CollaPipeSurrogate-Small-Classification-v0 --tiers wild --sizes small --num-envs 4 " + SLICES,
+        "--ids CollaPipeSurrogate-Small-v0 --tiers wild --sizes small --num-envs 4 " + SLICES,
         rates_of_steps,
     ),
     "gpu": (

@@ -7,7 +7,7 @@ import torch
 
 import collapipe_env  # noqa: F401 - registers the ids
 
-ID = "CollaPipeSurrogate-Small-Classification-v0"
+ID = "CollaPipeSurrogate-Small-v0"
 SHORT = {"base": "small", "dynamics": {"rounds": 4}}
 NAMES = ["delay", "cost", "backlog", "loss"]
 

@@ -24,7 +24,7 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
 from collapipe_env.ground.errors import AllocationError, NotResetError, ScenarioError
 from collapipe_env.scenario import load_scenario
 
-NAME = "CollaPipeSurrogate-Small-Classification-v0"
+NAME = "CollaPipeSurrogate-Small-v0"
 
 
 def test_information_is_complete_at_the_end_of_episodes_and_sparse_or_complete_before():

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import (
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 
-NAME = "CollaPipeSurrogate-Small-Classification-v0"
+NAME = "CollaPipeSurrogate-Small-v0"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from collapipe_env.physics.allocation import COPIES, SCHEDULES, SEQUENTIAL
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 
-ID = "CollaPipeSurrogate-Small-Classification-v0"
+ID = "CollaPipeSurrogate-Small-v0"
 MODES = ("NextStep", "SameStep")
 
 

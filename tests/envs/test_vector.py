@@ -25,7 +25,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 
-ID = "CollaPipeSurrogate-Small-Classification-v0"
+ID = "CollaPipeSurrogate-Small-v0"
 every_kind = pytest.mark.parametrize("kind", ["vector", "on_tensors"])
 
 

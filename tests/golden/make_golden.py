@@ -47,7 +47,7 @@ GROUP_SCHEDULES = ("gpipe", "1f1b", "zb-h1")
 
 
 def golden_ids():
-    """Ids and scenarios with a file; the ids' twins with the real learner share the system's part."""
+    """Ids and scenarios with a file; ids with the real learner share the system's part of the surrogate's."""
     return [name for name, _ in environment_ids() if "Surrogate" in name] + [*UNSHIPPED]
 
 
@@ -68,10 +68,10 @@ def grouped(env, action, schedule):
     return with_schedule(plan, schedule, 2)
 
 
-def play_golden(name):
+def play_golden(name, **kwargs):
     """Play a few rounds with fixed random actions; returns plain numbers."""
     own = UNSHIPPED.get(name)
-    env = gym.make("CollaPipeSurrogate-v0", scenario=load_scenario(own)) if own else gym.make(name)
+    env = gym.make("CollaPipeSurrogate-v0", scenario=load_scenario(own)) if own else gym.make(name, **kwargs)
     rng = np.random.default_rng(SEED)
     observation, info = env.reset(seed=SEED)
     stride = -(-observation.size // OBSERVATION_SAMPLE)

@@ -13,7 +13,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from collapipe_env.envs.registration import environment_ids, multi_objective_ids, short_ids
+from collapipe_env.envs.registration import environment_ids, multi_objective_ids
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 
@@ -36,13 +36,12 @@ def registered():
 
 def named():
     """Every id that the package says it has."""
-    return {name for name, _ in chain(environment_ids(), short_ids(), multi_objective_ids())}
+    return {name for name, _ in chain(environment_ids(), multi_objective_ids())}
 
 
 def surrogates():
     """One id for each system; the twins with real training have the same interface but for a metric."""
-    ids = [name for name, _ in environment_ids()] + [name for name, _ in multi_objective_ids()]
-    return [name for name in ids if "Surrogate" in name]
+    return [name for name in sorted(named()) if "Surrogate" in name]
 
 
 def digest(content):

@@ -32,7 +32,7 @@ def test_interface(name):
 @pytest.mark.slow
 def test_the_real_learner_differs_in_a_metric_alone():
     env = gym.make("CollaPipe-Small-v0").unwrapped
-    then = STORED["interfaces"]["CollaPipeSurrogate-Small-Classification-v0"]
+    then = STORED["interfaces"]["CollaPipeSurrogate-Small-v0"]
     assert list(env.observation_space.shape) == then["observation"]["shape"]
     assert list(env.action_space.shape) == then["action"]["shape"]
     _, info = env.reset(seed=0)

@@ -5,9 +5,18 @@ import pytest
 
 from collapipe_env import load_scenario, register_scenario, scenario_names
 from collapipe_env.cli.main import main
-from collapipe_env.envs.registration import WHOLE_TIERS as REGISTERED
+from collapipe_env.envs.registration import SURROGATE
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.scenario.names import LADDER, SCENARIOS, TIER_SIZES, TIERS, WHOLE_TIERS, is_tier, sizes_of
+from collapipe_env.scenario.names import (
+    LADDER,
+    PRESETS,
+    SCENARIOS,
+    TIER_SIZES,
+    TIERS,
+    WHOLE_TIERS,
+    is_tier,
+    sizes_of,
+)
 
 TWO = {
     "base": "small",
@@ -71,7 +80,8 @@ def test_what_is_refused(tmp_path):
 
 
 def test_stale_and_wild_come_in_the_largest_size():
-    assert WHOLE_TIERS == REGISTERED == ("stale", "wild")
+    assert WHOLE_TIERS == ("stale", "wild")
+    assert set(SURROGATE) <= set(PRESETS)
     assert sizes_of("wild") == sizes_of("stale") == LADDER
     assert {sizes_of(tier) for tier in TIERS if tier not in WHOLE_TIERS} == {TIER_SIZES}
     assert is_tier("xlarge-wild")

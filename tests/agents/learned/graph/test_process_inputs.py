@@ -39,7 +39,7 @@ def warm_state(rows=4, seed=0):
 
 
 def test_the_columns_are_those_of_the_array_heat_of_the_graph_observation():
-    env = gym.make("CollaPipeSurrogate-Small-Thermal-v0", observation="graph")
+    env = gym.make("CollaPipeSurrogate-v0", scenario="small-thermal", observation="graph")
     observation, _ = env.reset(seed=3)
     for _ in range(30):
         observation, *_ = env.step(env.action_space.sample() * 0.0)

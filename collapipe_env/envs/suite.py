@@ -1,0 +1,140 @@
+"""The suite: the ids to report on, what is hard in each of them, and the returns that were measured there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+FILE = __file__.removesuffix("py") + "json"
+"""Path of the measured returns, which ``python -m tools.docs suite`` writes."""
+ZERO = "pipeline"
+"""Scheduler whose score is 0: the even split."""
+
+
+@cache
+def _measured() -> dict[str, Any]:
+    with open(FILE, encoding="utf-8") as file:  # not pathlib, which `import collapipe_env` does not load
+        content: dict[str, Any] = json.load(file)
+    return content
+
+
+@dataclass(frozen=True)
+class SuiteEntry:
+    """An id of the suite.
+
+    Attributes:
+        id: The id.
+        hard: What is hard in it, in words.
+        bar: Scheduler whose mean return is the id's ``reward_threshold`` and has the score 100.
+        also: Further schedulers that were measured, besides ``random``, ``pipeline``, ``dssra`` and the bar.
+        episodes: Held-out episodes of a result on this id: those with the seeds 1,300,000,000 and following.
+
+    Example:
+        >>> from collapipe_env import suite
+        >>> [entry.id for entry in suite() if entry.bar == "dssra-plus"][-1]
+        'CollaPipeSurrogate-Xlarge-Wild-v0'
+    """
+
+    id: str
+    hard: str
+    bar: str = "dssra-plus"
+    also: tuple[str, ...] = ()
+    episodes: int = 20
+
+    @property
+    def scenario(self) -> str:
+        """Name of its scenario."""
+        return "-".join(self.id.lower().split("-")[1:-1])
+
+    @property
+    def learner(self) -> str:
+        """``"real"`` or ``"surrogate"``."""
+        return "surrogate" if self.id.startswith("CollaPipeSurrogate-") else "real"
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """Names of the measured schedulers."""
+        return tuple(dict.fromkeys(("random", ZERO, "dssra", self.bar, *self.also)))
+
+    @property
+    def made_from(self) -> str:
+        """Digest of what was measured: of the scenario and the shipped agents; empty if nothing was."""
+        return str(_measured().get(self.id, {}).get("made_from", ""))
+
+    @property
+    def returns(self) -> Mapping[str, tuple[float, ...]]:
+        """Returns of the held-out episodes, in their order, by scheduler; empty if none were measured."""
+        found = _measured().get(self.id, {}).get("returns", {})
+        return {name: tuple(values) for name, values in found.items()}
+
+    @property
+    def reward_threshold(self) -> float | None:
+        """Mean return of the bar over its episodes; ``None`` if it was not measured."""
+        found = self.returns.get(self.bar)
+        return sum(found) / len(found) if found else None
+
+    def score(self, mean_return: float) -> float:
+        """Return the score of a mean return over all held-out episodes: 0 is the even split, 100 the bar.
+
+        Raises:
+            ValueError: If nothing was measured on this id, so that there is no scale.
+        """
+        zero, hundred = self.returns.get(ZERO), self.reward_threshold
+        if not zero or hundred is None:
+            raise ValueError(
+                f"{self.id} has no measured returns: run python -m tools.docs suite in a checkout"
+            )
+        even = sum(zero) / len(zero)
+        return 100.0 * (mean_return - even) / (hundred - even)
+
+
+SUITE = (
+    SuiteEntry(
+        "CollaPipeSurrogate-Small-v0",
+        "nothing: two clusters, everything is known, DSSRA is optimal to 0.01 %; a check in minutes",
+        bar="dssra",
+    ),
+    SuiteEntry(
+        "CollaPipeSurrogate-Large-Stale-v0",
+        "devices walk, and gains are known a round late and with an error of 3 dB",
+        also=("dssra-truth", "zoo:graph-wild"),
+    ),
+    SuiteEntry("CollaPipeSurrogate-Medium-Thermal-v0", "phones warm up, and pause when they are hot"),
+    SuiteEntry(
+        "CollaPipeSurrogate-Large-Churn-v0",
+        "devices leave, come back and fail in the middle of rounds, some 25 times as often as others",
+        also=("zoo:graph-wild",),
+    ),
+    SuiteEntry(
+        "CollaPipeSurrogate-Large-Wild-v0",
+        "all of it, a new layout in every episode, and moving blocks costs time",
+        also=("dssra-truth", "zoo:graph-wild"),
+    ),
+    SuiteEntry(
+        "CollaPipeSurrogate-Xlarge-Wild-v0",
+        "all of it, with 64 clusters of 16 devices",
+        also=("dssra-truth", "zoo:graph-wild"),
+        episodes=4,
+    ),
+    SuiteEntry(
+        "CollaPipeSurrogate-Medium-Target-v0",
+        "which clusters take part, and in how many local steps, is open; a target loss ends the episode",
+        bar="dssra-target",
+        episodes=10,
+    ),
+    SuiteEntry(
+        "CollaPipe-Small-Target-v0",
+        "the same with real training, whose losses are noisy and follow no known curve",
+        bar="dssra-target",
+        episodes=5,
+    ),
+)
+"""The ids, easiest first."""
+
+
+def suite() -> tuple[SuiteEntry, ...]:
+    """Return the ids to report results on, with what is hard in them and the returns measured there."""
+    return SUITE
