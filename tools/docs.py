@@ -4,9 +4,9 @@
 the stale ones are made. Finished plays are kept in ``runs/docs``: after Ctrl-C the same command continues.
 They belong to the package's sources: a change of these plays anew. ``--check`` plays nothing and lists what
 is stale: each part holds a digest of its entry, of the shipped scenarios that it changes, of the shipped
-agents that play, and of its study's file. It does not cover the code of simulator and schedulers: after a
-change there that the golden trajectories show, name the parts. ``--quick`` plays least, prints, and writes
-nothing.
+agents that play, and of its study's file and ``digest()``. It does not cover the code of simulator and
+schedulers: after a change there that the golden trajectories show, name the parts. ``--quick`` plays least,
+prints, and writes nothing.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ def digest(name: str) -> str:
     else:
         module = str(entry.get("study") or entry["picture"]).partition(":")[0]
         found.update((HERE / "studies" / f"{module}.py").read_bytes())
+        found.update(getattr(importlib.import_module(f"studies.{module}"), "digest", bytes)())
     return found.hexdigest()[:8]
 
 
@@ -134,7 +135,7 @@ def make(name: str, quick: bool) -> str:
     with mpl.rc_context(RC):
         if "picture" in entry:
             place = IMAGES / name.partition("/")[2]
-            return str(place) if quick else drawn(function_of(entry)(), place)
+            return str(place) if quick else drawn(function_of(entry)(**entry.get("of", {})), place)
         if "rows" in entry:
             text = grid_tables.table({**entry, **QUICK} if quick else entry, name)
         else:

@@ -1,4 +1,4 @@
-r"""Score a scheduler (the even split is 0, DSSRA+ is 100), or verify scores.
+r"""Score a scheduler on the suite (even split: 0, bar: 100), or verify scores.
 
 run plays the public episodes of a season and scores them; after Ctrl-C, the
 same command goes on. verify plays them again in an empty folder and compares
@@ -6,7 +6,7 @@ every number, or plays a keeper's hidden episodes. The code of a submission
 decides in a process of its own; verify runs it only with --trust-code.
 
 Examples:
-  collapipe leaderboard run --scheduler dssra --tier wild --size small
+  collapipe leaderboard run --scheduler dssra --cells large-wild
   collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
   collapipe leaderboard run --submission my_submission --out my_run
   collapipe leaderboard verify --submission my_submission --trust-code \
@@ -35,14 +35,15 @@ from collapipe_env.ground.errors import DataError, ScenarioError, SchedulerError
 from collapipe_env.ground.files import write_text
 
 if TYPE_CHECKING:
-    from collapipe_env.evaluation.leaderboard.season import Cell, Season
+    from collapipe_env.envs.suite import SuiteEntry
+    from collapipe_env.evaluation.leaderboard.season import Season
     from collapipe_env.evaluation.leaderboard.submission import Player
 
 
-QUICK_TIER, QUICK_SIZE = ("wild",), ("small",)
+QUICK = ("small",)
 """Default cells of a named scheduler."""
 
-TIERS_HELP = "static, migration, channel, thermal, mobile, churn, wild."
+CELLS_HELP = "small, large-stale, medium-thermal, large-churn, large-wild, xlarge-wild, medium-target."
 Names = tuple[str, ...] | None
 
 
@@ -54,8 +55,7 @@ class Playing(ExecutorOptions):
     """Scheduler to score: one of the package, an agent of collapipe zoo, or file.py:Name."""
     submission: Annotated[Path | None, about("FOLDER", "none")] = None
     """Folder of a submission, instead of --scheduler."""
-    tier: Annotated[Names, about("NAME ...", "the submission's, or wild", TIERS_HELP)] = None
-    size: Annotated[Names, about("NAME ...", "the submission's, or small", "small, medium, large.")] = None
+    cells: Annotated[Names, about("NAME ...", "the submission's, or small", CELLS_HELP)] = None
     processes: Processes = None
 
     def player(self) -> Player:
@@ -68,19 +68,18 @@ class Playing(ExecutorOptions):
             return read_submission(self.submission)
         raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
 
-    def cells(self, player: Player) -> tuple[Cell, ...]:
+    def chosen(self, player: Player) -> tuple[SuiteEntry, ...]:
         """Return the cells to play."""
         from collapipe_env.evaluation.leaderboard.season import chosen_cells
 
-        own = player.cells
-        tiers = self.tier or tuple({cell.tier for cell in own}) or QUICK_TIER
-        sizes = self.size or tuple({cell.size for cell in own}) or QUICK_SIZE
-        cells = chosen_cells(tiers, sizes)
+        if self.cells is None:
+            return player.cells or chosen_cells(QUICK)
+        cells = chosen_cells(self.cells)
         for cell in cells:
-            if own and cell not in own:
+            if player.cells and cell not in player.cells:
                 raise ScenarioError(
-                    f"--tier {cell.tier} --size {cell.size}: submission.json does not name it: add it there, "
-                    "or leave the options out"
+                    f"--cells {cell.scenario}: submission.json does not name it: add it there, or leave the "
+                    "option out"
                 )
         return cells
 
@@ -89,32 +88,32 @@ class Playing(ExecutorOptions):
 class Run:
     """Play public episodes of the season and score them."""
 
-    episodes: Annotated[Count, about(default="the season's")] = None
-    """Episodes per cell; with fewer than the season's the score is not comparable with the board."""
-    rounds: Annotated[Count, about(default="the season's")] = None
-    """Rounds per episode; with fewer than the season's the score is not comparable with the board."""
+    episodes: Annotated[Count, about(default="the id's")] = None
+    """Episodes per cell; with fewer than the id's the score is not comparable with the board."""
+    rounds: Annotated[Count, about(default="the id's")] = None
+    """Most rounds per episode; with fewer than the id's the score is not comparable with the board."""
     out: Annotated[Folder, about(default="runs/leaderboard-<name>")] = None
     fresh: Fresh = False
     playing: tyro.conf.OmitArgPrefixes[Playing] = field(default_factory=Playing)
 
     def run(self, call: Call) -> None:
         """Play, write and print."""
-        from collapipe_env.evaluation.leaderboard.board_row import play
+        from collapipe_env.evaluation.leaderboard.board_row import own_rounds, play
         from collapipe_env.evaluation.leaderboard.board_table import row_page
         from collapipe_env.evaluation.leaderboard.season import present_season
 
         executor = self.playing.build(self.playing.processes)
         season, player = present_season(), self.playing.player()
-        Within(1, max(season.episodes.values())).require("--episodes", self.episodes)
-        Within(1, season.rounds).require("--rounds", self.rounds)
-        cells = self.playing.cells(player)
+        cells = self.playing.chosen(player)
+        Within(1, max(cell.episodes for cell in cells)).require("--episodes", self.episodes)
+        Within(1, max(map(own_rounds, cells))).require("--rounds", self.rounds)
         run = run_folder(self.out, "leaderboard", player.name)
         asked = {"kind": "leaderboard", "season": season.name, "scheduler": player.scheduler}
         with opened(run, call, {**asked, "submission_sha256": player.digest}, fresh=self.fresh):
             print(_playing(player, cells, season, executor.where))
             row = play(season, player, cells, run / "evaluation", executor, None, self.episodes, self.rounds)
             row.write(run / "leaderboard.json")
-            page = row_page(row, season)
+            page = row_page(row)
             write_text(run / "table.md", page.markdown())
         print_pages(page)
         print(f"results: {run / 'leaderboard.json'}")
@@ -159,10 +158,12 @@ class Verify:
             )
         claimed = None if self.results is None else read_row(self.results, season)
         salt = _salt() if self.hidden else None
-        cells, episodes, rounds = self.playing.cells(player), None, None
+        cells, episodes, rounds = self.playing.chosen(player), None, None
         if claimed is not None:
-            cells, rounds = tuple(CELLS[name] for name in claimed.cells), claimed.rounds
+            cells = tuple(CELLS[name] for name in claimed.cells)
             episodes = max(len(cell.zero) for cell in claimed.cells.values())
+            if not all(map(claimed.is_whole, claimed.cells)):
+                rounds = max(cell.rounds for cell in claimed.cells.values())
         print(_playing(player, cells, season, executor.where))
         with tempfile.TemporaryDirectory(prefix="collapipe-") as folder:
             row = play(season, player, cells, Path(folder), executor, salt, episodes, rounds)
@@ -171,7 +172,7 @@ class Verify:
             print(fault)
         if faults:
             raise DataError(f"{self.results}: {len(faults)} differences from the re-run: it is not verified")
-        print_pages(row_page(row, season))
+        print_pages(row_page(row))
         print(f"verified: {', '.join(row.cells)}")
         if self.out is not None:
             row.write(self.out)
@@ -191,8 +192,8 @@ def _salt() -> str:
     return sys.stdin.readline().strip()
 
 
-def _playing(player: Player, cells: tuple[Cell, ...], season: Season, where: str) -> str:
-    names = ", ".join(cell.name for cell in cells)
+def _playing(player: Player, cells: tuple[SuiteEntry, ...], season: Season, where: str) -> str:
+    names = ", ".join(cell.scenario for cell in cells)
     return f"playing {player.name} on {names}: season {season.name}, {where}"
 
 

@@ -65,10 +65,9 @@ def play_episode(
     *,
     seed: int | None = None,
     blind: bool = False,
+    until_target: bool = False,
 ) -> PlayedEpisode:
     """Play one held-out episode; the same number means the same channels, loads and data for all.
-
-    A target loss of the scenario does not end it: all schedulers play all rounds.
 
     Args:
         name: Requested name of the scheduler.
@@ -79,7 +78,9 @@ def play_episode(
         model: New folder for the trained model in Hugging Face format, with ``"real"`` only; None keeps none.
         seed: Seed of the episode; by default that of its number.
         blind: The scheduler receives ``None`` instead of the state, and decides from the observation alone.
+        until_target: Whether a target loss of the scenario ends it; otherwise all rounds are played.
     """
+    target = scenario.dynamics.target_loss if until_target else None
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
     scheduler.reset(scheduler_seed(episode, run))
     observation, info = env.reset(seed=HELD_OUT_SEED + episode if seed is None else seed)
@@ -124,6 +125,8 @@ def play_episode(
         on_server, granted_server = on_server + used, granted_server + allowance
         memory = np.maximum(memory, costs.memory[0])
         on_round()
+        if target is not None and rows[-1]["smoothed_loss"] <= target:
+            break
     real: Any = env.learner  # as both of these options require
     if model is not None:
         real.save_checkpoint(model)

@@ -113,8 +113,8 @@ class EpisodeFiles:
         with self._opened() as (archive, size):
             if archive.comment != key.encode():
                 return False
-            self._figures(archive, size)
-            _decisions(archive, scenario, rounds)
+            played = len(self._figures(archive, size).delay)  # fewer where a target ended it
+            _decisions(archive, scenario, min(played, rounds))
         return True
 
     def read(self, content: bytes | None = None) -> EpisodeResult:

@@ -35,6 +35,7 @@ class EvaluationPlan:
             Face format; with the learner ``"real"`` only.
         seeds: Seed of each episode; by default those of the held-out episodes.
         blind: Whether schedulers receive no state, and decide from the observation alone.
+        until_target: Whether the scenario's target loss ends episodes; otherwise all rounds are played.
     """
 
     scenario: Scenario
@@ -51,6 +52,7 @@ class EvaluationPlan:
     save_models: bool = False
     seeds: tuple[int, ...] = ()
     blind: bool = False
+    until_target: bool = False
 
     def seed_of(self, episode: int) -> int:
         """Seed of an episode."""

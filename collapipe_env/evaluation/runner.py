@@ -174,6 +174,7 @@ def _agent(unit: Unit) -> bytes | None:
 def _units(plan: EvaluationPlan) -> list[Unit]:
     common: list[object] = [FORMAT, __version__, plan.scenario, plan.rounds, plan.learner, plan.blind]
     common.append(fits_digest() if plan.learner == "surrogate" else "")
+    common += ["until the target"] * plan.until_target
     if plan.own_learner is not None:
         common.append(object_identity(plan.own_learner))
     titles = own_titles(plan.schedulers, plan.scenario, plan.agent_of(0), plan.factories)
@@ -249,5 +250,6 @@ def _work(unit: Unit, on_round: Callable[[], None]) -> tuple[bytes, Files]:
             model,
             seed=plan.seed_of(unit.episode),
             blind=plan.blind,
+            until_target=plan.until_target,
         )
         return packed_episode(unit.key, played), {} if model is None else files_below(model)

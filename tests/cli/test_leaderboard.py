@@ -14,8 +14,8 @@ import pytest
 
 from collapipe_env.cli.main import main
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.evaluation import scheduler_process
-from collapipe_env.evaluation.leaderboard import season
+from collapipe_env.evaluation import scheduler_process, suite_plays
+from collapipe_env.evaluation.leaderboard import board_row, season
 from collapipe_env.evaluation.leaderboard.board_row import read_row
 from collapipe_env.evaluation.leaderboard.board_table import board_markdown, score_cell
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -24,7 +24,6 @@ from collapipe_env.scenario import load_scenario
 
 EPISODES, ROUNDS = 2, 3
 SHORT = ["--episodes", str(EPISODES), "--rounds", str(ROUNDS), "--processes", "1"]
-QUICK = ["--tier", "static", *SHORT]
 ONE = ["--processes", "1"]
 SALT = "0123456789abcdef"
 CODE = """
@@ -70,7 +69,7 @@ def kept(tmp_path_factory) -> Path:
 def submission(kept, monkeypatch) -> Path:
     """A submission of DSSRA's code, in the current folder."""
     about = {"name": "Mine", "authors": ["A"], "track": "model-based", "licence": "MIT"}
-    (kept / "submission.json").write_text(json.dumps({**about, "tiers": ["static"], "sizes": ["small"]}))
+    (kept / "submission.json").write_text(json.dumps({**about, "cells": ["small"]}))
     (kept / "mode.txt").write_text("")
     monkeypatch.chdir(kept.parent)
     return kept
@@ -78,18 +77,20 @@ def submission(kept, monkeypatch) -> Path:
 
 @pytest.fixture
 def tiny(monkeypatch) -> season.Season:
-    """A season of two episodes of three rounds, without frozen anchors, with a salt."""
-    counts = dict.fromkeys(season.BOARD_SIZES, EPISODES)
-    digest = hashlib.sha256(SALT.encode()).hexdigest()
-    short = season.Season("1", ROUNDS, counts, digest)
-    monkeypatch.setattr(season, "present_season", lambda: short)
-    return short
+    """A season with a salt, in which `small` has two episodes of three rounds and no measured anchors."""
+    salted = season.Season("1", hashlib.sha256(SALT.encode()).hexdigest())
+    monkeypatch.setattr(season, "present_season", lambda: salted)
+    monkeypatch.setitem(season.CELLS, "small", dataclasses.replace(season.CELLS["small"], episodes=EPISODES))
+    short = load_scenario("small").with_overrides({"dynamics.rounds": ROUNDS})
+    for module in (board_row, suite_plays):
+        monkeypatch.setattr(module, "load_scenario", lambda _: short)
+    return salted
 
 
 @functools.cache
 def by_hand(name: str, cell: str, seeds: tuple[int, ...]) -> list[float]:
-    """Mean delay of each episode, in the environment alone."""
-    scenario = load_scenario(cell).with_overrides({"dynamics.rounds": 500})
+    """Return of each episode, in the environment alone."""
+    scenario = load_scenario(cell)
     found = []
     for episode, number in enumerate(seeds):
         scheduler = make_scheduler(name, scenario)
@@ -97,32 +98,32 @@ def by_hand(name: str, cell: str, seeds: tuple[int, ...]) -> list[float]:
         observation, _ = env.reset(seed=number)
         seed = hashlib.sha256(f"collapipe scheduler|0|{episode}".encode()).hexdigest()[:8]
         scheduler.reset(int(seed, 16) // 2)
-        delays = []
+        total = 0.0
         for _ in range(ROUNDS):
             decision = scheduler.act(observation, env.state)
             step = env.step_allocation if isinstance(decision, Allocation) else env.step
-            observation = step(decision)[0]
-            delays.append(env.last_round.costs.delay[0])
-        found.append(float(np.mean(delays)))
+            observation, reward, *_ = step(decision)
+            total += float(reward[0])
+        found.append(total)
     return found
 
 
 @pytest.mark.parametrize(
     ("name", "cell"),
-    [("pipeline", "small"), ("dssra", "small"), ("random", "small"), ("dssra-plus", "small-wild")],
+    [("pipeline", "small"), ("dssra", "small"), ("random", "small"), ("dssra-plus", "medium-thermal")],
 )
 def test_golden_scores(name, cell, tmp_path, capsys) -> None:
-    tier, seeds = season.CELLS[cell].tier, (1_300_000_000, 1_300_000_001)
-    assert leaderboard("run", "--scheduler", name, "--tier", tier, *SHORT, "--out", tmp_path) == 0
-    assert f"Provisional: {cell}." in capsys.readouterr().out.replace("\n", " ")
+    bar, seeds = season.CELLS[cell].bar, (1_300_000_000, 1_300_000_001)
+    assert leaderboard("run", "--scheduler", name, "--cells", cell, *SHORT, "--out", tmp_path) == 0
+    assert f"Provisional: {cell} (20 episodes)." in capsys.readouterr().out.replace("\n", " ")
     row = read_row(tmp_path / "leaderboard.json", season.present_season())
-    own, even, plus = (by_hand(one, cell, seeds) for one in (name, "pipeline", "dssra-plus"))
-    assert [e.delay_s for e in row.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
-    rows = [(t, e, p) for t, e, p in zip(own, even, plus, strict=True) if e - p >= 0.01 * e]
+    own, even, plus = (by_hand(one, cell, seeds) for one in (name, "pipeline", bar))
+    assert [e.total_reward for e in row.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
+    rows = [(t, e, p) for t, e, p in zip(own, even, plus, strict=True) if p - e >= 0.01 * abs(e)]
     scores = sorted(100.0 * (e - t) / (e - p) for t, e, p in rows)
     quarter = len(scores) // 4
     expected = float(np.mean(scores[quarter : len(scores) - quarter]))
-    assert {"pipeline": 0.0, "dssra-plus": 100.0}.get(name, expected) == pytest.approx(expected)
+    assert {"pipeline": 0.0, bar: 100.0}.get(name, expected) == pytest.approx(expected)
     assert f"| {cell} | {expected:.1f}" in (tmp_path / "table.md").read_text()
 
 
@@ -130,7 +131,7 @@ def test_golden_scores(name, cell, tmp_path, capsys) -> None:
 def quick_results(tmp_path_factory) -> str:
     """Results of a quick run."""
     out = tmp_path_factory.mktemp("quick") / "run"
-    assert leaderboard("run", "--scheduler", "dssra", *QUICK, "--out", out) == 0
+    assert leaderboard("run", "--scheduler", "dssra", *SHORT, "--out", out) == 0
     return (out / "leaderboard.json").read_text()
 
 
@@ -147,7 +148,7 @@ def changed(text: str, path: str, value: object) -> str:
 
 def with_unplayed_run(episodes: list[dict]) -> list[dict]:
     """Episodes, and those of a further training run that nobody played."""
-    return episodes + [{**one, "run": 1, "delay_s": 0.1} for one in episodes]
+    return episodes + [{**one, "run": 1, "total_reward": -0.1} for one in episodes]
 
 
 SMALL = "cells/small"
@@ -160,26 +161,26 @@ SMALL = "cells/small"
             {
                 "version": "1.0",
                 f"{SMALL}/decision_s": 1.0,
-                f"{SMALL}/episodes/1/delay_s": lambda d: d * (1 + 1e-11),
+                f"{SMALL}/episodes/1/total_reward": lambda d: d * (1 + 1e-11),
             },
             ["verified: small"],
         ),
         (
             {
-                f"{SMALL}/episodes/1/delay_s": lambda d: d * (1 - 1e-8),
+                f"{SMALL}/episodes/1/total_reward": lambda d: d * (1 - 1e-8),
                 f"{SMALL}/episodes/0/worst_energy_ratio": 0.5,
                 f"{SMALL}/episodes/0/server_blocks": 2,
                 f"{SMALL}/zero/1": 100.0,
-                f"{SMALL}/scenario_digest": "0" * 64,
+                f"{SMALL}/made_from": "0" * 64,
                 "name": "Best of all",
                 "scheduler": "random",
             },
             [
-                "small, delay_s, run 0, episode 1: ",
+                "small, total_reward, run 0, episode 1: ",
                 "worst_energy_ratio, run 0, episode 0: 0.5 in the",
                 "server_blocks, run 0, episode 0: 2 in the results, 0 in",
                 "small, zero, episode 1: 100.0 in the results",
-                "small, scenario_digest: '000",
+                "small, made_from: '000",
                 "name is 'Best of all' in the results, 'DSSRA' in fact",
                 "scheduler is 'random' in the results, 'dssra' in fact",
             ],
@@ -215,13 +216,13 @@ def test_verification_plays_again_and_finds_every_change(
         ("season", "0", "has no results of season 1"),
         ("season", "1\nerror: all is well", "season is '1\\nerror: all is well'"),
         ("name", "a\x1b[31m", "name is 'a\\x1b[31m'"),
-        ("rounds", 0, "rounds is 0: it should be greater than or equal to 1"),
+        (f"{SMALL}/rounds", 0, "rounds is 0: it should be greater than or equal to 1"),
         ("cells", {}, "has no results"),
         ("cells", lambda cells: {"nowhere": cells["small"]}, "nowhere: no cell of the season"),
         (f"{SMALL}/hundred", [1.0], "small: no cell of the season with episodes and anchors"),
         (f"{SMALL}/episodes", lambda e: [e[0], e[0]], "small: episodes are missing, or appear twice"),
         (f"{SMALL}/episodes", lambda e: e[:1], "small: no cell of the season with episodes"),
-        (f"{SMALL}/episodes/0/delay_s", -1.0, "delay_s is -1.0: it should be greater than"),
+        (f"{SMALL}/episodes/0/energy_j", -1.0, "energy_j is -1.0: it should be greater than"),
         (f"{SMALL}/episodes/0/backlog_slope", None, "backlog_slope is None"),
     ],
 )
@@ -249,9 +250,9 @@ def test_hidden_episodes_are_scored_with_anchors_of_their_own(
     seeds = tuple(tiny.seeds(season.CELLS["small"], SALT))
     cell = row.cells["small"]
     assert list(cell.zero) == pytest.approx(by_hand("pipeline", "small", seeds), rel=1e-12)
-    assert list(cell.hundred) == pytest.approx(by_hand("dssra-plus", "small", seeds), rel=1e-12)
-    assert [e.delay_s for e in cell.episodes] == pytest.approx(by_hand("dssra", "small", seeds), rel=1e-12)
-    assert "Mine" in board_markdown([row], tiny)
+    assert list(cell.hundred) == pytest.approx(by_hand("dssra", "small", seeds), rel=1e-12)
+    assert [e.total_reward for e in cell.episodes] == list(cell.hundred)
+    assert "Mine" in board_markdown([row])
     capsys.readouterr()
     monkeypatch.setattr("sys.stdin", io.StringIO("guessed\n"))
     assert leaderboard("verify", *how) == 2
@@ -266,7 +267,9 @@ def test_verification_works_in_an_empty_folder_whatever_lies_about(submission) -
         with zipfile.ZipFile(file) as archive:
             key, members = archive.comment, {name: archive.read(name) for name in archive.namelist()}
         content = json.loads(members["episode.json"])
-        members["episode.json"] = json.dumps({**content, "delay": [d / 2 for d in content["delay"]]}).encode()
+        members["episode.json"] = json.dumps(
+            {**content, "reward": [r / 2 for r in content["reward"]]}
+        ).encode()
         with zipfile.ZipFile(file, "w") as archive:
             archive.comment = key
             for name, member in members.items():
@@ -310,7 +313,7 @@ def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
 )
 def test_a_cell_that_is_refused_is_a_row_that_is_refused(submission, mode, message, tmp_path, capsys) -> None:
     about = submission / "submission.json"
-    about.write_text(about.read_text().replace('["static"]', '["channel", "static"]'))
+    about.write_text(about.read_text().replace('["small"]', '["large-stale", "small"]'))
     (submission / "mode.txt").write_text(mode)
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", tmp_path / "run") == 2
     assert message in capsys.readouterr().err
@@ -325,49 +328,42 @@ def test_the_track_observation_only_hides_the_state(submission, tmp_path, capsys
     assert "decides from the state, which is None" in capsys.readouterr().err
 
 
-def test_rows_are_ranked_by_size_and_class_and_gated(quick_results, tmp_path) -> None:
+def test_rows_are_ranked_by_class_and_gated(quick_results, tmp_path, monkeypatch) -> None:
     """Over its energy budget, a row has no rank; systems that use the edge server are ranked apart."""
     file = tmp_path / "row.json"
     file.write_text(quick_results)
     row = read_row(file, season.present_season())
-    young = dataclasses.replace(season.present_season(), rounds=200, episodes={**row_counts(), "small": 2})
+    monkeypatch.setitem(season.CELLS, "small", dataclasses.replace(season.CELLS["small"], episodes=2))
     cell = row.cells["small"]
 
-    def variant(name, delay, energy=1.0, slope=0.0, blocks=0):
-        figures = {"delay_s": delay, "worst_energy_ratio": energy, "backlog_slope": slope}
+    def variant(name, returned, energy=1.0, slope=0.0, blocks=0, rounds=100):
+        figures = {"total_reward": returned, "worst_energy_ratio": energy, "backlog_slope": slope}
         episodes = [dataclasses.replace(e, **figures, server_blocks=blocks) for e in cell.episodes]
-        new = dataclasses.replace(cell, episodes=tuple(episodes), zero=(10.0, 10.0), hundred=(5.0, 5.0))
-        return dataclasses.replace(row, name=name, rounds=200, cells={"small": new})
+        new = {"episodes": tuple(episodes), "rounds": rounds, "zero": (-10.0, -10.0), "hundred": (-5.0, -5.0)}
+        return dataclasses.replace(row, name=name, cells={"small": dataclasses.replace(cell, **new)})
 
     rows = [
-        variant("worse", 6.0),
-        variant("better", 4.0),
-        variant("greedy", 3.0, 1.1, 0.1),
-        variant("split", 2.0, blocks=3),
-        dataclasses.replace(variant("short", 1.0), rounds=100),
+        variant("worse", -6.0),
+        variant("better", -4.0),
+        variant("greedy", -3.0, 1.1, 0.1),
+        variant("split", -2.0, blocks=3),
+        variant("short", -1.0, rounds=50),
     ]
-    lines = [
-        line for line in board_markdown(rows, young).splitlines() if line.startswith("| ") or "**" in line
-    ]
+    lines = [line for line in board_markdown(rows).splitlines() if line.startswith("| ") or "**" in line]
     assert lines[2].startswith("| – | better | – | 120.0 #1 |")
     assert lines[3].startswith("| – | worse | – | 80.0 #2 |")
     assert lines[4].startswith("| – | greedy | – | (140.0) ‡ |")
-    assert lines[5] == "**Small, with the edge server**"
+    assert lines[5] == "**With the edge server**"
     assert lines[7].startswith("| – | split | – | 160.0 #1 |")
     assert len(lines) == 8
 
 
-def row_counts() -> dict[str, int]:
-    return season.present_season().episodes
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", ["small", "small-wild"])
+@pytest.mark.parametrize("cell", ["small", "medium-thermal"])
 def test_dssra_has_a_rank(cell, tmp_path) -> None:
-    own = season.present_season()
-    tier = season.CELLS[cell].tier
-    assert leaderboard("run", "--scheduler", "dssra", "--tier", tier, *ONE, "--out", tmp_path / "run") == 0
-    row = read_row(tmp_path / "run" / "leaderboard.json", own)
-    found = score_cell(row.cells[cell], row.rounds, own)
+    where = ("--cells", cell, *ONE, "--out", tmp_path / "run")
+    assert leaderboard("run", "--scheduler", "dssra", *where) == 0
+    row = read_row(tmp_path / "run" / "leaderboard.json", season.present_season())
+    found = score_cell(cell, row.cells[cell])
     assert found.gate.verdict == "passed"
     assert found.score.mean > 50.0

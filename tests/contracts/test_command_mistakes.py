@@ -113,9 +113,9 @@ BAD = {
     "leaderboard": [
         ("run", "give one of --scheduler NAME and --submission FOLDER"),
         ("run --scheduler dsra", "did you mean 'dssra'"),
-        ("run --scheduler dssra --tier wilde", "--tier 'wilde' is not known"),
-        ("run --scheduler dssra --tier wild --tier static", "--tier is given 2 times: name all after one"),
-        ("run --scheduler dssra --rounds 501", "--rounds = 501: use a number from 1 to 500"),
+        ("run --scheduler dssra --cells large-wld", "--cells 'large-wld' is not known: did you mean"),
+        ("run --scheduler dssra --cells small --cells small", "--cells is given 2 times: name all after one"),
+        ("run --scheduler dssra --rounds 101", "--rounds = 101: use a number from 1 to 100"),
         ("run --scheduler dssra --ray-address auto", "--ray-address with --executor local"),
         ("run --submission nowhere", "nowhere is not a folder"),
         ("verify --scheduler dssra", "give one of --results FILE, to play it again, and --hidden"),

@@ -38,7 +38,7 @@ RUNS = {
     "compare": f"--scenarios tiny.yaml moving.yaml --schedulers pipeline random {QUICK}",
     "tune": "moving.yaml --candidates 2 --episodes 1 --check-episodes 1 --rounds 2",
     "execute": "--scenario quick.yaml --scheduler pipeline --rounds 2",
-    "leaderboard run": "--scheduler random --tier static --episodes 2 --rounds 2 --processes 1",
+    "leaderboard run": "--scheduler random --cells small --episodes 2 --rounds 2 --processes 1",
 }
 """Commands that work in a folder; ``calibrate``, which needs Ray, is tested beside its engine."""
 OTHERWISE = {

@@ -6,30 +6,30 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from collapipe_env.evaluation.columns import mean_delay
+from collapipe_env.envs.suite import ZERO, SuiteEntry
 from collapipe_env.evaluation.declared_sight import is_marked
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.executor import Executor
-from collapipe_env.evaluation.leaderboard.season import CELLS, HUNDRED, ZERO, Anchors, Cell, Season
+from collapipe_env.evaluation.leaderboard.season import CELLS, Anchors, Season, measured_anchors
 from collapipe_env.evaluation.leaderboard.submission import CODE, FACTORY, Line, Player, Title
 from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.resampling import Floats
 from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.runner import evaluate_all
+from collapipe_env.evaluation.suite_plays import episode_return, made_from, plan_of
 from collapipe_env.ground.errors import DataError, SchedulerError, fault_line
 from collapipe_env.ground.files import read_json, without_nan, write_json
 from collapipe_env.ground.version import __version__
+from collapipe_env.scenario import load_scenario
 
-FORMAT = "collapipe-env leaderboard row 2"
+FORMAT = "collapipe-env leaderboard row 3"
 TOLERANCE = 1e-9
 """Largest relative difference of a number on another machine."""
-LEARNER = "surrogate"
-"""Learner of all episodes; delays and energies equal those of real training."""
 
 Whole = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 From0 = Annotated[float, Field(strict=True, ge=0.0, lt=1e15)]
@@ -43,7 +43,7 @@ class EpisodeFigures:
     Attributes:
         run: Training run of a learned scheduler, from 0.
         episode: Number of the episode, from 0.
-        delay_s: Mean delay of a round [s].
+        total_reward: Return of the episode.
         worst_energy_ratio: Largest time-average energy over budget of any node or the server.
         backlog_slope: Growth of the largest energy queue over the last half [budgets a round]; 0 for fewer
             than three rounds.
@@ -53,7 +53,7 @@ class EpisodeFigures:
 
     run: Whole
     episode: Whole
-    delay_s: From0
+    total_reward: Number
     worst_energy_ratio: From0
     backlog_slope: Number
     energy_j: From0
@@ -65,17 +65,19 @@ class CellResult:
     """A player's episodes in one cell, and the anchors' in the same episodes.
 
     Attributes:
-        scenario_digest: SHA-256 of the scenario that was played.
+        made_from: Digest of the scenario that was played, and of the bar's scalars.
+        rounds: Most rounds of an episode; fewer where it ended at a target loss.
         episodes: Figures, run by run and in order.
-        zero: Mean delay of the even split in each episode [s].
-        hundred: Mean delay of DSSRA+ in each episode [s].
+        zero: Return of the even split in each episode.
+        hundred: Return of the bar in each episode.
         decision_s: Median wall-clock time of a decision [s]; the only number that a re-run may change.
     """
 
-    scenario_digest: Line
+    made_from: Line
+    rounds: Annotated[int, Field(strict=True, ge=1)]
     episodes: tuple[EpisodeFigures, ...]
-    zero: tuple[From0, ...]
-    hundred: tuple[From0, ...]
+    zero: tuple[Number, ...]
+    hundred: tuple[Number, ...]
     decision_s: From0
 
     def matrix(self, name: str) -> Floats:
@@ -95,7 +97,6 @@ class Row:
         scheduler: Name from which it was built.
         submission_sha256: Digest of the submission's files; empty for a scheduler given by name.
         version: Version of the package that played.
-        rounds: Rounds of an episode.
         cells: Results by names of cells.
     """
 
@@ -105,7 +106,6 @@ class Row:
     scheduler: Line
     submission_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
     version: Line
-    rounds: Annotated[int, Field(strict=True, ge=1)]
     cells: dict[str, CellResult]
 
     def write(self, path: Path) -> None:
@@ -116,13 +116,18 @@ class Row:
         """
         write_json(path, without_nan({"format": FORMAT, **asdict(self)}))
 
-    def is_whole(self, name: str, season: Season) -> bool:
-        """Whether a cell was played as the season says, so that its score counts."""
-        count = season.episodes[CELLS[name].size]
-        return self.rounds == season.rounds and len(self.cells[name].zero) == count
+    def is_whole(self, name: str) -> bool:
+        """Whether a cell was played in all its episodes and rounds, so that its score counts."""
+        played, cell = self.cells[name], CELLS[name]
+        return played.rounds == own_rounds(cell) and len(played.zero) == cell.episodes
 
 
 _READER = TypeAdapter(Row)
+
+
+def own_rounds(cell: SuiteEntry) -> int:
+    """Rounds of an episode of a cell."""
+    return load_scenario(cell.scenario).dynamics.rounds
 
 
 def read_row(path: Path, season: Season) -> Row:
@@ -155,49 +160,41 @@ def read_row(path: Path, season: Season) -> Row:
 def play(
     season: Season,
     player: Player,
-    cells: Sequence[Cell],
+    cells: Sequence[SuiteEntry],
     folder: Path,
     executor: Executor,
     salt: str | None = None,
     episodes: int | None = None,
     rounds: int | None = None,
 ) -> Row:
-    """Play a player's episodes, and the anchors' where none are frozen for them.
+    """Play a player's episodes, and the anchors' where the suite's do not serve.
 
     Args:
         folder: Folder of finished episodes, which are not played again.
         executor: Plays the episodes.
         salt: The keepers' salt, for the hidden seeds; by default the seeds are the public ones.
-        episodes: Most episodes of a cell; the season's by default.
-        rounds: Rounds of an episode; the season's by default.
+        episodes: Most episodes of a cell; its own by default.
+        rounds: Most rounds of an episode; the cell's own by default.
 
     Raises:
         CollaPipeError: If the player cannot play a cell, sees the true system, or a file cannot be read or
             written. A cell that is refused is a row that is refused.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
-    length = season.rounds if rounds is None else min(rounds, season.rounds)
     seeds = {cell: season.seeds(cell, salt)[:episodes] for cell in cells}
-    whole = salt is None and length == season.rounds
-    frozen = {cell: season.frozen(cell) if whole else None for cell in cells}
+    anchors = {cell: measured_anchors(cell) if salt is None and rounds is None else None for cell in cells}
 
-    def plan(cell: Cell, names: tuple[str, ...], agents: tuple[Path, ...], blind: bool) -> EvaluationPlan:
-        return EvaluationPlan(
-            scenario=cell.scenario(season.rounds),
-            schedulers=names,
-            agents=agents,
-            episodes=len(seeds[cell]),
-            rounds=length,
-            learner=LEARNER,
-            folder=folder / folder_name(cell.name),
-            seeds=seeds[cell],
-            blind=blind,
-        )
+    def plan(cell: SuiteEntry, names: tuple[str, ...], **options: Any) -> EvaluationPlan:
+        place = folder / folder_name(cell.scenario)
+        return plan_of(cell, place, names, seeds=seeds[cell], rounds=rounds, **options)
 
     name = player.scheduler
-    beside = tuple(anchor for anchor in (ZERO, HUNDRED) if anchor != name)
-    along = [plan(cell, beside, (), False) for cell in cells if frozen[cell] is None]
-    own = [plan(cell, (name,), player.agents, player.blind) for cell in cells]
+    along = [
+        plan(cell, tuple(anchor for anchor in dict.fromkeys((ZERO, cell.bar)) if anchor != name))
+        for cell in cells
+        if anchors[cell] is None
+    ]
+    own = [plan(cell, (name,), agents=player.agents, blind=player.blind) for cell in cells]
     # The anchors play afterwards: their decisions and delays must not lie there while the player decides.
     played = {
         cell: outcome.results[name] for cell, outcome in zip(cells, evaluate_all(own, executor), strict=True)
@@ -210,16 +207,17 @@ def play(
     anchored = iter(evaluate_all(along, executor))
     found = {}
     for cell, results in played.items():
-        anchors = frozen[cell]
-        if anchors is None:
+        known = anchors[cell]
+        if known is None:
             both = {**next(anchored).results, name: results}
-            anchors = Anchors(*(tuple(mean_delay(r) for r in both[anchor]) for anchor in (ZERO, HUNDRED)))
+            known = Anchors(*(tuple(map(episode_return, both[anchor])) for anchor in (ZERO, cell.bar)))
         count = len(seeds[cell])
-        found[cell.name] = CellResult(
-            scenario_digest=cell.digest(season.rounds),
+        found[cell.scenario] = CellResult(
+            made_from=made_from(cell),
+            rounds=min(rounds or own_rounds(cell), own_rounds(cell)),
             episodes=tuple(map(_figures, results)),
-            zero=anchors.zero[:count],
-            hundred=anchors.hundred[:count],
+            zero=known.zero[:count],
+            hundred=known.hundred[:count],
             decision_s=float(np.median(np.concatenate([result.decision_s for result in results]))),
         )
     return Row(
@@ -229,7 +227,6 @@ def play(
         scheduler=f"{CODE}:{FACTORY}" if player.runs_code else player.scheduler,
         submission_sha256=player.digest,
         version=__version__,
-        rounds=length,
         cells=found,
     )
 
@@ -239,7 +236,7 @@ def _figures(result: EpisodeResult) -> EpisodeFigures:
     return EpisodeFigures(
         run=result.run,
         episode=result.episode,
-        delay_s=mean_delay(result),
+        total_reward=episode_return(result),
         worst_energy_ratio=result.worst_energy_ratio,
         backlog_slope=0.0 if math.isnan(slope) else slope,
         energy_j=float(np.sum(result.energy_j)),
@@ -253,13 +250,14 @@ def differences(claimed: Row, again: Row) -> Iterator[str]:
     Args:
         again: The re-run, of the same cells.
     """
-    for entry in ("season", "hidden", "rounds", "name", "scheduler", "submission_sha256"):
+    for entry in ("season", "hidden", "name", "scheduler", "submission_sha256"):
         if getattr(claimed, entry) != getattr(again, entry):
             yield f"{entry} is {getattr(claimed, entry)!r} in the results, {getattr(again, entry)!r} in fact"
     for name, found in again.cells.items():
         before = claimed.cells[name]
         pairs: list[tuple[str, object, object]] = [
-            ("scenario_digest", before.scenario_digest, found.scenario_digest),
+            ("made_from", before.made_from, found.made_from),
+            ("rounds", before.rounds, found.rounds),
             ("number of episodes", len(before.episodes), len(found.episodes)),
         ]
         for anchor in ("zero", "hundred"):

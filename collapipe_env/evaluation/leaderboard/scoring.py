@@ -1,11 +1,11 @@
-"""Scores: 0 is the even split, 100 is DSSRA+, in the same episodes.
+"""Scores: 0 is the even split, 100 is the cell's bar, in the same episodes.
 
-In each episode the score is 100 (T_even - T) / (T_even - T_DSSRA+), where T is the mean delay of a round. A
-cell's score is the interquartile mean over its episodes, the overall score the mean of the scores of all
-tiers. Each quantity is averaged once: delays over rounds, scores over episodes, and cells over tiers.
+In each episode the score is 100 (R - R_even) / (R_bar - R_even), where R is the episode's return. A cell's
+score is the interquartile mean over its episodes, the overall score the mean of the scores of all cells. Each
+quantity is averaged once: scores over episodes, and cells over the suite.
 
-In an episode where DSSRA+ gains almost nothing over the even split, the quotient is meaningless for every
-player. Such episodes are left out for all; the frozen anchors alone decide which.
+In an episode where the bar gains almost nothing over the even split, the quotient is meaningless for every
+player. Such episodes are left out for all; the anchors alone decide which.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collapipe_env.evaluation.resampling import (
 )
 
 LEAST_GAIN = 0.01
-"""Smallest gain of DSSRA+, as a share of the even split's delay, for which an episode counts."""
+"""Smallest gain of the bar, as a share of the even split's return, for which an episode counts."""
 NOTHING = Estimate(math.nan)
 
 
@@ -34,26 +34,26 @@ def counted(zero: npt.ArrayLike, hundred: npt.ArrayLike) -> npt.NDArray[np.bool_
     """Whether each episode counts, (E,).
 
     Args:
-        zero: Mean delay of the even split in each, (E,) [s].
-        hundred: Mean delay of DSSRA+ in each, (E,) [s].
+        zero: Return of the even split in each, (E,).
+        hundred: Return of the bar in each, (E,).
     """
-    even, plus = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
-    enough: npt.NDArray[np.bool_] = even - plus >= LEAST_GAIN * even
+    even, bar = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
+    enough: npt.NDArray[np.bool_] = bar - even >= LEAST_GAIN * np.abs(even)
     return enough
 
 
-def episode_scores(delays: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.ArrayLike) -> Floats:
+def episode_scores(returns: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.ArrayLike) -> Floats:
     """Scores of a scheduler in the episodes that count, (R, E').
 
     Args:
-        delays: Mean delay of the scheduler in each episode of each training run, (E,) or (R, E) [s].
-        zero: Mean delays of the even split, (E,) [s].
-        hundred: Mean delays of DSSRA+, (E,) [s].
+        returns: Return of the scheduler in each episode of each training run, (E,) or (R, E).
+        zero: Returns of the even split, (E,).
+        hundred: Returns of the bar, (E,).
     """
-    even, plus = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
-    own = np.atleast_2d(np.asarray(delays, dtype=np.float64))
-    counts = counted(even, plus)
-    scores: Floats = 100.0 * ((even - own)[:, counts] / (even - plus)[counts])
+    even, bar = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
+    own = np.atleast_2d(np.asarray(returns, dtype=np.float64))
+    counts = counted(even, bar)
+    scores: Floats = 100.0 * ((own - even)[:, counts] / (bar - even)[counts])
     return scores
 
 
@@ -67,10 +67,10 @@ def cell_score(scores: Floats) -> Estimate:
 
 
 def overall_score(cells: Sequence[Floats]) -> Estimate:
-    """Mean over tiers of their scores; each tier's episodes are resampled separately.
+    """Mean over cells of their scores; each cell's episodes are resampled separately.
 
     Args:
-        cells: Scores of each tier, as :func:`episode_scores` returns them.
+        cells: Scores of each cell, as :func:`episode_scores` returns them.
     """
     if not cells or any(scores.size == 0 for scores in cells):
         return NOTHING

@@ -15,8 +15,9 @@ from typing import Annotated, Literal
 import safetensors.numpy
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from collapipe_env.envs.suite import SuiteEntry
 from collapipe_env.evaluation.declared_sight import is_marked
-from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
+from collapipe_env.evaluation.leaderboard.season import CELLS, chosen_cells
 from collapipe_env.evaluation.own_scheduler import LONGEST_NAME
 from collapipe_env.evaluation.scheduler_loading import (
     full_names,
@@ -76,8 +77,7 @@ class Form(BaseModel):
     name: Annotated[Title, AfterValidator(_apart)]
     authors: Annotated[list[Line], Field(min_length=1, max_length=50)]
     track: Literal["model-based", "observation-only"]
-    tiers: Annotated[list[Literal[BOARD_TIERS]], Field(min_length=1)]  # type: ignore[valid-type]
-    sizes: Annotated[list[Literal[BOARD_SIZES]], Field(min_length=1)]  # type: ignore[valid-type]
+    cells: Annotated[list[Literal[*CELLS]], Field(min_length=1)]  # type: ignore[valid-type]
     licence: Line
     about: Annotated[str, Field(max_length=2000)] = ""
     weights: Annotated[list[Line], Field(max_length=20)] = []
@@ -103,7 +103,7 @@ class Player:
     blind: bool = False
     runs_code: bool = False
     digest: str = ""
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[SuiteEntry, ...] = ()
 
 
 def named_player(name: str) -> Player:
@@ -147,7 +147,7 @@ def read_submission(folder: Path) -> Player:
         blind=form.track == BLIND,
         runs_code=CODE in files,
         digest=_digest(files),
-        cells=chosen_cells(tuple(form.tiers), tuple(form.sizes)),
+        cells=chosen_cells(tuple(form.cells)),
     )
 
 

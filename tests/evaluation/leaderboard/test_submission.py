@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from collapipe_env.evaluation.leaderboard import submission
-from collapipe_env.evaluation.leaderboard.season import Cell
+from collapipe_env.evaluation.leaderboard.season import CELLS
 from collapipe_env.evaluation.leaderboard.submission import read_submission
 from collapipe_env.ground.errors import DataError
 
@@ -18,8 +18,7 @@ FIELDS = {
     "name": "Half power",
     "authors": ["A. Author"],
     "track": "model-based",
-    "tiers": ["wild", "static"],
-    "sizes": ["medium", "small"],
+    "cells": ["large-wild", "small"],
     "licence": "MIT",
 }
 EXPLODES = "raise SystemExit('nothing of a submission runs when it is read')\n"
@@ -45,7 +44,7 @@ def test_code_is_not_run_when_it_is_read(folder) -> None:
     assert (player.name, player.scheduler) == ("Half power", f"{folder}/scheduler.py:make")
     assert player.blind
     assert player.runs_code
-    assert player.cells == tuple(Cell(t, s) for s in ("small", "medium") for t in ("static", "wild"))
+    assert player.cells == (CELLS["small"], CELLS["large-wild"])
     digests = {player.digest}
     for text in ("a", "b"):  # of one length
         (folder / "helper.py").write_text(text)
@@ -91,8 +90,8 @@ def test_code_outside_the_digest_is_refused(folder) -> None:
     [
         ({"leave_out": "licence"}, "lacks the field 'licence'"),
         ({"track": "both"}, "track is 'both'"),
-        ({"tiers": []}, r"tiers is \[\]"),
-        ({"sizes": ["xlarge"]}, r"sizes\[0\] is 'xlarge'"),
+        ({"cells": []}, r"cells is \[\]"),
+        ({"cells": ["small-target"]}, r"cells\[0\] is 'small-target'"),
         ({"authors": "me"}, "authors is 'me'"),
         ({"name": "two\nlines"}, "use one line"),
         ({"name": "x" * 61}, "name is 'xxx"),

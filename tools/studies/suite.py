@@ -1,0 +1,136 @@
+"""The suite: plays what is not measured, writes the package's file of returns, makes parts of its page.
+
+``python -m tools.docs suite`` makes all of them. Finished episodes are kept below ``runs/docs/suite`` as long
+as the package's sources stay as they are, and the file is written after each id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from generated_parts import markdown_table
+from player import KEPT, sources
+
+from collapipe_env.envs.suite import FILE, SUITE, SuiteEntry, _measured
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.runner import evaluate_all
+from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
+from collapipe_env.evaluation.suite_plays import episode_return, made_from, plan_of
+from collapipe_env.ground.files import write_json
+
+PROCESSES = 2
+"""Episodes that are played at once."""
+PICTURED = 10
+"""Round that a picture shows."""
+NOTHING = "not yet measured"
+Entry = Mapping[str, Any]
+
+
+def is_measured(entry: SuiteEntry) -> bool:
+    """Whether the file has all returns of an id, from its present scenario and agents."""
+    counts = {name: len(values) for name, values in entry.returns.items()}
+    return entry.made_from == made_from(entry) and counts == dict.fromkeys(entry.schedulers, entry.episodes)
+
+
+def measure(entry: SuiteEntry) -> None:
+    """Play an id's episodes, and write their returns into the package's file."""
+    folder = KEPT / "suite" / sources()[:8] / entry.scenario
+    plan = plan_of(entry, folder, entry.schedulers)
+    (outcome,) = evaluate_all([plan], PROCESSES, lines=False)
+    content = json.loads(Path(FILE).read_text(encoding="utf-8"))
+    content[entry.id] = {
+        "made_from": made_from(entry),
+        "rounds": plan.rounds,
+        "first_seed": HELD_OUT_SEED,
+        "returns": {name: list(map(episode_return, found)) for name, found in outcome.results.items()},
+    }
+    write_json(Path(FILE), {each.id: content[each.id] for each in SUITE if each.id in content})
+    _measured.cache_clear()
+
+
+def scores(entry: Entry, quick: bool) -> str:
+    """Play the ids that are not measured, and return the table of all: returns, and scores in brackets.
+
+    Args:
+        entry: Names the schedulers of the columns, in ``columns``.
+        quick: Whether to play least, without writing: an episode of two rounds of the first id.
+    """
+    if quick:
+        plan = plan_of(SUITE[0], KEPT / "quick" / "suite", SUITE[0].schedulers, episodes=1, rounds=2)
+        evaluate_all([plan], 1)
+    for each in SUITE if not quick else ():
+        if not is_measured(each):
+            print(f"{each.id}: {each.episodes} episodes of {', '.join(each.schedulers)}", flush=True)
+            measure(each)
+    heads = ["id", "bar", *(title for title in entry["columns"])]
+    rows = [
+        [f"[`{each.id}`](#{each.id.lower()})", package_title(each.bar)]
+        + [_cell(each, name) for name in entry["columns"].values()]
+        for each in SUITE
+    ]
+    return markdown_table(heads, rows, left=2)
+
+
+def _cell(entry: SuiteEntry, name: str) -> str:
+    """Mean return, and the score; the bar stands out."""
+    if not entry.returns:
+        return NOTHING if name == "random" else ""
+    if name not in entry.returns:
+        return ""
+    mean = float(np.mean(entry.returns[name]))
+    text = f"{mean:,.1f} ({entry.score(mean):,.0f})"
+    return f"**{text}**" if name == entry.bar else text
+
+
+def sections(_: Entry, quick: bool) -> str:
+    """A section of each id: picture, spaces, episode, and what is hard."""
+    return "\n\n".join(map(section, SUITE[:1] if quick else SUITE))
+
+
+def section(entry: SuiteEntry) -> str:
+    """The section of an id."""
+    env = gym.make(entry.id).unwrapped
+    scenario = env.scenario
+    clusters, devices = scenario.clusters, scenario.cluster.max_devices
+    target = scenario.dynamics.target_loss
+    ends = "" if target is None else f"; ends when the smoothed loss reaches {target:g} nat"
+    threshold = entry.reward_threshold
+    bar = f"{package_title(entry.bar)} (`{entry.bar}`): "
+    bar += NOTHING if threshold is None else f"mean return {threshold:,.2f} in {entry.episodes} episodes"
+    reward = "minus the drift plus penalty `V T + L(t+1) - L(t)` of a round, over `V T_ref`"
+    rows = [
+        ["what is hard", entry.hard],
+        ["system", f"`{entry.scenario}`: {clusters} clusters of {devices} devices"],
+        ["learner", "real training" if entry.learner == "real" else "surrogate"],
+        ["observation", f'{env.observation_space.shape[0]:,} numbers, or a graph (`observation="graph"`)'],
+        ["action", f"{env.action_space.shape[0]:,} numbers in [-1, 1]: {', '.join(scenario.decisions)}"],
+        ["reward", f"{reward}{'' if target is None else ', so the return is the priced time to the target'}"],
+        ["episode", f"{scenario.dynamics.rounds} rounds{' at most' if ends else ''}{ends}"],
+        ["bar", bar],
+    ]
+    words = f"A round of {entry.scenario} under {package_title(entry.bar)}"
+    picture = f"![{words}](images/suite-{entry.scenario}.png)"
+    table = markdown_table(["", entry.id.rpartition("-")[2]], rows, left=2)
+    return f"### {entry.id}\n\n{picture}\n\n{table}"
+
+
+def picture(scenario: str) -> Any:
+    """The tenth round of an id under its bar, as its environment renders it."""
+    entry = next(each for each in SUITE if each.scenario == scenario)
+    env = gym.make(entry.id, learner="surrogate", render_mode="rgb_array").unwrapped
+    scheduler = make_scheduler(entry.bar, env.scenario)
+    observation, _ = env.reset(seed=0)
+    scheduler.reset(0)
+    for _ in range(PICTURED):
+        observation, *_ = env.step_allocation(scheduler.act(observation, env.state))
+    return env.render()
+
+
+def digest() -> bytes:
+    """What all parts are made from besides this file: the present scenarios, agents and words."""
+    return repr([(entry, made_from(entry), entry.reward_threshold) for entry in SUITE]).encode()
