@@ -101,23 +101,26 @@ SUITE = (
         "CollaPipeSurrogate-Large-Stale-v0",
         "devices walk, and gains are known a round late and with an error of 3 dB",
         also=("dssra-truth", "zoo:graph-wild"),
+        episodes=5,
     ),
     SuiteEntry("CollaPipeSurrogate-Medium-Thermal-v0", "phones warm up, and pause when they are hot"),
     SuiteEntry(
         "CollaPipeSurrogate-Large-Churn-v0",
         "devices leave, come back and fail in the middle of rounds, some 25 times as often as others",
         also=("zoo:graph-wild",),
+        episodes=5,
     ),
     SuiteEntry(
         "CollaPipeSurrogate-Large-Wild-v0",
         "all of it, a new layout in every episode, and moving blocks costs time",
         also=("dssra-truth", "zoo:graph-wild"),
+        episodes=5,
     ),
     SuiteEntry(
         "CollaPipeSurrogate-Xlarge-Wild-v0",
         "all of it, with 64 clusters of 16 devices",
         also=("dssra-truth", "zoo:graph-wild"),
-        episodes=4,
+        episodes=2,
     ),
     SuiteEntry(
         "CollaPipeSurrogate-Medium-Target-v0",

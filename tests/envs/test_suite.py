@@ -31,6 +31,22 @@ def test_measured_returns_are_of_the_scenario_as_it_is(entry):
     assert entry.reward_threshold > sum(entry.returns["pipeline"]) / entry.episodes
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, marks=pytest.mark.slow if entry.scenario.partition("large")[1] else [])
+        for entry in suite()
+        if entry.returns and entry.learner == "surrogate"
+    ],
+    ids=lambda entry: entry.id,
+)
+def test_the_simulator_still_plays_what_was_measured(entry, tmp_path):
+    plan = plan_of(entry, tmp_path, ("pipeline",), episodes=1)
+    (result,) = runner.evaluate_all([plan], 1, lines=False)[0].results["pipeline"]
+    remedy = "the simulator changed: write {} into envs/suite.json, and run python -m tools.docs suite"
+    assert episode_return(result) == pytest.approx(entry.returns["pipeline"][0], rel=1e-9), remedy
+
+
 def test_the_even_split_scores_0_and_the_bar_100(monkeypatch):
     entry = suite()[1]
     monkeypatch.setattr(module, "_measured", dict)

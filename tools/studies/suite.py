@@ -1,7 +1,9 @@
 """The suite: plays what is not measured, writes the package's file of returns, makes parts of its page.
 
 ``python -m tools.docs suite`` makes all of them. Finished episodes are kept below ``runs/docs/suite`` as long
-as the package's sources stay as they are, and the file is written after each id.
+as the package's sources stay as they are, and the file is written after each id. An id is not played where
+the file has it from the same scenario and agents: after a change of the simulator or a scheduler, take its
+entry out of the file, or write ``{}`` into it.
 """
 
 from __future__ import annotations
