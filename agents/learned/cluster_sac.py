@@ -1,16 +1,44 @@
-"""Policy of Stable-Baselines3's SAC whose networks share their weights over clusters."""
+"""Policy of Stable-Baselines3's SAC whose networks share their weights over clusters, and its rewards."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.policies import ContinuousCritic
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
 from .cluster_net import ClusterNet
+
+
+class BoundedRewards(VecEnvWrapper):
+    """Environments whose rewards end at a lowest one.
+
+    A few plans at random last a hundred times as long as the others (an outage, the least power). The squared
+    errors of critics would be about these plans alone, and nothing else would be learned.
+
+    Args:
+        venv: The environments.
+        lowest: The lowest reward of a round.
+    """
+
+    def __init__(self, venv: VecEnv, lowest: float) -> None:
+        super().__init__(venv)
+        self.lowest = lowest
+
+    def reset(self) -> VecEnvObs:
+        """Reset all environments."""
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Wait for the steps of all environments."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, np.maximum(rewards, self.lowest), dones, infos
 
 
 class ClusterActor(Actor):

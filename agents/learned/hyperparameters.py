@@ -109,6 +109,8 @@ class SACParameters:
     """Transitions in the replay buffer, which is not saved: after a resume it starts empty."""
     learning_starts: Annotated[int, Field(ge=0)]
     """Transitions with random actions before the learning begins."""
+    lowest_reward: Annotated[float, Field(lt=0.0, allow_inf_nan=False)]
+    """Reward of a round at which rewards end: a usual round has about -1, some random plans -100."""
     minibatch: Count
     """Transitions per gradient step."""
     gradient_steps: Count

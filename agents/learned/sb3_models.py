@@ -29,7 +29,7 @@ from .agent_file import TRAINING, AgentFile, AgentRecord, Tensors, require_tenso
 from .agent_layout import decisions_of, features_of, require_same_layout
 from .cluster_net import BACKLOGS, ClusterFeatures
 from .cluster_ppo import ClusterActorCritic, ClusterPPO
-from .cluster_sac import ClusterSACPolicy
+from .cluster_sac import BoundedRewards, ClusterSACPolicy
 from .hyperparameters import (
     PARAMETERS,
     HyperParameters,
@@ -166,7 +166,6 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
     rate = initial_learning_rate(parameters, size, env.env.scenario.clusters)
     common: dict[str, Any] = {
         "policy": policy_class(parameters),
-        "env": env,
         "learning_rate": linear_schedule(rate, parameters.final_learning_rate),
         "gamma": parameters.gamma,
         "policy_kwargs": policy_options(parameters, env.env.scenario),
@@ -178,6 +177,7 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
         algorithm = partial(ClusterPPO, credit=parameters.credit) if by_cluster else PPO
         return algorithm(
             **common,
+            env=env,
             n_steps=parameters.rollout_steps,
             batch_size=fitting_minibatch(parameters.minibatch, parameters.rollout_steps * env.num_envs),
             n_epochs=parameters.epochs,
@@ -190,6 +190,7 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
         )
     return SAC(
         **common,
+        env=BoundedRewards(env, parameters.lowest_reward),
         buffer_size=parameters.buffer_size,
         learning_starts=parameters.learning_starts,
         batch_size=parameters.minibatch,

@@ -11,6 +11,9 @@ import collapipe_env
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 from collapipe_env.agents.learned.agent_layout import decisions_of, features_of
 from collapipe_env.agents.learned.agent_loading import load_agent
+from collapipe_env.agents.learned.hyperparameters import SACParameters, usual
+from collapipe_env.agents.learned.sb3_models import build_model
+from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
@@ -54,6 +57,23 @@ def test_what_plays_is_told_from_what_only_training_needs(checkpoint: Path) -> N
     assert record.training["seconds"] > 0
     assert record.features["device_backlog"] == [2, 3]
     assert record.decisions["segments"] == [2, 3]
+
+
+def test_sac_learns_from_rewards_that_end_at_the_lowest_and_from_the_others_as_they_are() -> None:
+    env = make_sb3_vec_env(SCENARIO, 4, learner="surrogate")
+    played, step_wait = [], env.step_wait
+
+    def noted():
+        step = step_wait()
+        played.append(step[1].copy())
+        return step
+
+    env.step_wait = noted
+    parameters = usual(SACParameters, buffer_size=400, lowest_reward=-6.0, hidden_units=(4,))
+    model = build_model(parameters, env, seed=0).learn(80)
+    stored, rewards = model.replay_buffer.rewards[: model.replay_buffer.size()], np.array(played)
+    assert rewards.min() < -6.0 < rewards.max()  # at random, some plans are that bad
+    np.testing.assert_array_equal(stored, np.maximum(rewards, -6.0))
 
 
 MIXED = [{"switched_capacitance": 1e-27}, {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0}]
