@@ -32,6 +32,7 @@ SIZES = {
     **{"bert-small": (4, 5, 4), "bert-base": (4, 5, 12), "transformer-base": (4, 5, 6)},
     **{"boards": (4, 4, 12), "phones": (4, 5, 12), "llm-boards": (4, 6, 24), "llm-phones": (4, 5, 12)},
     **{f"{size}-trace-like": LADDER[size] for size in ("small", "medium", "large")},
+    **{f"{size}-target": LADDER[size] for size in ("small", "medium")},
     **{
         f"{size}-{tier}": LADDER[size] if (size, tier) != ("medium", "migration") else (4, 4, 12)
         for tier in ("migration", "channel", "thermal", "mobile", "stale", "churn", "wild")
