@@ -55,6 +55,11 @@ class SuiteEntry:
         return "surrogate" if self.id.startswith("CollaPipeSurrogate-") else "real"
 
     @property
+    def until_target(self) -> bool:
+        """Whether episodes end at a target loss."""
+        return self.scenario.endswith("-target")
+
+    @property
     def schedulers(self) -> tuple[str, ...]:
         """Names of the measured schedulers."""
         return tuple(dict.fromkeys(("random", ZERO, "dssra", self.bar, *self.also)))

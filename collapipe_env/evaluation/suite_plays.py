@@ -56,7 +56,7 @@ def plan_of(
         folder=folder,
         seeds=seeds,
         blind=blind,
-        until_target=True,
+        until_target=entry.until_target,
     )
 
 

@@ -68,7 +68,7 @@ def score_cell(name: str, cell: CellResult) -> CellScore:
     """
     scores = episode_scores(cell.matrix("total_reward"), cell.zero, cell.hundred)
     entry = CELLS[name]
-    whole = is_whole(cell.rounds, own_rounds(entry)) and entry.bar != "dssra-target"
+    whole = is_whole(cell.rounds, own_rounds(entry)) and not entry.until_target
     gate = judge(whole, cell.matrix("worst_energy_ratio") - 1.0, cell.matrix("backlog_slope"))
     left_out = int(np.sum(~counted(cell.zero, cell.hundred)))
     return CellScore(scores, cell_score(scores), gate, left_out)
@@ -95,7 +95,11 @@ def row_page(row: Row) -> Page:
     below = [
         "Score: 0 is the even split, 100 is the id's bar in the same episodes (interquartile mean over "
         "episodes, 95 % bootstrap interval); above 100 is better than the bar.",
-        *dict.fromkeys(gate_note(row.cells[name].rounds, own_rounds(CELLS[name])) for name in scores),
+        *dict.fromkeys(
+            gate_note(row.cells[name].rounds, own_rounds(CELLS[name]))
+            for name in scores
+            if not CELLS[name].until_target
+        ),
         *(
             f"{name}: {one.left_out} of {len(row.cells[name].zero)} episodes left out, where the bar gains "
             "less than 1 % over the even split"
