@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import COMMON, Allocation, stack_allocations
+from collapipe_env.physics.energy import idle_power
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import update_backlog
@@ -107,13 +108,13 @@ class JointPrices:
         self._of, self._state = worth, state
         costs = round_costs(p, state, plan)
         self._granted = np.asarray(costs.allowance)
-        self._idle: FloatArray | float = 0.0  # budgets that idle radios use in a second [1/s]
-        if costs.idle_w is not None:
-            self._idle = np.asarray(costs.idle_w) / state.budget
+        idle_w = p.radio_power.idle_w
+        # Budgets that idle radios use in a second [1/s].
+        self._idle = idle_power(idle_w, state.present, costs.plays, state.budget) / state.budget
         # A scale for temperatures; any will do for a plan over a dead link.
         self.delay = np.where(np.isfinite(costs.delay), costs.delay, 1.0)
         self.worth = np.full(self.delay.shape, worth.tradeoff_v)
-        if p.budget_period_s is not None or costs.idle_w is not None:
+        if p.budget_period_s is not None or idle_w > 0.0:
             each = np.where(costs.plays[..., None], costs.energy_ratio, 0.0)
             after = update_backlog(state.live_backlog, each, self._granted[:, None, None])
             left = -((after if worth.exact_drift else state.live_backlog) * self._idle).sum(axis=(-2, -1))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.compiled import compiled, compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD,
     COLLECT,
@@ -49,27 +49,25 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
 
     Args:
         numbers: The scenario's numbers as a record (1,).
-        block: Written: the rows of :data:`ROUND` (2, E), :data:`CLUSTER` (15, E, N), :data:`NODE` (4, E, N,
+        block: Written: the rows of :data:`ROUND` (2, E), :data:`CLUSTER` (15, E, N), :data:`NODE` (5, E, N,
             K+1) and :data:`DEVICE` (3, E, N, K), one after the other, and space for workings.
-        arrays: Those of :class:`System` and :class:`PlainPlan`, in their order; they are not given as two
-            named tuples, because Numba would take twice as long to unpack them. Then the interference (E, N)
-            [W] to use instead of the plan's own, or nothing (0, 0).
+        arrays: Those of :class:`System`, present devices (E, N, K), those of :class:`PlainPlan`, in their
+            order, and the interference (E, N) [W] to use instead of the plan's own, or nothing (0, 0). Numba
+            would take twice as long to unpack named tuples.
     """
     c: Numbers = numbers[0]
-    system, plan, fixed = System(*arrays[:8]), PlainPlan(*arrays[8:14]), arrays[14]
+    system, present, plan, fixed = System(*arrays[:8]), arrays[8], PlainPlan(*arrays[9:15]), arrays[15]
     E, N, K = plan.blocks.shape
     rounds, clusters, nodes, devices, spare = rows_of(block, E, N, K)
     mean_power, power_of, chain = spare[:N], spare[N : N + K + 1], spare[N + K + 1 :]
     for e in range(E):
         row = row_of_system(system, e)
         weakest = math.inf
-        anybody = False
         for n in range(N):
             weakest = min(weakest, row.uplink_gain[n])
             mean_power[n] = 0.0
             if not takes_part(plan, e, n):
                 continue
-            anybody = True
             power = plan.cu_power[e, n]
             for k in range(K):
                 if plan.blocks[e, n, k] > 0:
@@ -77,7 +75,6 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
             mean_power[n] = power_in_a_channel(power, c.sharing)
         rate = full_band_rate(c.link, c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
         broadcast = message_time(c.broadcast_bits, rate)
-        slowest = 0.0
         for n in range(N):
             interference = 0.0
             if fixed.shape[0] > 0:
@@ -91,11 +88,38 @@ def plain_round(numbers: Any, block: FloatArray, *arrays: Any) -> None:
             else:
                 _sits_out(plan, e, n, clusters, nodes, devices)
                 clusters[CLUSTER.interference, e, n] = interference
-            slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
-        if c.barrier:
-            slowest = pace(c, plan, e, clusters)
-        rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
-        rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
+        end_round(c, system, present, plan, e, broadcast, rounds, clusters, nodes)
+
+
+@compiled_leaf
+def end_round(
+    c: Numbers,
+    system: System,
+    present: BoolArray,
+    plan: PlainPlan,
+    e: int,
+    broadcast: float,
+    rounds: FloatArray,
+    clusters: FloatArray,
+    nodes: FloatArray,
+) -> None:
+    """Write what follows from the clusters' delays: the round's, and the energy of radios always on."""
+    if c.barrier:
+        _pace(c, plan, e, clusters)
+    slowest, anybody = 0.0, False
+    for n in range(nodes.shape[2]):
+        slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
+        anybody = anybody or takes_part(plan, e, n)
+    rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
+    rounds[ROUND.delay, e] = slowest + broadcast if anybody else c.idle_round_s
+    # No radio that is off draws anything in a round without end.
+    idle = c.radio_power.idle_w * rounds[ROUND.delay, e] if c.radio_power.idle_w > 0.0 else 0.0
+    for n in range(nodes.shape[2]):
+        for node in range(nodes.shape[3]):
+            on = takes_part(plan, e, n) and (node == 0 or present[e, n, node - 1])
+            joules = nodes[NODE.busy_energy, e, n, node] + (idle if on else 0.0)
+            nodes[NODE.energy, e, n, node] = joules
+            nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[e, n, node]
 
 
 @compiled_inner
@@ -160,10 +184,9 @@ def _sits_out(
 
 
 @inlined
-def pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
-    """Let local steps wait for all clusters that still take one, and return the longest ``T_n`` [s]."""
-    N = clusters.shape[2]
-    most = slowest = 0.0
+def _pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> None:
+    """Let local steps wait for all clusters that still take one."""
+    N, most = clusters.shape[2], 0.0
     for n in range(N):
         clusters[CLUSTER.barrier, e, n] = 0.0
         if takes_part(plan, e, n):
@@ -184,8 +207,6 @@ def pace(c: Numbers, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
             collect, upload = clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
             delay = cluster_delay(steps_of(c, plan, e, n), paced, collect, upload)
             clusters[CLUSTER.cluster_delay, e, n] = clusters[CLUSTER.relay, e, n] + delay
-        slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
-    return slowest
 
 
 @inlined
@@ -219,8 +240,7 @@ def _cluster(
         if node == 0:
             joules += chain[UPLINK_W] * (H * uplink + upload)
             joules += receiving_joules(c, H * downlink + broadcast)
-        nodes[NODE.energy, e, n, node] = joules
-        nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[n, node]
+        nodes[NODE.busy_energy, e, n, node] = joules
         nodes[NODE.hop_forward, e, n, node] = chain[at + FORWARD * (K + 1)] / M
         nodes[NODE.hop_backward, e, n, node] = chain[at + BACKWARD * (K + 1)] / M
         if node > 0:

@@ -70,6 +70,7 @@ class ClusterRows(NamedTuple):
 class NodeRows(NamedTuple):
     """Rows that the loop writes for each node."""
 
+    busy_energy: int
     energy: int
     energy_ratio: int
     hop_forward: int
@@ -88,7 +89,7 @@ class DeviceRows(NamedTuple):
 OPENED = OpenedRows(*range(3))
 ROUND = RoundRows(*range(2))
 CLUSTER = ClusterRows(*range(15))
-NODE = NodeRows(*range(4))
+NODE = NodeRows(*range(5))
 DEVICE = DeviceRows(*range(3))
 
 

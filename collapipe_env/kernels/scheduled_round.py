@@ -1,7 +1,7 @@
 """Schedules of plain plans, cluster by cluster: steps, delays and memory in place of GPipe's ([R], [X]).
 
 :func:`~collapipe_env.kernels.plain_round.plain_round` has priced the same plans as GPipe before. Everything
-else in its rows, energy among it, depends on no schedule.
+else in its rows, busy energy among it, depends on no schedule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
 from collapipe_env.kernels.cluster_chain import System
-from collapipe_env.kernels.plain_round import bytes_of, pace, rows_of, setting_of, steps_of, takes_part
+from collapipe_env.kernels.plain_round import bytes_of, end_round, rows_of, setting_of, steps_of, takes_part
 from collapipe_env.kernels.round_rows import CLUSTER, DEVICE, NODE, ROUND, PlainPlan
 from collapipe_env.physics.allocation import ASYNC, GPIPE, ZERO_BUBBLE
 from collapipe_env.physics.delay import cluster_delay
@@ -59,7 +59,7 @@ def scheduled_round(
         arrays: As for ``plain_round``.
     """
     c: Numbers = numbers[0]
-    system, plan = System(*arrays[:8]), PlainPlan(*arrays[8:14])
+    system, present, plan = System(*arrays[:8]), arrays[8], PlainPlan(*arrays[9:15])
     E, N, K = plan.blocks.shape
     rounds, clusters, nodes, devices, _ = rows_of(block, E, N, K)
     forward, backward, weight = np.zeros(K + 1), np.zeros(K + 1), np.zeros(K + 1)
@@ -69,13 +69,11 @@ def scheduled_round(
     weights[WEIGHTS.wrap_forward] = weights[WEIGHTS.wrap_backward] = 0.0
     extra, ratio = c.overheads, c.block_weight_flops / c.block_forward_flops
     for e in range(E):
-        slowest = 0.0
         for n in range(N):
             kind, M = schedules[e, n], plan.micro_batches[e, n]
             if not takes_part(plan, e, n):
                 weights[WEIGHTS.server_weight, e, n] = 0.0
                 compute_weight[e, n] = 0.0
-                slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
                 continue
             steps, samples = steps_of(c, plan, e, n), c.batch_size / M
             activation_bytes, working_bytes = bytes_of(c, setting_of(plan, e, n))
@@ -123,11 +121,4 @@ def scheduled_round(
                     steps, step, clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
                 )
                 clusters[CLUSTER.cluster_delay, e, n] = clusters[CLUSTER.relay, e, n] + delay
-            slowest = max(slowest, clusters[CLUSTER.cluster_delay, e, n])
-        if c.barrier:
-            slowest = pace(c, plan, e, clusters)
-        anybody = False
-        for n in range(N):
-            anybody = anybody or takes_part(plan, e, n)
-        if anybody:
-            rounds[ROUND.delay, e] = slowest + rounds[ROUND.broadcast, e]
+        end_round(c, system, present, plan, e, rounds[ROUND.broadcast, e], rounds, clusters, nodes)

@@ -22,11 +22,11 @@ from collapipe_env.kernels.round_rows import OPENED, PlainPlan, places_of
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.general_costs import absent_delay, general_round_costs
 from collapipe_env.simulator.own_results import checked_price
-from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_idle_radios, with_terms
+from collapipe_env.simulator.round import RoundCosts, RowsOfLoop, Terms, with_terms
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import Parameters, SystemState
 
-_TYPES = {"real": np.dtype(np.float64), "whole": np.dtype(np.int64)}
+_TYPES = {"real": np.dtype(np.float64), "whole": np.dtype(np.int64), "truth": np.dtype(np.bool_)}
 
 
 class _LoopFields:
@@ -57,7 +57,7 @@ class _LoopFields:
 _shape, _type, _writable = attrgetter("shape"), attrgetter("dtype"), attrgetter("flags.carray")
 _PLAN = _LoopFields(Allocation, PlainPlan._fields)
 _ORDERS = _LoopFields(Allocation, ("schedule", "caps"))
-_SYSTEM = _LoopFields(SystemState, System._fields)
+_SYSTEM = _LoopFields(SystemState, (*System._fields, "present"))
 _ALWAYS_READ = ("energy_ratio", "survival")
 _CLOSED: FloatArray = np.empty((0, 0, 0))
 _FREE: FloatArray = np.empty((0, 0))
@@ -155,7 +155,7 @@ def _looped(
         some, of_stages = np.empty((len(WeightRows._fields), E, N)), np.empty((E, N, K))
         scheduled_round(parameters.record, block, some, of_stages, *orders, *system, *chosen, opened)
         weights = {**dict(zip(WeightRows._fields, some, strict=True)), "compute_weight": of_stages}
-    found = made(
+    return made(
         RoundCosts,
         _loop=RowsOfLoop(block, places, parameters.overheads, weights),
         # Infos hand the delay out: as a view it would keep the whole block.
@@ -170,7 +170,6 @@ def _looped(
         plays=plan.plays,
         server_budget_j=parameters.server.budget_j,
     )
-    return with_idle_radios(found, parameters, state) if parameters.radio_power.idle_w > 0.0 else found
 
 
 def _opened(parameters: Parameters, state: SystemState, plan: Allocation) -> FloatArray:

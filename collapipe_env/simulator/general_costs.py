@@ -167,6 +167,7 @@ def general_round_costs(
         relay=relay,
         barrier=barrier,
         broadcast=broadcast,
+        busy_energy=joules,
         energy=joules,
         energy_ratio=joules / state.budget,
         memory=device_memory(device_blocks, in_flight, state_bytes, terms.activation_bytes, working),
@@ -182,7 +183,7 @@ def general_round_costs(
     )
     if allocation.participates is not None:
         found = without_absent(found, absent_delay(parameters, state, allocation))
-    return with_idle_radios(found, parameters, state) if radios.idle_w > 0.0 else found
+    return with_idle_radios(found, parameters, state)
 
 
 def absent_delay(parameters: Parameters, state: SystemState, allocation: Allocation) -> Array:

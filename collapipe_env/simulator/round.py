@@ -105,6 +105,8 @@ class RoundCosts(Record):
     """Wait for the slowest cluster in each local step, 0 unless the head is common."""
     broadcast: Annotated[Array, Declared("", "s")]
     """``T_bc``."""
+    busy_energy: Annotated[Array, Declared("N K+1", "J", neutral=0.0)]
+    """Energy of each node without that of its idle radio."""
     energy: Annotated[Array, Declared("N K+1", "J", neutral=0.0)]
     """Energy of each node."""
     energy_ratio: Annotated[Array, Declared("N K+1", neutral=0.0)]
@@ -131,10 +133,6 @@ class RoundCosts(Record):
     """Terms that prices have added, with energy and memory of devices counted above."""
     server_budget_j: float = math.inf
     """The server's energy budget of a round [J]; infinite where it has none."""
-    idle_w: Annotated[Array | None, Declared("N K+1", "W")] = None
-    """Power of the radios that are on, for the whole round; ``None`` where they draw none."""
-    busy_j: Annotated[Array | None, Declared("N K+1", "J")] = None
-    """Energy of each node without that of its idle radio; ``None`` where that draws none."""
 
     if not TYPE_CHECKING:  # checkers are to know the fields alone
 
@@ -150,11 +148,6 @@ class RoundCosts(Record):
         """The same round with other values of some fields; a copy field by field would read them all."""
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
         return made(RoundCosts, **(kept | values))
-
-    @property
-    def busy_energy(self) -> Array:
-        """Energy of each node without that of its idle radio (..., N, K+1) [J]."""
-        return self.energy if self.busy_j is None else self.busy_j
 
     @property
     def allowance(self) -> Array:
@@ -280,31 +273,27 @@ def with_terms(
         longer = xp.where(plays, zeros + longer, zeros)
         energy = xp.where(plays[..., None], none + energy, none)
     cluster_delay = costs.cluster_delay + longer
-    # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
-    energy = at_least(costs.busy_energy + energy, 0.0)
     priced = costs.changed(
         delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         barrier=barrier,
-        energy=energy,
-        energy_ratio=energy / state.budget,
+        # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
+        busy_energy=at_least(costs.busy_energy + energy, 0.0),
         memory=memory,
         terms=Terms(once, step, server_j=server_j, notes=notes),
     )
-    return with_idle_radios(priced, parameters, state) if parameters.radio_power.idle_w > 0.0 else priced
+    return with_idle_radios(priced, parameters, state)
 
 
 def with_idle_radios(costs: RoundCosts, parameters: Parameters, state: SystemState) -> RoundCosts:
-    """Keep the radios on for a whole round, whose energy has none of theirs yet.
+    """Keep the radios on for a whole round, whose delay and busy energy are known.
 
     Args:
         state: The system before it, with the energy budgets.
     """
-    idle_w = idle_power(parameters.radio_power.idle_w, state.present, costs.plays, costs.energy)
-    energy = costs.energy + idle_energy(idle_w, costs.delay)
-    return costs.changed(
-        energy=energy, energy_ratio=energy / state.budget, idle_w=idle_w, busy_j=costs.energy
-    )
+    idle_w = idle_power(parameters.radio_power.idle_w, state.present, costs.plays, costs.busy_energy)
+    energy = costs.busy_energy + idle_energy(idle_w, costs.delay)
+    return costs.changed(energy=energy, energy_ratio=energy / state.budget)
 
 
 def without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
