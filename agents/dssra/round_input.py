@@ -169,7 +169,7 @@ def round_input(
         extra,
         np.zeros_like(price[..., 1:]) if use_price is None else use_price,
         backlog,
-        _idle_power(parameters, state),
+        idle_power(parameters.radio_power.idle_w, state.present, np.ones(clusters, dtype=np.bool_), price),
         np.stack(caps, axis=-3),
         np.broadcast_to(options, (*clusters[:-1], *options.shape)),
         np.broadcast_to(begin, clusters),
@@ -197,8 +197,7 @@ def _common(parameters: Parameters, state: SystemState, most_server: int) -> npt
         found["round_s"] = period
         found["relief"] = (state.live_backlog.sum(axis=(-2, -1)) + queue) / period
     if radio.idle_w > 0.0:
-        used = state.live_backlog / state.budget * _idle_power(parameters, state)
-        found["relief"] -= used.sum(axis=(-2, -1))
+        found["relief"] -= radio.idle_w * (state.live_backlog / state.budget).sum(axis=(-2, -1))
     if period is not None or most_server > 0 or radio.edge_receive_w > 0.0 or radio.idle_w > 0.0:
         rate = full_band_rate(
             parameters.link,
@@ -213,12 +212,6 @@ def _common(parameters: Parameters, state: SystemState, most_server: int) -> npt
             found["block_broadcast_s"] = message_time(bits(parameters.clusters), rate)
             found["server_block_broadcast_s"] = message_time(bits(0), rate)
     return found
-
-
-def _idle_power(parameters: Parameters, state: SystemState) -> FloatArray:
-    """Power of the radios that are on (..., N, K+1) [W] if all clusters take part."""
-    everybody = np.ones(state.uplink_gain.shape, dtype=np.bool_)
-    return np.asarray(idle_power(parameters.radio_power.idle_w, state.present, everybody, state.budget))
 
 
 def _caps(state: SystemState, memory_cap: Array | None) -> IntArray:

@@ -32,7 +32,7 @@ from collapipe_env.agents.dssra.cluster_costs import (
     node_drift,
     node_joules,
     noise_of,
-    price_after,
+    reprice_cluster,
     set_moving_noise,
     summarise_cluster,
 )
@@ -93,7 +93,7 @@ def _set_length(
     Args:
         delay: Delays of single clusters' plans, at 0 those of the round (N, C) [s].
         share: Shares of the uplink (N,).
-        row: The environment; receives the length and the price.
+        row: The environment; receives the length and the prices.
         summary: Summaries of the plans (N, C, ...).
     """
     N, nodes = row.backlog.shape
@@ -102,11 +102,9 @@ def _set_length(
         longest = max(longest, delay[n, 0])
     row.common[0].round_s = min(longest + row.common[0].heard_s, ENDLESS_S)
     for n in range(N):
+        reprice_cluster(n, share[n], summary[n, 0], row, parameters)
         for i in range(nodes):
-            joules = node_joules(i, share[n], summary[n, 0], parameters)
-            allowance = allowance_of(n, i, row.common[0].round_s, row, parameters)
-            price = price_after(row.backlog[n, i], joules, row.system.budget[n, i], allowance)
-            idle += price * row.idle_w[n, i]
+            idle += (row.price[n, i] - row.extra_price[n, i]) * row.idle_w[n, i]
     row.common[0].relief = -idle
 
 
