@@ -92,17 +92,7 @@ def test_agents_decide_the_same_inside_other_programs(name: str) -> None:
             assert decided() == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "scenario"),
-    [
-        pytest.param(
-            "graph",
-            "medium",
-            marks=pytest.mark.xfail(strict=True, reason="trained before the radio of 3GPP was the default"),
-        ),
-        ("graph-llm", "llm-boards"),
-    ],
-)
+@pytest.mark.parametrize(("name", "scenario"), [("graph", "medium"), ("graph-llm", "llm-boards")])
 def test_graph_nets_are_about_as_fast_as_dssra_on_what_they_are_for(name: str, scenario: str) -> None:
     env = CollaPipeVectorEnv(2, scenario, IdleLearner(2), autoreset_mode="Disabled")
     delay = []
