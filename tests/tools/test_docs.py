@@ -34,7 +34,10 @@ def cells_of(table: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", GRIDS)
 def test_pages_show_the_rows_and_columns_of_the_entry(name):
     page, _, part = name.partition("/")
-    shown = cells_of(tool.parts_of(tool.DOCS / f"{page}.md")[part])
+    text = tool.parts_of(tool.DOCS / f"{page}.md")[part]
+    if text.startswith(f"*Not yet measured on the radio of 3GPP: `python -m tools.docs {name}`.*\n"):
+        pytest.skip("not yet measured")
+    shown = cells_of(text)
     entry = GRIDS[name]
     dims = len(entry["rows"])
     heads = [*(row["head"] for row in entry["rows"]), *(column["head"] for column in entry["columns"])]
