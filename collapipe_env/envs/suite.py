@@ -99,7 +99,7 @@ class SuiteEntry:
 SUITE = (
     SuiteEntry(
         "CollaPipeSurrogate-Small-v0",
-        "nothing: two clusters, everything is known, DSSRA is optimal to 0.01 %; a check in minutes",
+        "nothing: two clusters, and everything is known; a check in minutes",
         bar="dssra",
     ),
     SuiteEntry(

@@ -85,7 +85,7 @@ def _cell(entry: SuiteEntry, name: str) -> str:
     if name not in entry.returns:
         return ""
     mean = float(np.mean(entry.returns[name]))
-    text = f"{mean:,.1f} ({entry.score(mean):,.0f})"
+    text = f"{mean:,.1f} ({round(entry.score(mean)):,})"  # an integer has no -0
     return f"**{text}**" if name == entry.bar else text
 
 
