@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from generated_parts import write_parts
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 def main() -> None:
     """Write the board."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     season = present_season()
     files = sorted((ROOT / "benchmarks" / "leaderboard" / f"season-{season.name}").glob("*.json"))
     board = board_markdown([read_row(file, season) for file in files])

@@ -110,7 +110,8 @@ class SACParameters:
     learning_starts: Annotated[int, Field(ge=0)]
     """Transitions with random actions before the learning begins."""
     lowest_reward: Annotated[float, Field(lt=0.0, allow_inf_nan=False)]
-    """Reward of a round at which rewards end: a usual round has about -1, some random plans -100."""
+    """Reward of a round at which rewards end: a usual round has about -1, some random plans -100. A reward of
+    your own in other units needs another."""
     minibatch: Count
     """Transitions per gradient step."""
     gradient_steps: Count

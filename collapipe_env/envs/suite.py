@@ -66,8 +66,14 @@ class SuiteEntry:
 
     @property
     def made_from(self) -> str:
-        """Digest of what was measured: of the scenario and the shipped agents; empty if nothing was."""
+        """Digest of the scenario that was measured; empty if nothing was."""
         return str(_measured().get(self.id, {}).get("made_from", ""))
+
+    @property
+    def agents(self) -> Mapping[str, str]:
+        """Digests of the shipped agents that were measured, by their names."""
+        found: dict[str, str] = _measured().get(self.id, {}).get("agents", {})
+        return found
 
     @property
     def returns(self) -> Mapping[str, tuple[float, ...]]:

@@ -159,7 +159,9 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
     Raises:
         DataError: If their file is missing or damaged.
     """
-    return EpisodeFiles(plan.folder, scheduler, episode, run).read_decisions(plan.scenario, plan.rounds)
+    files = EpisodeFiles(plan.folder, scheduler, episode, run)
+    rounds = len(files.read().delay) if plan.until_target else plan.rounds
+    return files.read_decisions(plan.scenario, rounds)
 
 
 def _agent(unit: Unit) -> bytes | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,13 @@ from collapipe_env.zoo.shipped_agents import is_shipped, shipped_agent
 
 
 def made_from(entry: SuiteEntry) -> str:
-    """Digest of what an id's returns are measured from: scenario, scalars of DSSRA+, shipped agents."""
-    digest = hashlib.sha256(scenario_digest(load_scenario(entry.scenario)).encode())
-    for name in filter(is_shipped, entry.schedulers):
-        digest.update(shipped_agent(name).sha256.encode())
-    return digest.hexdigest()[:16]
+    """Digest of what an id's returns are measured from: its scenario, with the scalars of DSSRA+."""
+    return scenario_digest(load_scenario(entry.scenario))[:16]
+
+
+def agents_of(entry: SuiteEntry) -> dict[str, str]:
+    """Digests of the shipped agents that are measured on an id, by their names."""
+    return {name: shipped_agent(name).sha256[:16] for name in filter(is_shipped, entry.schedulers)}
 
 
 def plan_of(

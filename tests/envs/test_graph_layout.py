@@ -95,7 +95,7 @@ def test_the_description_names_every_array_and_feature():
     env = graph("uneven")
     layout, text = env.observation_layout, env.observation_layout.describe()
     features = [(name, feature) for name, part in layout.items() for feature in part.features]
-    assert len(text.splitlines()) == len(layout) + len(features) == 6 + 8 + 8 + 2 + 1 + 24
+    assert len(text.splitlines()) == len(layout) + len(features) == 6 + 8 + 8 + 2 + 1 + 25
     for name, part in layout.items():
         assert f"{name} {env.observation_space[name].shape}: {part.description}" in text.splitlines()
     assert len({(part, feature.name) for part, feature in features}) == len(features)

@@ -7,7 +7,7 @@ from collapipe_env import suite
 from collapipe_env.envs import suite as module
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.evaluation.suite_plays import episode_return, made_from, plan_of
+from collapipe_env.evaluation.suite_plays import agents_of, episode_return, made_from, plan_of
 from collapipe_env.scenario import load_scenario
 
 
@@ -24,7 +24,7 @@ def test_the_suite_is_a_choice_of_at_most_forty_ids():
 @pytest.mark.parametrize("entry", [entry for entry in suite() if entry.returns], ids=lambda entry: entry.id)
 def test_measured_returns_are_of_the_scenario_as_it_is(entry):
     remedy = f"{entry.id} changed since its returns were measured: python -m tools.docs suite"
-    assert entry.made_from == made_from(entry), remedy
+    assert (entry.made_from, entry.agents) == (made_from(entry), agents_of(entry)), remedy
     assert {name: len(values) for name, values in entry.returns.items()} == dict.fromkeys(
         entry.schedulers, entry.episodes
     ), remedy

@@ -71,10 +71,12 @@ def test_the_page_holds_a_row_for_each_scheduler_and_the_commands_of_the_trainin
     text = (docs.DOCS / "learned_agents.md").read_text(encoding="utf-8")
     part = text.partition("<!-- generated: uncertain -->")[2].partition("<!-- end of generated")[0]
     entry = docs.entries()["learned_agents/uncertain"]
+    assert f"--steps {entry['steps']}" in text
+    if "*Not yet measured" in part:
+        pytest.skip("not yet measured")
     for scenario in entry["scenarios"]:
         titles = [line.split("|")[2].strip() for line in part.splitlines() if f"| `{scenario}` |" in line]
         assert titles == [title for title in tool.TITLES.values() if title in titles]
         assert len(titles) >= len(tool.TITLES) - 1
-    assert f"--steps {entry['steps']}" in text
     assert f"(images/{tool.PICTURE.name})" in text
     assert tool.PICTURE.is_file()

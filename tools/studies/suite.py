@@ -22,7 +22,7 @@ from collapipe_env.envs.suite import FILE, SUITE, SuiteEntry, _measured
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
-from collapipe_env.evaluation.suite_plays import episode_return, made_from, plan_of
+from collapipe_env.evaluation.suite_plays import agents_of, episode_return, made_from, plan_of
 from collapipe_env.ground.files import write_json
 
 PROCESSES = 2
@@ -36,7 +36,8 @@ Entry = Mapping[str, Any]
 def is_measured(entry: SuiteEntry) -> bool:
     """Whether the file has all returns of an id, from its present scenario and agents."""
     counts = {name: len(values) for name, values in entry.returns.items()}
-    return entry.made_from == made_from(entry) and counts == dict.fromkeys(entry.schedulers, entry.episodes)
+    same = (entry.made_from, entry.agents) == (made_from(entry), agents_of(entry))
+    return same and counts == dict.fromkeys(entry.schedulers, entry.episodes)
 
 
 def measure(entry: SuiteEntry) -> None:
@@ -47,6 +48,7 @@ def measure(entry: SuiteEntry) -> None:
     content = json.loads(Path(FILE).read_text(encoding="utf-8"))
     content[entry.id] = {
         "made_from": made_from(entry),
+        "agents": agents_of(entry),
         "rounds": plan.rounds,
         "first_seed": HELD_OUT_SEED,
         "returns": {name: list(map(episode_return, found)) for name, found in outcome.results.items()},
@@ -135,4 +137,6 @@ def picture(scenario: str) -> Any:
 
 def digest() -> bytes:
     """What all parts are made from besides this file: the present scenarios, agents and words."""
-    return repr([(entry, made_from(entry), entry.reward_threshold) for entry in SUITE]).encode()
+    return repr(
+        [(entry, made_from(entry), agents_of(entry), entry.reward_threshold) for entry in SUITE]
+    ).encode()

@@ -1,1 +1,1 @@
-"""The leaderboard: scores of schedulers on the tiers, between two frozen anchors."""
+"""The leaderboard: scores of schedulers on the suite, between the even split and the bar of each id."""

@@ -182,7 +182,8 @@ def play(
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
     seeds = {cell: season.seeds(cell, salt)[:episodes] for cell in cells}
-    anchors = {cell: measured_anchors(cell) if salt is None and rounds is None else None for cell in cells}
+    whole = {cell for cell in cells if salt is None and (rounds is None or rounds >= own_rounds(cell))}
+    anchors = {cell: measured_anchors(cell) if cell in whole else None for cell in cells}
 
     def plan(cell: SuiteEntry, names: tuple[str, ...], **options: Any) -> EvaluationPlan:
         place = folder / folder_name(cell.scenario)

@@ -85,7 +85,7 @@ def row_page(row: Row) -> Page:
             "energy": one.gate.energy_excess,
             "slope": one.gate.backlog_slope,
             "decision": row.cells[name].decision_s,
-            "gate": one.gate.verdict,
+            "gate": None if CELLS[name].until_target else one.gate.verdict,
         }
         for name, one in scores.items()
     ]

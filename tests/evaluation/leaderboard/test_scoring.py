@@ -103,12 +103,17 @@ def test_cells_are_the_ids_of_the_suite_without_real_training() -> None:
     assert found == (CELLS["small"], CELLS["large-wild"])
     with pytest.raises(ScenarioError, match="did you mean 'large-wild'"):
         chosen_cells(("large-wld",))
+    for name in ("small-target", "CollaPipe-Small-Target-v0"):
+        with pytest.raises(ScenarioError, match=f"'{name}' really trains"):
+            chosen_cells((name,))
 
 
 def test_anchors_are_what_the_suite_measured_in_the_same_scenario(monkeypatch) -> None:
     cell = CELLS["large-wild"]
     found = {cell.id: {"made_from": made_from(cell), "returns": {"pipeline": [-2.0], "dssra-plus": [-1.0]}}}
     monkeypatch.setattr(suite_module, "_measured", lambda: found)
+    assert measured_anchors(cell) == Anchors((-2.0,), (-1.0,))
+    found[cell.id]["agents"] = {"zoo:graph-wild": "0" * 16}  # another net takes nothing from the anchors
     assert measured_anchors(cell) == Anchors((-2.0,), (-1.0,))
     assert measured_anchors(CELLS["small"]) is None
     found[cell.id]["made_from"] = "0" * 16
