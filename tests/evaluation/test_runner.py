@@ -177,3 +177,11 @@ def test_many_equal_plans_with_all_extensions_are_read(plan, monkeypatch) -> Non
     assert len(read) == 2_000
     for field in dataclasses.fields(one):
         assert np.array_equal(getattr(read[-1], field.name), getattr(one, field.name))
+
+
+def test_decisions_are_those_of_the_rounds_until_a_target(tmp_path) -> None:
+    scenario = load_scenario("small-target").with_overrides({"dynamics.target_loss": 1.6})
+    plan = EvaluationPlan(scenario, ("pipeline",), (), 1, 40, "surrogate", tmp_path, until_target=True)
+    (result,) = evaluate(plan)["pipeline"]
+    assert 1 < len(result.delay) < 40
+    assert len(decisions_of(plan, "pipeline", 0)) == len(result.delay)
