@@ -102,8 +102,11 @@ class EpisodeFiles:
                 ) from None
         write_bytes(self.path, content)  # last: its presence marks the episode as finished
 
-    def is_finished(self, key: str, scenario: Scenario, rounds: int) -> bool:
+    def is_finished(self, key: str, scenario: Scenario, rounds: int, until_target: bool = False) -> bool:
         """Whether the episode is stored completely, under the same key.
+
+        Args:
+            until_target: Whether a target loss may have ended it before these rounds.
 
         Raises:
             DataError: If it is stored, but damaged.
@@ -113,8 +116,8 @@ class EpisodeFiles:
         with self._opened() as (archive, size):
             if archive.comment != key.encode():
                 return False
-            played = len(self._figures(archive, size).delay)  # fewer where a target ended it
-            _decisions(archive, scenario, min(played, rounds))
+            played = len(self._figures(archive, size).delay)
+            _decisions(archive, scenario, min(played, rounds) if until_target else rounds)
         return True
 
     def read(self, content: bytes | None = None) -> EpisodeResult:
@@ -129,14 +132,19 @@ class EpisodeFiles:
         with self._opened(content) as (archive, size):
             return self._figures(archive, size)
 
-    def read_decisions(self, scenario: Scenario, rounds: int) -> list[Allocation]:
+    def read_decisions(self, scenario: Scenario, rounds: int, until_target: bool = False) -> list[Allocation]:
         """The decisions, one for each round.
+
+        Args:
+            until_target: Whether a target loss may have ended the episode before these rounds.
 
         Raises:
             DataError: If the file is missing, damaged or of another length, or unpacks to more than these
                 decisions can need.
         """
-        with self._opened() as (archive, _):
+        with self._opened() as (archive, size):
+            if until_target:
+                rounds = min(rounds, len(self._figures(archive, size).delay))
             return _decisions(archive, scenario, rounds)
 
     @contextlib.contextmanager

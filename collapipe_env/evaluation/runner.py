@@ -160,8 +160,7 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
         DataError: If their file is missing or damaged.
     """
     files = EpisodeFiles(plan.folder, scheduler, episode, run)
-    rounds = len(files.read().delay) if plan.until_target else plan.rounds
-    return files.read_decisions(plan.scenario, rounds)
+    return files.read_decisions(plan.scenario, plan.rounds, plan.until_target)
 
 
 def _agent(unit: Unit) -> bytes | None:
@@ -206,7 +205,8 @@ def _identity(plan: EvaluationPlan, name: str, run: int) -> bytes:
 
 def _finished(unit: Unit) -> bool:
     try:
-        stored = unit.files.is_finished(unit.key, unit.plan.scenario, unit.plan.rounds)
+        plan = unit.plan
+        stored = unit.files.is_finished(unit.key, plan.scenario, plan.rounds, plan.until_target)
     except DataError as error:
         fact = str(error).removesuffix(f": {REMEDY}")
         print(f"note: {fact}: measuring this episode again", file=sys.stderr)

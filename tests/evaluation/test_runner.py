@@ -185,3 +185,14 @@ def test_decisions_are_those_of_the_rounds_until_a_target(tmp_path) -> None:
     (result,) = evaluate(plan)["pipeline"]
     assert 1 < len(result.delay) < 40
     assert len(decisions_of(plan, "pipeline", 0)) == len(result.delay)
+
+
+def test_an_episode_may_be_shorter_than_its_plan_only_where_a_target_ends_it(plan) -> None:
+    evaluate(plan)
+    files = EpisodeFiles(plan.folder, "random", 0)
+    with zipfile.ZipFile(files.path) as archive:
+        key = archive.comment.decode()
+    assert files.is_finished(key, plan.scenario, plan.rounds)
+    assert files.is_finished(key, plan.scenario, plan.rounds + 1, until_target=True)
+    with pytest.raises(DataError, match="damaged"):
+        files.is_finished(key, plan.scenario, plan.rounds + 1)

@@ -182,24 +182,25 @@ def play(
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
     seeds = {cell: season.seeds(cell, salt)[:episodes] for cell in cells}
-    whole = {cell for cell in cells if salt is None and (rounds is None or rounds >= own_rounds(cell))}
-    anchors = {cell: measured_anchors(cell) if cell in whole else None for cell in cells}
 
     def plan(cell: SuiteEntry, names: tuple[str, ...], **options: Any) -> EvaluationPlan:
         place = folder / folder_name(cell.scenario)
         return plan_of(cell, place, names, seeds=seeds[cell], rounds=rounds, **options)
 
     name = player.scheduler
+    own = {cell: plan(cell, (name,), agents=player.agents, blind=player.blind) for cell in cells}
+    anchors = {
+        cell: measured_anchors(cell) if salt is None and each.rounds == own_rounds(cell) else None
+        for cell, each in own.items()
+    }
     along = [
         plan(cell, tuple(anchor for anchor in dict.fromkeys((ZERO, cell.bar)) if anchor != name))
         for cell in cells
         if anchors[cell] is None
     ]
-    own = [plan(cell, (name,), agents=player.agents, blind=player.blind) for cell in cells]
     # The anchors play afterwards: their decisions and delays must not lie there while the player decides.
-    played = {
-        cell: outcome.results[name] for cell, outcome in zip(cells, evaluate_all(own, executor), strict=True)
-    }
+    outcomes = evaluate_all(list(own.values()), executor)
+    played = {cell: outcome.results[name] for cell, outcome in zip(cells, outcomes, strict=True)}
     if any(is_marked(result.title) for results in played.values() for result in results):
         raise SchedulerError(
             f"{player.name} sees the true system, which no real scheduler knows: the leaderboard is for "
@@ -215,7 +216,7 @@ def play(
         count = len(seeds[cell])
         found[cell.scenario] = CellResult(
             made_from=made_from(cell),
-            rounds=min(rounds or own_rounds(cell), own_rounds(cell)),
+            rounds=own[cell].rounds,
             episodes=tuple(map(_figures, results)),
             zero=known.zero[:count],
             hundred=known.hundred[:count],
