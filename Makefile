@@ -70,7 +70,7 @@ run-demo: $(STAMP)
 test: $(STAMP) ## The fast tests
 	@$(MAKE) --no-print-directory -j 2 compile-searches compile-planners
 	@echo "== Tests"
-	@$(RUN) -m pytest -n auto -m "not slow" $(PYTEST_ARGS)
+	@$(RUN) -m pytest -n auto -m "not slow" --durations 20 --durations-min 2 $(PYTEST_ARGS)
 
 compile-searches: $(STAMP)
 	@echo "== Compiling searches (once, and after changes of compiled sources)"

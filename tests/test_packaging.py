@@ -207,14 +207,12 @@ def test_links_are_committed_as_links(name):
     assert entry.stdout.split()[0] == "120000", entry.stdout
 
 
-@pytest.mark.process
 def test_import_stays_light():
     heavy = ("torch", "matplotlib", "stable_baselines3", "pandas", "scipy", "numba", "pydantic")
     code = f"import sys, collapipe_env; print([m for m in {heavy!r} if m in sys.modules])"
     assert run_python(code) == "[]"
 
 
-@pytest.mark.process
 def test_surrogate_environments_need_no_heavy_library():
     """Nothing but NumPy, SciPy and compiled kernels takes part in a step."""
     heavy = ("torch", "matplotlib", "stable_baselines3", "pandas")

@@ -25,10 +25,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.interrupts import SIGNALS
 from collapipe_env.kernels.queues import queue_rows
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal"),
-]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 
 
 @pytest.fixture(autouse=True)

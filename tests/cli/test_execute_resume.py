@@ -155,7 +155,6 @@ def test_damaged_and_foreign_files_are_one_clear_error(whole, tmp_path, capsys):
 
 
 @linux
-@pytest.mark.process
 @pytest.mark.parametrize("engine", mostly_slow(["inline", "ray"]))
 @pytest.mark.parametrize(
     ("number", "status", "words"),

@@ -237,7 +237,6 @@ def test_malformed_results_are_one_line(quick_results, path, value, message, tmp
     assert not told.out
 
 
-@pytest.mark.process
 def test_hidden_episodes_are_scored_with_anchors_of_their_own(
     tiny, submission, tmp_path, capsys, monkeypatch
 ) -> None:
@@ -259,7 +258,6 @@ def test_hidden_episodes_are_scored_with_anchors_of_their_own(
     assert "is not that of season 1" in capsys.readouterr().err
 
 
-@pytest.mark.process
 def test_verification_works_in_an_empty_folder_whatever_lies_about(submission) -> None:
     """Planted episodes of another scheduler, with the right keys, in all folders that a command would use."""
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", "run") == 0
@@ -281,7 +279,6 @@ def test_verification_works_in_an_empty_folder_whatever_lies_about(submission) -
     assert leaderboard("verify", *how, "--trust-code") == 2
 
 
-@pytest.mark.process
 def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
     submission, quick_results, tmp_path, capsys, monkeypatch
 ) -> None:
@@ -303,7 +300,6 @@ def test_code_of_a_submission_decides_elsewhere_and_asks_for_trust(
     assert "submission_sha256 is " in capsys.readouterr().out
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
@@ -320,7 +316,6 @@ def test_a_cell_that_is_refused_is_a_row_that_is_refused(submission, mode, messa
     assert not (tmp_path / "run" / "leaderboard.json").exists()
 
 
-@pytest.mark.process
 def test_the_track_observation_only_hides_the_state(submission, tmp_path, capsys) -> None:
     about = submission / "submission.json"
     about.write_text(about.read_text().replace("model-based", "observation-only"))

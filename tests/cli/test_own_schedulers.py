@@ -32,7 +32,6 @@ class Picky(Mine):
         return 1 / (self.scenario.name != "odd")
 """
 LINE = SOURCE.splitlines().index('            raise ValueError("two is not mine")') + 1
-pytestmark = pytest.mark.process
 QUICK = ["--episodes", "1", "--rounds", "2", "--processes", "1"]
 
 

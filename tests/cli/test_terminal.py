@@ -171,7 +171,6 @@ def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeyp
     assert (out / "evaluation" / "surrogate-2" / "pipeline-0.npz").stat().st_mtime_ns == finished
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     "command",
     mostly_slow(
@@ -192,7 +191,6 @@ def test_a_process_whose_output_nobody_reads_leaves_no_complaint(command: list[s
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("closed", mostly_slow([">&- 2>&-", ">&-"]))
 def test_a_process_without_output_does_its_work(closed: str, tmp_path: Path) -> None:
     """What it opens first must not get the number of the output that libraries and workers print to."""

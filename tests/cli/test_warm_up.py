@@ -131,7 +131,6 @@ def faulty(tmp_path, monkeypatch):
     return [f"{tmp_path / 'faulty.py'}:{name}" for name in ("Unbuilt", "Failing")]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("where", [[], ["--scenarios", "small"]])
 def test_status_2_where_none_of_the_named_can_play(faulty, where, capsys):
     assert main(["warm-up", "--schedulers", *faulty, *where]) == 2
@@ -148,7 +147,6 @@ def test_status_2_where_none_of_the_named_can_play(faulty, where, capsys):
     assert "warm" not in said.out
 
 
-@pytest.mark.process
 def test_pairs_that_cannot_play_are_named(faulty, capsys):
     pairs = ["warm-up", "--schedulers", "random", "small-ppo", faulty[0], "--scenarios", "medium"]
     assert main(pairs) == 0

@@ -156,15 +156,7 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     ("command", "words"),
-    [
-        pytest.param(
-            f"{name} {given}".rstrip(),
-            words,
-            marks=[pytest.mark.process] if "--schedulers broken.py" in given else [],
-        )
-        for name, rows in BAD.items()
-        for given, words in rows
-    ],
+    [(f"{name} {given}".rstrip(), words) for name, rows in BAD.items() for given, words in rows],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(command, words, run, here: Path, capsys) -> None:
     before = sorted(here.rglob("*"))

@@ -52,7 +52,6 @@ def nowhere(tmp_path: Path, monkeypatch):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.process
 def test_names_factories_and_objects_play_the_same_episodes(capsys) -> None:
     scenario = load_scenario(SMALL)
     threads = torch.get_num_threads()
@@ -139,7 +138,6 @@ def test_names_that_tables_cannot_show_are_refused() -> None:
         require_report(LearningReport(*[np.zeros(2)] * 3), 1)
 
 
-@pytest.mark.process
 def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     out = tmp_path / "out"
     file = tmp_path / "mine.py"
@@ -207,7 +205,6 @@ def test_names_that_are_asked_for_or_registered_stay_their_own() -> None:
     assert list(found) == ["same 2", "same 3"]  # "same" is somebody else, who does not play
 
 
-@pytest.mark.process
 def test_other_weights_are_measured_again_and_a_fingerprint_that_fails_is_told(
     tmp_path: Path, played
 ) -> None:
@@ -316,7 +313,6 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     assert last.endswith('put its code below if __name__ == "__main__":, or use processes=1')
 
 
-@pytest.mark.process
 def test_the_import_stays_light() -> None:
     heavy = ("torch", "stable_baselines3", "scipy", "pydantic", "rich")
     code = f"import sys, collapipe_env; print([m for m in {heavy!r} if m in sys.modules])"

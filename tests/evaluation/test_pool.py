@@ -18,7 +18,6 @@ from collapipe_env.evaluation.ray_executor import RayExecutor
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 
-pytestmark = pytest.mark.process
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: extra 'ray'")
 # What Ray leaves open when it ends is its own.
 quiet = pytest.mark.filterwarnings(

@@ -97,7 +97,6 @@ def test_a_file_of_another_episode_is_refused(plan) -> None:
         EpisodeFiles(plan.folder, "random", 0).read(content)
 
 
-@pytest.mark.process
 def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(SCHEDULERS, "_added", {})
     register_scheduler("own", Even)

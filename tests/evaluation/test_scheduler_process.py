@@ -21,7 +21,6 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 
-pytestmark = pytest.mark.process
 SMALL = {"base": "small", "dynamics": {"rounds": 3}}
 SCENARIO = load_scenario(SMALL)
 SURVIVED = {

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import pytest
 import torch
 
 from collapipe_env.evaluation.torch_threads import TorchThreads
@@ -24,7 +23,6 @@ assert torch.get_num_threads() == before
 """
 
 
-@pytest.mark.process
 def test_evaluations_without_networks_import_no_pytorch_whose_threads_are_set_later_and_given_back():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
 

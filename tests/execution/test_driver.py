@@ -337,7 +337,6 @@ def test_operations_of_an_attempt_that_was_given_up_are_skipped():
         device.run(3, FORWARD, 0, 0, True)
 
 
-@pytest.mark.process
 def test_devices_import_no_more_than_they_need():
     unwanted = "{'pydantic', 'numba', 'scipy', 'yaml', 'collapipe_env.scenario'}"
     checked = f"import collapipe_env.execution.device, sys; print(sorted({unwanted} & set(sys.modules)))"

@@ -253,7 +253,6 @@ print(json.dumps([
 EVERYBODY = (*scheduler_names(), "zoo:graph", "zoo:small-ppo", "zoo:small-sac")
 
 
-@pytest.mark.process
 @pytest.mark.timeout(1800)  # minutes where nothing is compiled yet
 @pytest.mark.parametrize("names", [("dssra",), pytest.param(EVERYBODY, marks=pytest.mark.slow)])
 def test_schedulers_decide_alike_where_nothing_is_compiled(names):

@@ -72,7 +72,6 @@ def test_an_unknown_name_meets_the_nearest(made, name, message):
     assert "did you mean 'tiny'" in str(registry.unknown("tinny", more=("tiny",)))
 
 
-@pytest.mark.process
 def test_lazy_entries_are_imported_when_asked_for():
     code = (
         "import sys\n"
@@ -244,7 +243,6 @@ def distribution(folder: Path, name: str, points: str) -> None:
     (info / "entry_points.txt").write_text(points)
 
 
-@pytest.mark.process
 def test_an_installed_package_plugs_in_without_an_import(tmp_path, monkeypatch):
     places = ("Scheduler", "Learner", "reward", "Task", "Process", "algorithm", "SCENARIO")
     points = "".join(

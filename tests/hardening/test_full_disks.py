@@ -65,7 +65,6 @@ def test_files_that_may_not_grow_end_a_comparison_with_one_line(tmp_path: Path, 
     assert figures(out) == figures(tmp_path / "whole")
 
 
-@pytest.mark.process
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
 def test_an_output_that_is_full_is_named() -> None:
     with open("/dev/full", "w") as full:

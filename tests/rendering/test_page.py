@@ -246,7 +246,6 @@ def test_empty_and_missing_histories_and_silent_transmitters_draw():
     assert draw_round(dataclasses.replace(other, loss_history=[float("nan")], delay_history=[])).std() > 0.0
 
 
-@pytest.mark.process
 def test_importing_draws_in_no_matplotlib_and_drawing_no_pyplot():
     code = (
         "import sys; import collapipe_env.rendering as r; assert 'matplotlib' not in sys.modules;"

@@ -116,7 +116,6 @@ def test_missing_and_unreadable_files(tmp_path: Path, refused_text) -> None:
     assert "(or give FILE.yaml, on the command line also file.py:Name, in Python" in refused("ok")
 
 
-@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_no_scenario(tmp_path: Path) -> None:
     pipe = tmp_path / "scenario.yaml"

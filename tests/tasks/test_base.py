@@ -72,7 +72,6 @@ def test_shipped_tasks_say_what_the_package_says_of_them():
         task_traits("tokes")
 
 
-@pytest.mark.process
 def test_registries_and_prices_need_no_heavy_library():
     code = (
         "import sys\n"

@@ -59,7 +59,6 @@ def delays(scheduler):
     return episodes[0].delay
 
 
-@pytest.mark.process
 def test_a_model_saved_by_stable_baselines_is_played_from_the_users_file(
     model: PPO, tmp_path: Path, capsys
 ) -> None:
