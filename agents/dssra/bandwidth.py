@@ -36,11 +36,11 @@ from collapipe_env.kernels.cluster_chain import (
     UPLINK_PRICE,
     UPLINK_SNR,
     delay_of,
-    edge_times,
+    edge_times_at,
 )
 from collapipe_env.physics.packet_errors import expected_transmissions, failure_exponent, failure_steepness
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.rates import efficiency_slope, spectral_efficiency
+from collapipe_env.physics.rates import efficiency_and_slope
 
 from .cluster_costs import delay_and_cost
 
@@ -57,15 +57,16 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     The loss exponent ``y`` has the slope ``R q^(R-1) (1 - q) / (1 - q^R)`` in the failure exponent ``x``, and
     the logarithm of the expected transmissions, ``x - y``, has 1 less this.
     """
-    uplink, upload, downlink, _ = edge_times(parameters, share, summary)
-    link, snr = parameters.link, summary[UPLINK_SNR] / share
-    R, exponent, lost_slope = link.transmissions, failure_exponent(link, snr), 1.0
-    if R > 1.0:
+    link, snr, lost_slope = parameters.link, summary[UPLINK_SNR] / share, 1.0
+    efficiency, efficiency_slope = efficiency_and_slope(link, snr)
+    uplink, upload, downlink, _ = edge_times_at(parameters, share, efficiency, summary)
+    R, exponent = link.transmissions, failure_exponent(link, snr)
+    worse = failure_steepness(link, snr) * exponent / share  # slope of the failure exponent
+    if R > 1.0 and worse > 0.0:
         tries = expected_transmissions(exponent, R)
         lost_slope = R * (-math.expm1(-exponent)) ** (R - 1.0) / tries
     # Of the logarithms of times: less time per bit, but more repeats.
-    faster = (efficiency_slope(link, snr) / spectral_efficiency(link, snr) - 1.0) / share
-    worse = failure_steepness(link, snr) * exponent / share  # slope of the failure exponent
+    faster = (efficiency_slope / efficiency - 1.0) / share
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink_slope = (uplink - messages) * (faster + (1.0 - lost_slope) * worse)
     upload_slope, downlink_slope = upload * faster, (messages - downlink) / share

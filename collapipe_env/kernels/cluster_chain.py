@@ -26,10 +26,9 @@ from collapipe_env.physics.packet_errors import (
     expected_transmissions,
     failure_exponent,
     loss_exponent,
-    seconds_per_bit,
 )
 from collapipe_env.physics.parameters import Numbers
-from collapipe_env.physics.rates import full_band_rate, link_rate
+from collapipe_env.physics.rates import full_band_rate, link_rate, spectral_efficiency
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
@@ -68,13 +67,15 @@ UPLINK_W = 13  # power that sending on the uplink draws [W]
 UPDATE_BITS = 14  # the cluster's update [bit]
 MICRO_BATCHES = 15  # M
 LOCAL_STEPS = 16  # H
+USUAL_REPEATS = 17  # transmissions of a packet above the SNR of the most robust format
+USUAL_LOSS = 18  # loss exponent above it
 # Columns that only schedulers write.
-FIXED_COST = 17  # priced energy (and failures) without uplink and downlink
-UPLINK_PRICE = 18  # price of a second of sending on the uplink [1/s]
-DOWNLINK_PRICE = 19  # price of a second of receiving on the downlink [1/s]
-LOSS_PRICE = 20  # price of a unit of the loss exponent
-DELAY_PRICE = 21  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
-SUMMARY = 22
+FIXED_COST = 19  # priced energy (and failures) without uplink and downlink
+UPLINK_PRICE = 20  # price of a second of sending on the uplink [1/s]
+DOWNLINK_PRICE = 21  # price of a second of receiving on the downlink [1/s]
+LOSS_PRICE = 22  # price of a unit of the loss exponent
+DELAY_PRICE = 23  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
+SUMMARY = 24
 # Then four numbers of each node, row by row (4, K+1).
 ENERGY, FORWARD, BACKWARD, WORK = range(4)
 """Energy of the round without the CU's edge link [J]; the forward and the backward message that it sends and,
@@ -116,10 +117,30 @@ def backward_ratio(setting: int, c: Numbers) -> float:
 
 
 @inlined
-def link_of(c: Numbers, snr: float, rate: float) -> tuple[float, float]:
+def repeats_at(c: Numbers, exponent: float) -> tuple[float, float]:
+    """Mean transmissions of a packet and its loss exponent, for the exponent of one transmission."""
+    most = c.link.transmissions
+    return expected_transmissions(exponent, most) if most > 1.0 else 1.0, loss_exponent(exponent, most)
+
+
+@inlined
+def usual_repeats(c: Numbers) -> tuple[float, float]:
+    """:func:`repeats_at` of links that adapt, above the SNR of their most robust format."""
+    return repeats_at(c, c.link.adapted_exponent)
+
+
+@inlined
+def repeats_of(c: Numbers, snr: float, usual: tuple[float, float]) -> tuple[float, float]:
+    """:func:`repeats_at` an SNR; the usual ones save most of a link's arithmetic."""
+    exponent = failure_exponent(c.link, snr)
+    return usual if exponent == c.link.adapted_exponent else repeats_at(c, exponent)
+
+
+@inlined
+def link_of(c: Numbers, snr: float, rate: float, usual: tuple[float, float]) -> tuple[float, float]:
     """Airtime of a bit on a device-to-device link, repeats included [s], and the link's loss exponent."""
-    exponent, most = failure_exponent(c.link, snr), c.link.transmissions
-    return seconds_per_bit(rate, exponent, most), loss_exponent(exponent, most)
+    repeats, loss = repeats_of(c, snr, usual)
+    return 1.0 / rate * repeats, loss
 
 
 @inlined
@@ -179,7 +200,7 @@ def price_edge(c: Numbers, gain: float, power_w: float, M: float, kept: float, c
     )
     chain[UPLINK_W] = radio_power(power_w, radio.edge_circuit_w, radio.efficiency)
     chain[UPDATE_BITS] = c.update_bits - kept * c.block_payload_bits
-    chain[MICRO_BATCHES] = M
+    chain[MICRO_BATCHES], (chain[USUAL_REPEATS], chain[USUAL_LOSS]) = M, usual_repeats(c)
 
 
 @compiled_leaf
@@ -221,7 +242,7 @@ def price_chain(
     collect, relay, update, losses, stages = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(SUMMARY, SUMMARY + NODE_ROWS * nodes):
         chain[i] = 0.0
-    last, to_cu = 0, 0.0
+    last, to_cu, usual = 0, 0.0, usual_repeats(c)
     own_w = cu_w = radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
     # Hop by hop: from the CU (node 0) over the devices that hold blocks back to the CU.
     for step in range(1, devices + 2):
@@ -230,12 +251,14 @@ def price_chain(
             continue
         last_w, own_w = own_w, radio_power(power[node], radio.d2d_circuit_w, radio.efficiency)
         snr = power[last] / noise_w * gain[n, last, node]
-        there, lost_there = link_of(c, snr, link_rate(c.link, c.d2d_bandwidth_hz, snr) if node > 0 else to_cu)
+        rate = link_rate(c.link, c.d2d_bandwidth_hz, snr) if node > 0 else to_cu
+        there, lost_there = link_of(c, snr, rate, usual)
         if node > 0:
             to_cu = link_rate(c.link, c.d2d_bandwidth_hz, power[node] / noise_w * gain[n, node, 0])
         snr = power[node] / noise_w * gain[n, node, last]
         # The first device's gradients go to the CU, as its segment does after the round.
-        back, lost_back = link_of(c, snr, to_cu if last == 0 else link_rate(c.link, c.d2d_bandwidth_hz, snr))
+        rate = to_cu if last == 0 else link_rate(c.link, c.d2d_bandwidth_hz, snr)
+        back, lost_back = link_of(c, snr, rate, usual)
         ahead = message_seconds(c, there, c.activation_bits, M)
         return_ = message_seconds(c, back, c.gradient_bits, M)
         chain[energy + last] += H * (last_w * ahead + receive_w * return_)
@@ -277,17 +300,23 @@ def price_chain(
 @inlined
 def edge_times(c: Numbers, share: float, chain: FloatArray) -> tuple[float, float, float, float]:
     """Times of a mini-batch up, the update, and a mini-batch back [s]; the uplink's loss exponent."""
-    B, snr, most = c.batch_size, chain[UPLINK_SNR] / share, c.link.transmissions
+    return edge_times_at(c, share, spectral_efficiency(c.link, chain[UPLINK_SNR] / share), chain)
+
+
+@inlined
+def edge_times_at(
+    c: Numbers, share: float, efficiency: float, chain: FloatArray
+) -> tuple[float, float, float, float]:
+    """:func:`edge_times` for the uplink's spectral efficiency with this share [bit/s/Hz]."""
     # The whole power in the share: `physics.rates.uplink_snr`.
-    rate = link_rate(c.link, share * c.uplink_bandwidth_hz, snr)
-    exponent = failure_exponent(c.link, snr)
-    uplink = message_time(B * c.activation_bits, rate)
-    if most > 1.0:
-        uplink *= expected_transmissions(exponent, most)
+    B, snr = c.batch_size, chain[UPLINK_SNR] / share
+    rate = share * c.uplink_bandwidth_hz * efficiency
+    repeats, loss = repeats_of(c, snr, (chain[USUAL_REPEATS], chain[USUAL_LOSS]))
+    uplink = message_time(B * c.activation_bits, rate) * repeats
     messages = chain[MICRO_BATCHES] * c.overheads.edge_message_s
     upload = message_time(chain[UPDATE_BITS], rate)
     downlink = message_time(B * c.gradient_bits, share * chain[DOWNLINK_RATE])
-    return uplink + messages, upload, downlink + messages, loss_exponent(exponent, most)
+    return uplink + messages, upload, downlink + messages, loss
 
 
 @inlined

@@ -27,6 +27,7 @@ from collapipe_env.kernels.cluster_chain import (
     message_seconds,
     price_edge,
     server_pass,
+    usual_repeats,
 )
 from collapipe_env.physics.delay import message_time, stage_time
 from collapipe_env.physics.overheads import cycles_time
@@ -106,7 +107,7 @@ def cluster_times(
         kept: Encoder blocks that the server runs for the cluster.
     """
     devices, extra, B, duty = cap.shape[0], c.overheads, c.batch_size, c.sharing.duty
-    nodes = devices + 1
+    nodes, usual = devices + 1, usual_repeats(c)
     forward, backward, weight = np.zeros(devices), np.zeros(devices), np.zeros(devices)
     collect, link_bit = np.zeros(devices), np.zeros((nodes, nodes))
     hop_forward, hop_backward = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
@@ -120,7 +121,7 @@ def cluster_times(
                 continue
             snr = power[i] * system.d2d_gain[n, i, j] / noise_w
             rate = link_rate(c.link, c.d2d_bandwidth_hz, snr)
-            bit, _ = link_of(c, snr, rate)
+            bit, _ = link_of(c, snr, rate, usual)
             link_bit[i, j] = 1.0 / rate
             over_forward[i, j] = over_backward[j, i] = message_overhead(c, bit) / duty
             hop_forward[i, j] = message_seconds(c, bit, c.activation_bits, M) / duty

@@ -118,26 +118,26 @@ def spectral_efficiency(link: LinkLaw, snr: Array) -> Array:
     )
 
 
-def efficiency_slope(link: LinkLaw, snr: float) -> float:
-    """``d spectral_efficiency / d log SNR`` [bit/s/Hz] at one SNR, 0 at the ceiling."""
+def efficiency_and_slope(link: LinkLaw, snr: float) -> tuple[float, float]:
+    """:func:`spectral_efficiency` at one SNR and its slope ``d / d log SNR`` [bit/s/Hz], 0 at the ceiling."""
     fades = link.fades
+    low, low_slope = _steady_and_slope(link, fades.low * snr)
     if fades.low == 1.0:
-        return steady_slope(link, snr)
-    return (
-        fades.low_weight * steady_slope(link, fades.low * snr)
-        + fades.middle_weight * steady_slope(link, fades.middle * snr)
-        + fades.high_weight * steady_slope(link, fades.high * snr)
-    )
+        return low, low_slope
+    middle, middle_slope = _steady_and_slope(link, fades.middle * snr)
+    high, high_slope = _steady_and_slope(link, fades.high * snr)
+    efficiency = fades.low_weight * low + fades.middle_weight * middle + fades.high_weight * high
+    slope = fades.low_weight * low_slope + fades.middle_weight * middle_slope + fades.high_weight * high_slope
+    return efficiency, slope
 
 
-def steady_slope(link: LinkLaw, snr: float) -> float:
-    """``d steady_efficiency / d log SNR`` [bit/s/Hz]."""
+def _steady_and_slope(link: LinkLaw, snr: float) -> tuple[float, float]:
     efficiency = steady_efficiency(link, snr)
     if snr < link.snr_floor:
-        return efficiency if snr > MOST_REPEATED * link.snr_floor else 0.0
+        return efficiency, efficiency if snr > MOST_REPEATED * link.snr_floor else 0.0
     if efficiency >= link.ceiling:
-        return 0.0
-    return (link.attenuation / LN2) * snr / (1.0 + snr)
+        return efficiency, 0.0
+    return efficiency, (link.attenuation / LN2) * snr / (1.0 + snr)
 
 
 def link_rate(link: LinkLaw, bandwidth_hz: Array, snr: Array) -> Array:
