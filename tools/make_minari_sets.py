@@ -1,4 +1,4 @@
-"""Record data sets for offline learning with Minari: DSSRA, the graph net, PPO and random plans.
+"""Record data sets of two ids of the suite for offline learning with Minari.
 
 Every set holds episodes of one scheduler in one scenario, with the information of every step. Finished sets
 are kept: the same command continues with those that are missing. A card says what each set holds. Run::
@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.suite import SUITE
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import MissingPackageError, ScenarioError
 from collapipe_env.ground.files import write_text
@@ -42,6 +43,8 @@ ID = "CollaPipeSurrogate-v0"
 FIRST_SEED = 3_000_000
 """Seed of the first episode, away from those of trainings, validations and held-out episodes."""
 GRAPH, PPO = "graph", "ppo"
+SETS = {"small": ("dssra", GRAPH, PPO, "random"), "medium-thermal": ("dssra", "dssra-plus", "random")}
+"""Schedulers whose episodes are recorded unless others are named, by scenario."""
 HEADS = (
     "set", "episodes", "rounds", "mean return", "round delay (s)", "energy above budgets (budgets a round)",
     "MB", "SHA-256 of its arrays",
@@ -79,11 +82,11 @@ class Options(BaseModel):
 
     out: Path = Path("runs/minari")
     """Folder of the sets and their card; set MINARI_DATASETS_PATH to it to load them."""
-    scenarios: tuple[str, ...] = ("small", "small-wild")
+    scenarios: tuple[str, ...] = tuple(SETS)
     """Scenarios."""
-    schedulers: tuple[str, ...] = ("dssra", GRAPH, PPO, "random")
-    """Schedulers: names, graph (of the zoo), or ppo (of the zoo, or given with --ppo)."""
-    episodes: Annotated[int, Field(ge=1)] = 50
+    schedulers: tuple[str, ...] = ()
+    """Schedulers: names, graph (of the zoo), or ppo (of the zoo, or given with --ppo); by default those of SETS."""
+    episodes: Annotated[int, Field(ge=1)] = 200
     """Episodes of each set, at least 1."""
     ppo: tuple[str, ...] = ()
     """Agents for scenarios that have none in the zoo, each as SCENARIO=FILE."""
@@ -120,7 +123,9 @@ def scheduler_of(name: str, scenario: str, agents: dict[str, Path]) -> Any | Non
 def record(minari: Any, name: str, scheduler: Any, scenario: str, episodes: int) -> None:
     """Play episodes with a scheduler and store them as one data set."""
     kind = getattr(scheduler, "observation", "flat")
-    env = minari.DataCollector(gym.make(ID, scenario=scenario), record_infos=True)
+    known = {entry.scenario: entry.id for entry in SUITE if entry.learner == "surrogate"}
+    made = gym.make(known[scenario]) if scenario in known else gym.make(ID, scenario=scenario)
+    env = minari.DataCollector(made, record_infos=True)
     inner = env.unwrapped
     assert isinstance(inner, CollaPipeEnv)
     # Agents that read graphs are shown the same rounds as graphs.
@@ -204,7 +209,7 @@ def run(options: Options) -> None:
         raise MissingPackageError.of("data sets", what, "minari") from None
     kept = []
     for scenario in options.scenarios:
-        for name in options.schedulers:
+        for name in options.schedulers or SETS.get(scenario, SETS["small"]):
             title = f"collapipe/{scenario}/{name}-v0"
             if title in minari.list_local_datasets():
                 found = minari.load_dataset(title).total_episodes

@@ -256,15 +256,14 @@ def set_moving_noise(segments: IntArray, power: FloatArray, inputs: RoundInput, 
         return
     mean = np.empty(clusters)
     for m in range(clusters):
-        total, active = power[m, 0], 1
+        total = power[m, 0]
         for k in range(devices):
             involved = segments[m, k] > 0
             for block in range(blocks):
                 involved = involved or inputs.held[m, block, k] > 0
             if involved:
                 total += power[m, k + 1]
-                active += 1
-        mean[m] = total / active
+        mean[m] = total / parameters.sharing.channels
     _add_interference(mean, inputs, parameters, inputs.moving_noise)
 
 

@@ -159,6 +159,6 @@ def phase_times(
     rules, power = parameters.migration, allocation.node_power
     assert rules is not None
     together = radio.active_power(where(allocation.plays[..., None], power, 0.0), change.involved)
-    sent = together / (1.0 + change.involved.sum(-1))
+    sent = together / parameters.sharing.channels
     seconds = seconds_per_bit(parameters, state, power, radio.interference(state.cross_gain, sent))
     return moving_times(change, rules.block_bits * seconds, rules.through_cu)

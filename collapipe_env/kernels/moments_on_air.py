@@ -89,7 +89,7 @@ def migration_rows(
             if plays[r, n]:
                 held = before[r, n], present[r, n], blocks[r, n]
                 _hand_over(c.moment_bits > 0.0, c.through_cu, *held, moments[r, n], moved[n])
-                mean[n] = _mean_power(cu_power[r, n], device_power[r, n], *held)
+                mean[n] = _total_power(cu_power[r, n], device_power[r, n], *held) / c.sharing.channels
         for n in range(N):
             disturbance = 0.0
             for m in range(N):
@@ -156,11 +156,11 @@ def _hand_over(
 
 
 @inlined
-def _mean_power(
+def _total_power(
     cu_power: float, device_power: FloatArray, before: BoolArray, present: BoolArray, blocks: IntArray
 ) -> float:
-    """Return the mean power of a cluster's CU and of the devices that held or hold a block [W]."""
-    together, count = cu_power, 1.0
+    """Return the sum of the powers of a cluster's CU and of the devices that held or hold a block [W]."""
+    together = cu_power
     for k in range(len(blocks)):
         involved = blocks[k] > 0
         if present[k] and not involved:
@@ -168,5 +168,4 @@ def _mean_power(
                 involved = involved or before[block, k + 1]
         if involved:
             together += device_power[k]
-            count += 1.0
-    return together / count
+    return together

@@ -32,7 +32,7 @@ def migration_phase(p, s, a, before):
     mean = []
     for n, (old, new) in enumerate(pairs):
         used = {k for k in old if s.present[n, k]} | set(new)
-        mean.append((a.cu_power[n] + sum(a.device_power[n, k] for k in used)) / (1 + len(used)))
+        mean.append((a.cu_power[n] + sum(a.device_power[n, k] for k in used)) / (K + 1))
     durations, energies = [], []
     for n, pair in enumerate(pairs):
         hops = Hops(p, s, a, n, sum(s.cross_gain[m, n] * mean[m] for m in range(N) if m != n))
