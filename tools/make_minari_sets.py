@@ -85,7 +85,7 @@ class Options(BaseModel):
     scenarios: tuple[str, ...] = tuple(SETS)
     """Scenarios."""
     schedulers: tuple[str, ...] = ()
-    """Schedulers: names, graph (of the zoo), or ppo (of the zoo, or given with --ppo); by default those of SETS."""
+    """Schedulers: names, graph (of the zoo) or ppo (of it, or given with --ppo); by default all that suit."""
     episodes: Annotated[int, Field(ge=1)] = 200
     """Episodes of each set, at least 1."""
     ppo: tuple[str, ...] = ()
