@@ -137,13 +137,14 @@ def warn_if_infeasible(scenario: Scenario) -> None:
 
     Only a bound is worked out (:meth:`EnergySearch.bound`), unless it is above some budget: then the warning
     takes its numbers from the search. :func:`energy_feasibility` also finds budgets that links between
-    devices use up.
+    devices use up. Budgets of a tightness can always be met.
 
     Warns:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
             field and a remedy. Where devices walk, it says that the estimate has them stand still.
     """
-    if budget_period(scenario) is None and (EnergySearch(scenario).bound() > 1.0).any():
+    stated = scenario.budgets.tightness is None and budget_period(scenario) is None
+    if stated and (EnergySearch(scenario).bound() > 1.0).any():
         text = _warning(scenario, energy_feasibility(scenario))
         warnings.warn(text, EnergyBudgetWarning, stacklevel=4)
 

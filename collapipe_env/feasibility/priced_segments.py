@@ -1,12 +1,14 @@
-"""The cheapest segments of a chain of devices, by dynamic programming over many clusters at once."""
+"""The cheapest segments of chains of devices, by dynamic programming."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
 
 
+@compiled
 def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks: int) -> IntArray:
     """Segments of least price: the sum of the chain's hops and of each block on its device.
 
@@ -24,33 +26,36 @@ def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks:
         Blocks of each device (B, K).
     """
     B, K = block.shape
-    L, most = blocks, min(int(cap.max()), blocks)
-    rows = np.arange(B)
-    # Least price of a chain that ends at a node with a number of blocks placed, and of a chain that has just
-    # reached a node and has placed no block on it yet.
-    ends = np.full((K + 1, B, L + 1), np.inf)
-    ends[0, :, 0] = 0.0
-    arrives = np.full((K + 1, B, L + 1), np.inf)
-    for k in range(1, K + 1):
-        arrives[k] = (ends[:k] + hop[:, :k, k].T[:, :, None]).min(axis=0)
-        for count in range(1, most + 1):
-            price = arrives[k][:, : L + 1 - count] + count * block[:, k - 1, None]
-            price = np.where(count <= cap[:, k - 1, None], price, np.inf)
-            np.minimum(ends[k][:, count:], price, out=ends[k][:, count:])
+    # Least price of a chain that ends at a node with a number of blocks placed; its blocks on that node, and
+    # the node before.
+    ends = np.empty((K + 1, blocks + 1))
+    held = np.empty((K + 1, blocks + 1), dtype=np.int64)
+    before = np.empty((K + 1, blocks + 1), dtype=np.int64)
     segments = np.zeros((B, K), dtype=np.int64)
-    placed = np.full(B, L)
-    node = (ends[1:, :, L] + hop[:, 1:, 0].T).argmin(axis=0) + 1
-    counts = np.arange(1, most + 1)
-    while (node > 0).any():
-        before = placed[:, None] - counts
-        allowed = (before >= 0) & (counts <= cap[rows, node - 1][:, None])
-        price = arrives[node[:, None], rows[:, None], np.maximum(before, 0)]
-        price = price + counts * block[rows, node - 1][:, None]
-        count = counts[np.where(allowed, price, np.inf).argmin(axis=-1)]
-        moving = node > 0
-        segments[rows[moving], node[moving] - 1] = count[moving]
-        placed = np.where(moving, placed - count, placed)
-        earlier = ends[:, rows, placed].T + hop[rows, :, node]
-        earlier = np.where(np.arange(K + 1) < node[:, None], earlier, np.inf)
-        node = np.where(moving, earlier.argmin(axis=-1), 0)
+    arrives, source = np.empty(blocks + 1), np.empty(blocks + 1, dtype=np.int64)
+    for b in range(B):
+        ends[:] = np.inf
+        ends[0, 0] = 0.0
+        for k in range(1, K + 1):
+            for placed in range(blocks):
+                arrives[placed] = np.inf
+                for node in range(k):
+                    price = ends[node, placed] + hop[b, node, k]
+                    if price < arrives[placed]:
+                        arrives[placed], source[placed] = price, node
+            for count in range(1, min(cap[b, k - 1], blocks) + 1):
+                for placed in range(blocks - count + 1):
+                    price = arrives[placed] + count * block[b, k - 1]
+                    after = placed + count
+                    if price < ends[k, after]:
+                        ends[k, after], held[k, after], before[k, after] = price, count, source[placed]
+        node, placed, least = 0, blocks, np.inf
+        for k in range(1, K + 1):
+            price = ends[k, blocks] + hop[b, k, 0]
+            if price < least:
+                node, least = k, price
+        while node > 0:
+            count = held[node, placed]
+            segments[b, node - 1] = count
+            node, placed = before[node, placed], placed - count
     return segments
