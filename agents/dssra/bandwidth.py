@@ -28,15 +28,17 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD_MAX,
+    CU_LEAST,
+    CU_RISE,
+    CU_START,
     DELAY_PRICE,
-    DOWNLINK_PRICE,
     FORWARD_MAX,
     LOSS_PRICE,
     MICRO_BATCHES,
-    UPLINK_PRICE,
     UPLINK_SNR,
     delay_of,
     edge_times_at,
+    link_joules,
 )
 from collapipe_env.physics.packet_errors import expected_transmissions, failure_exponent, failure_steepness
 from collapipe_env.physics.parameters import Numbers
@@ -46,16 +48,22 @@ from .cluster_costs import delay_and_cost
 
 _STEEPEST = 0.75
 """Failure exponent up to which ``x (1 - dy/dx)``, the rise of the repeats, grows for any ``R``."""
+_STEEPNESS, _MARGIN, _SETTLED = -16.0, 0.05, 1e-4
+"""Of the search for the band's price: slope and first step to begin with, and an error of its logarithm."""
 _TRIES = 24
 """Shares tried in search of one from which on the delay rises."""
 
 
 @compiled_leaf
-def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> tuple[float, float, float]:
-    """A cluster's delay [s], and the derivatives of its delay and cost with respect to its share.
+def delay_and_slopes(
+    share: float, summary: FloatArray, parameters: Numbers
+) -> tuple[float, float, float, float]:
+    """A cluster's delay [s], the slopes of its delay and cost in its share, and a curvature.
 
-    The loss exponent ``y`` has the slope ``R q^(R-1) (1 - q) / (1 - q^R)`` in the failure exponent ``x``, and
-    the logarithm of the expected transmissions, ``x - y``, has 1 less this.
+    The last number is the slope of ``-dC/dbeta`` in ``1 / beta``, for times that are straight lines in it.
+    The price of the CU's energy is that of its queue after the round with this share. The loss exponent ``y``
+    has the slope ``R q^(R-1) (1 - q) / (1 - q^R)`` in the failure exponent ``x``, and the logarithm of the
+    expected transmissions, ``x - y``, has 1 less this.
     """
     link, snr, lost_slope = parameters.link, summary[UPLINK_SNR] / share, 1.0
     efficiency, efficiency_slope = efficiency_and_slope(link, snr)
@@ -76,12 +84,13 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Numbers) -> 
     if downlink > summary[BACKWARD_MAX]:
         step_slope += further * downlink_slope
     delay_slope = parameters.local_steps * step_slope / summary[MICRO_BATCHES] + upload_slope
-    cost_slope = (
-        summary[UPLINK_PRICE] * (parameters.local_steps * uplink_slope + upload_slope)
-        + summary[DOWNLINK_PRICE] * (parameters.local_steps * downlink_slope)
-        + summary[LOSS_PRICE] * lost_slope * worse
-    )
-    return delay_of(uplink, upload, downlink, summary), delay_slope, cost_slope
+    joules = link_joules(parameters, uplink, upload, downlink, summary)
+    joules_slope = link_joules(parameters, uplink_slope, upload_slope, downlink_slope, summary)
+    of_queue = max(summary[CU_START] + summary[CU_RISE] * joules, 0.0)
+    price, rise = summary[CU_LEAST] + of_queue, summary[CU_RISE] if of_queue > 0.0 else 0.0
+    cost_slope = price * joules_slope + summary[LOSS_PRICE] * lost_slope * worse
+    curvature = share * (rise * share * joules_slope * joules_slope - 2.0 * price * joules_slope)
+    return delay_of(uplink, upload, downlink, summary), delay_slope, cost_slope, curvature
 
 
 @compiled_leaf
@@ -102,7 +111,7 @@ def share_for_deadline(
     low, high = least, most
     share, slope = min(max(start, low), high), 0.0
     for _ in range(60):
-        delay, slope, _ = delay_and_slopes(share, summary, parameters)
+        delay, slope, _, _ = delay_and_slopes(share, summary, parameters)
         late = delay - deadline
         if late > 0.0:
             low = share
@@ -129,34 +138,33 @@ def share_for_price(
 ) -> float:
     """Share, from the floor to ``most``, above which more band saves less energy cost than ``price``.
 
-    On logarithmic scales the marginal saving is nearly a straight line in the share, so a safeguarded secant
-    finds it.
+    The times are nearly straight lines in ``u = 1 / share``, and the price of energy rises with them: the
+    marginal saving is a convex function of ``u``. Newton's steps therefore do not pass the solution from the
+    side of small shares.
 
     Args:
         price: Price of the whole band, > 0.
         start: First guess.
         most: Largest share that helps.
     """
-    floor = parameters.bandwidth_floor
-    if -delay_and_slopes(floor, summary, parameters)[2] <= price:
-        return floor
-    low, high = math.log(floor), math.log(most)
-    x = min(max(math.log(start), low), high)
-    before_x, before, steepness = x, 0.0, -2.0
-    for _ in range(40):
-        saving = -delay_and_slopes(math.exp(x), summary, parameters)[2]
-        above = math.log(max(saving, 1e-300) / price)
+    floor, above_floor = parameters.bandwidth_floor, False
+    low, high = floor, most
+    share = min(max(start, low), high)
+    for _ in range(60):
+        _, _, cost_slope, rise = delay_and_slopes(share, summary, parameters)
+        above = -cost_slope - price
         if above > 0.0:
-            low = x
+            low = share
+        elif above_floor or (share > floor and -delay_and_slopes(floor, summary, parameters)[2] > price):
+            high = share
         else:
-            high = x
-        if abs(above) <= 1e-7 or high - low <= 1e-7:
+            return floor
+        above_floor = True
+        if abs(above) <= 1e-7 * price or high - low <= 1e-7 * high:
             break
-        if x != before_x:
-            steepness = (above - before) / (x - before_x)
-        before_x, before = x, above
-        x = _secant(x, above, steepness, low, high)
-    return math.exp(x)
+        inverse = 1.0 / share - above / rise if rise > 0.0 else 0.0
+        share = 1.0 / inverse if inverse > 0.0 and low < 1.0 / inverse < high else math.sqrt(low * high)
+    return share
 
 
 @compiled_leaf
@@ -287,7 +295,7 @@ def weigh_delays(
     worth, inverse = summary[0, DELAY_PRICE], 0.0
     delay_slope, cost_slope = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
-        delay, delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], parameters)
+        delay, delay_slope[n], cost_slope[n], _ = delay_and_slopes(share[n], summary[n], parameters)
         # With the most useful share the delay is flat.
         delay_slope[n] = min(delay_slope[n], -1e-9 * delay)
         if share[n] > least[n] * (1.0 + 1e-6) or clusters == 1:
@@ -309,31 +317,29 @@ def later_shares(
     parameters: Numbers,
     share: FloatArray,
     weight: FloatArray,
-    delay: FloatArray,
-) -> float:
-    """Look for better shares than the earliest deadline's, where :func:`weigh_delays` says that they exist.
+) -> None:
+    """Find better shares than the earliest deadline's, where :func:`weigh_delays` says that they exist.
+
+    Where the problem is not convex they may be worse.
 
     Args:
         price: First guess of the band's price.
-
-    Returns:
-        ``V max_n T_n + sum_n C_n``.
     """
     clusters = share.shape[0]
-    objective = evaluate_shares(summary, parameters, share, delay)
-    least, other, low, high = share.copy(), share.copy(), np.inf, 0.0
+    least, other, low, high = share.copy(), share.copy(), np.inf, price
     for n in range(clusters):
         low = min(low, -delay_and_slopes(1.0, summary[n], parameters)[2])
         high = max(high, -delay_and_slopes(share[n], summary[n], parameters)[2])
     low, high = math.log(max(low, 1e-12)), math.log(max(high, 1e-9))
     x = min(max(math.log(max(price, 1e-12)), low), high)
-    before_x, before, steepness = x, 0.0, -2.0
+    before_x, before, steepness, wider = x, 0.0, _STEEPNESS, 1.0
     for _ in range(40):
-        rest, above = 1.0, np.inf
+        together = 0.0
         for n in range(clusters):
-            least[n] = share_for_price(math.exp(x), least[n], most[n], summary[n], parameters)
-            rest -= least[n]
-        if rest > 1e-6:
+            least[n] = share_for_price(math.exp(x), least[n] * wider, most[n], summary[n], parameters)
+            together += least[n]
+        last = x
+        if together < 1.0 - 1e-6:
             for n in range(clusters):
                 other[n] = max(other[n], least[n])
             fill_band(other, least, most)
@@ -341,28 +347,30 @@ def later_shares(
             # The price at which these clusters' weights would sum to V: the higher this one, the lower that.
             wanted = weigh_delays(summary, parameters, other, least, weight)[0]
             above = math.log(max(wanted, 1e-300)) - x
-        if above > 0.0:
+            if above > 0.0:
+                low = x
+            else:
+                high = x
+            if abs(above) <= _SETTLED or high - low <= 1e-7:
+                break
+            if before != 0.0:
+                steepness = (above - before) / (x - before_x)
+            before_x, before = x, above
+            x = _secant(x, above, steepness, low, high)
+        else:  # too cheap: at twice the shares a marginal saving is about a quarter
             low = x
-        else:
-            high = x
-        if abs(above) <= 1e-5 or high - low <= 1e-7:
-            break
-        if x != before_x:
-            steepness = (above - before) / (x - before_x)
-        before_x, before = x, above
-        x = _secant(x, above, steepness, low, high)
+            step = x + 2.0 * math.log(together) + _MARGIN
+            x = step if step < high else 0.5 * (low + high)
+            if high - low <= 1e-7:
+                break
+        wider = math.exp(0.5 * (last - x))
     together = 0.0
     for n in range(clusters):
         weight[n] = max(weight[n], 0.0)
         together += weight[n]
     for n in range(clusters):
         weight[n] *= summary[0, DELAY_PRICE] / max(together, 1e-300)
-    better = evaluate_shares(summary, parameters, other, delay)
-    if better < objective:
-        for n in range(clusters):
-            share[n] = other[n]
-        return better
-    return evaluate_shares(summary, parameters, share, delay)  # writes their delays again
+        share[n] = other[n]
 
 
 @compiled_inner
@@ -374,7 +382,13 @@ def share_band(
     earliest_deadline(summary, parameters, share, least, most)
     price, wanting = weigh_delays(summary, parameters, share, least, weight)
     if wanting:
-        return later_shares(price, most, summary, parameters, share, weight, delay)
+        earliest, before = share.copy(), evaluate_shares(summary, parameters, share, delay)
+        later_shares(price, most, summary, parameters, share, weight)
+        value = evaluate_shares(summary, parameters, share, delay)
+        if value < before:
+            return value
+        for n in range(share.shape[0]):
+            share[n] = earliest[n]
     return evaluate_shares(summary, parameters, share, delay)
 
 

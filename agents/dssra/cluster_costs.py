@@ -11,19 +11,20 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
 from collapipe_env.kernels.cluster_chain import (
+    CU_LEAST,
+    CU_PRICE,
+    CU_RISE,
+    CU_START,
     DELAY_PRICE,
-    DOWNLINK_PRICE,
     FIXED_COST,
-    LOCAL_STEPS,
     LOSS_PRICE,
     LOSSES,
     ONCE,
     SUMMARY,
-    UPLINK_PRICE,
-    UPLINK_W,
     delay_of,
     edge_joules,
     edge_times,
+    link_joules,
     price_chain,
     receiving_joules,
 )
@@ -106,8 +107,14 @@ def summarise_cluster(
         if i > 0 and segments[i - 1] > 0:
             cost += inputs.use_price[n, i - 1]
     summary[FIXED_COST] = cost
-    summary[UPLINK_PRICE] = inputs.price[n, 0] * summary[UPLINK_W]
-    summary[DOWNLINK_PRICE] = inputs.price[n, 0] * parameters.radio_power.edge_receive_w
+    summary[CU_PRICE] = summary[CU_LEAST] = inputs.price[n, 0]
+    summary[CU_START] = summary[CU_RISE] = 0.0
+    if inputs.common[0].exact > 0.0:
+        budget = inputs.system.budget[n, 0]
+        allowance = allowance_of(n, 0, inputs.common[0].round_s, inputs, parameters)
+        summary[CU_LEAST] = inputs.extra_price[n, 0]
+        summary[CU_START] = (inputs.backlog[n, 0] + summary[SUMMARY] / budget - allowance) / budget
+        summary[CU_RISE] = 1.0 / (budget * budget)
     summary[LOSS_PRICE] = inputs.common[0].loss_price
     summary[DELAY_PRICE] = delay_price(inputs, parameters)
 
@@ -120,9 +127,9 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Numbers) -> tu
         share: ``beta_n``.
     """
     uplink, upload, downlink, exponent = edge_times(parameters, share, summary)
-    cost = summary[FIXED_COST] + summary[UPLINK_PRICE] * (summary[LOCAL_STEPS] * uplink + upload)
-    if summary[DOWNLINK_PRICE] > 0.0:
-        cost += summary[DOWNLINK_PRICE] * (summary[LOCAL_STEPS] * downlink)
+    cost = summary[FIXED_COST]
+    if summary[CU_PRICE] > 0.0:  # over a dead link energy has no end
+        cost += summary[CU_PRICE] * link_joules(parameters, uplink, upload, downlink, summary)
     return delay_of(uplink, upload, downlink, summary), cost + summary[LOSS_PRICE] * exponent
 
 

@@ -64,11 +64,10 @@ def price_plan(
 ) -> PlanPrice:
     """Price segments, micro-batches and powers, and find the best shares of the uplink for them.
 
-    Shares minimise the drift plus penalty, a convex problem, to about 1e-6 of the objective, or 1e-5 with
-    the exact drift, whose prices depend on the shares. A search over segments and powers can therefore leave
-    the shares out; ``worth`` tells which clusters' delays matter. The exception is an uplink under ``arq`` or
-    ``harq`` with so little power that repeats outgrow the rate. There more band costs time and energy, the
-    problem is not convex, and other shares can be better.
+    Shares minimise the drift plus penalty, a convex problem, to about 1e-6 of the objective. A search over
+    segments and powers can therefore leave the shares out; ``worth`` tells which clusters' delays matter. The
+    exception is an uplink under ``arq`` or ``harq`` with so little power that repeats outgrow the rate. There
+    more band costs time and energy, the problem is not convex, and other shares can be better.
 
     >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
     >>> from collapipe_env.agents.dssra import DSSRA, price_plan

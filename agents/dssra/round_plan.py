@@ -14,12 +14,10 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.cluster_chain import (
+    CU_PRICE,
     DELAY_PRICE,
-    DOWNLINK_PRICE,
     FIXED_COST,
     SUMMARY,
-    UPLINK_PRICE,
-    UPLINK_W,
     chain_size,
     edge_joules,
 )
@@ -44,8 +42,6 @@ from .cluster_costs import (
 )
 from .round_input import RoundInput, server_blocks_of
 
-SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
-SETTLED_PRICE = 1e-3  # change of a CU's priced energy, relative to the objective, that ends the steps
 REPRICED = 3  # times that the price of a second follows the queues
 SLOPE_STEP = 1e-3  # relative step of the finite differences
 
@@ -152,10 +148,6 @@ def _share_exactly(
 ) -> float:
     """Shares that suit the CUs' queues after the round, and the exact objective.
 
-    The shares of the earliest deadline do not depend on prices. Where some CU's energy is worth more band,
-    the best shares depend on the prices of the CUs' energy, and those prices on the shares. The prices then
-    move in half steps until both settle, and the best shares found are kept.
-
     Args:
         summary: Summaries (N, SUMMARY + K + 1); the CUs' prices in it are overwritten.
         inputs: The environment; receives the CUs' prices.
@@ -171,26 +163,23 @@ def _share_exactly(
     clusters = share.shape[0]
     least, most = np.empty(clusters), np.empty(clusters)
     earliest_deadline(summary, parameters, share, least, most)
-    _reprice_uplinks(1.0, share, summary, inputs, parameters)
+    _reprice_uplinks(share, summary, inputs, parameters)
     price, wanting = weigh_delays(summary, parameters, share, least, weight)
     best = evaluate_shares(summary, parameters, share, delay)
     best += _beyond_prices(share, delay, summary, inputs, parameters, broadcast, kept)
     if not wanting:
         return best
-    first, trial, worth = share.copy(), share.copy(), weight.copy()
-    for step in range(SHARE_STEPS):
-        for n in range(clusters):
-            trial[n] = first[n]
-        value = later_shares(price, most, summary, parameters, trial, worth, delay)
-        value += _beyond_prices(trial, delay, summary, inputs, parameters, broadcast, kept)
-        better = value < best
-        best = min(best, value)
-        for n in range(clusters):
-            share[n] = trial[n] if better else share[n]
-            weight[n] = worth[n] if better or step == 0 else weight[n]
-        moved = _reprice_uplinks(0.5, trial, summary, inputs, parameters)
-        if moved <= SETTLED_PRICE * abs(value):
-            break
+    earliest = share.copy()
+    later_shares(price, most, summary, parameters, share, weight)
+    _reprice_uplinks(share, summary, inputs, parameters)
+    value = evaluate_shares(summary, parameters, share, delay)
+    value += _beyond_prices(share, delay, summary, inputs, parameters, broadcast, kept)
+    if value < best:
+        return value
+    for n in range(clusters):
+        share[n] = earliest[n]
+    _reprice_uplinks(share, summary, inputs, parameters)
+    evaluate_shares(summary, parameters, share, delay)  # writes their delays again
     return best
 
 
@@ -244,35 +233,21 @@ def _longest(delay: FloatArray) -> float:
 
 
 @compiled_leaf
-def _reprice_uplinks(
-    part: float, share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Numbers
-) -> float:
-    """Move the CUs' prices a part of the way to those after the round.
+def _reprice_uplinks(share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Numbers) -> None:
+    """Set the CUs' prices to those after the round.
 
     Args:
-        part: The part, 1 for all of the way.
         share: ``beta`` (N,).
         summary: Summaries (N, SUMMARY + K + 1); receives the prices.
         inputs: The environment; receives the prices.
-
-    Returns:
-        Largest change of a CU's priced energy.
     """
-    moved = 0.0
     for n in range(share.shape[0]):
-        before = inputs.price[n, 0]
-        budget = inputs.system.budget[n, 0]
         joules = summary[n, SUMMARY] + edge_joules(parameters, share[n], summary[n])
+        budget, backlog = inputs.system.budget[n, 0], inputs.backlog[n, 0]
         allowance = allowance_of(n, 0, inputs.common[0].round_s, inputs, parameters)
-        after = price_after(inputs.backlog[n, 0], joules, budget, allowance)
-        after += inputs.extra_price[n, 0]
-        change = part * (after - before)
-        moved = max(moved, abs(change) * joules)
-        summary[n, FIXED_COST] += change * summary[n, SUMMARY]
-        inputs.price[n, 0] = before + change
-        summary[n, UPLINK_PRICE] = inputs.price[n, 0] * summary[n, UPLINK_W]
-        summary[n, DOWNLINK_PRICE] = inputs.price[n, 0] * parameters.radio_power.edge_receive_w
-    return moved
+        price = inputs.extra_price[n, 0] + price_after(backlog, joules, budget, allowance)
+        summary[n, FIXED_COST] += (price - inputs.price[n, 0]) * summary[n, SUMMARY]
+        inputs.price[n, 0] = summary[n, CU_PRICE] = price
 
 
 @compiled_inner

@@ -71,11 +71,13 @@ USUAL_REPEATS = 17  # transmissions of a packet above the SNR of the most robust
 USUAL_LOSS = 18  # loss exponent above it
 # Columns that only schedulers write.
 FIXED_COST = 19  # priced energy (and failures) without uplink and downlink
-UPLINK_PRICE = 20  # price of a second of sending on the uplink [1/s]
-DOWNLINK_PRICE = 21  # price of a second of receiving on the downlink [1/s]
-LOSS_PRICE = 22  # price of a unit of the loss exponent
-DELAY_PRICE = 23  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
-SUMMARY = 24
+CU_PRICE = 20  # price of a joule of the CU's edge link in the present plan [1/J]
+CU_LEAST = 21  # price of a joule that the CU's queue does not change [1/J]
+CU_START = 22  # price by the CU's queue of the first joule of the edge link [1/J]; below 0 while it empties
+CU_RISE = 23  # its rise with each joule [1/J^2]
+LOSS_PRICE = 24  # price of a unit of the loss exponent
+DELAY_PRICE = 25  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
+SUMMARY = 26
 # Then four numbers of each node, row by row (4, K+1).
 ENERGY, FORWARD, BACKWARD, WORK = range(4)
 """Energy of the round without the CU's edge link [J]; the forward and the backward message that it sends and,
@@ -350,14 +352,20 @@ def receiving_joules(c: Numbers, seconds: float) -> float:
     return joules
 
 
+@inlined
+def link_joules(c: Numbers, uplink: float, upload: float, downlink: float, chain: FloatArray) -> float:
+    """Energy of a CU's edge link in the round without the broadcast [J], for times of :func:`edge_times`."""
+    H = chain[LOCAL_STEPS]
+    joules: float = chain[UPLINK_W] * (H * uplink + upload) + receiving_joules(c, H * downlink)
+    return joules
+
+
 @compiled_leaf
 def edge_joules(c: Numbers, share: float, chain: FloatArray) -> float:
-    """Energy of a CU's edge link in the round without the broadcast [J].
+    """:func:`link_joules` of a share of the uplink.
 
     Args:
         share: ``beta_n``.
     """
     uplink, upload, downlink, _ = edge_times(c, share, chain)
-    H = chain[LOCAL_STEPS]
-    joules: float = chain[UPLINK_W] * (H * uplink + upload) + receiving_joules(c, H * downlink)
-    return joules
+    return float(link_joules(c, uplink, upload, downlink, chain))

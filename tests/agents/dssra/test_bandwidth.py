@@ -16,6 +16,8 @@ share_band = as_python(bandwidth.share_band)
 weigh_delays = as_python(bandwidth.weigh_delays)
 delay_and_slopes = as_python(bandwidth.delay_and_slopes)
 delay_and_cost = as_python(cluster_costs.delay_and_cost)
+edge_joules = as_python(columns.edge_joules)
+edge_times = as_python(columns.edge_times)
 
 
 def numbers_of(scenario, V=1.0, **changes):
@@ -43,10 +45,11 @@ def summaries(constants, seed, price=1.0, clusters=4, snr=(20.0, 400.0)):
     summary[:, columns.MICRO_BATCHES] = rng.choice([1.0, 4.0, 16.0], clusters)
     summary[:, columns.LOCAL_STEPS] = constants.local_steps
     summary[:, columns.FIXED_COST] = rng.uniform(0.0, 1.0, clusters)
-    summary[:, columns.UPLINK_PRICE] = (
+    summary[:, columns.UPLINK_W] = rng.uniform(0.5, 2.0, clusters)
+    summary[:, columns.CU_PRICE] = (
         0.02 * price * rng.exponential(1.0, clusters) * (rng.random(clusters) < 0.5)
     )
-    summary[:, columns.DOWNLINK_PRICE] = summary[:, columns.UPLINK_PRICE] * rng.uniform(0.0, 2.0, clusters)
+    summary[:, columns.CU_LEAST] = summary[:, columns.CU_PRICE]
     summary[:, columns.LOSS_PRICE] = 0.01 * price
     summary[:, DELAY_PRICE] = constants.tradeoff_v
     return summary
@@ -59,9 +62,27 @@ def test_slopes_are_derivatives(name):
         for share in (0.05, 0.3, 0.9):
             up, down = (delay_and_cost(share + h, one, constants) for h in (1e-6, -1e-6))
             numeric = (np.array(up) - np.array(down)) / 2e-6
-            delay, *found = delay_and_slopes(share, one, constants)
+            delay, *found, _ = delay_and_slopes(share, one, constants)
             assert delay == pytest.approx(delay_and_cost(share, one, constants)[0], rel=1e-12)
             np.testing.assert_allclose(found, numeric, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", support.SCENARIOS)
+@pytest.mark.parametrize(
+    "start", [-1.0, -1e-4, 0.1]
+)  # an empty queue, one that fills with the joules, a long one
+def test_under_the_exact_drift_a_joule_costs_the_queue_after_it(name, start):
+    constants = numbers_of(support.SCENARIOS[name])
+    for one in summaries(constants, 3):
+        one[[columns.CU_LEAST, columns.CU_START, columns.CU_RISE]] = 1e-3, start, 2e-3
+        for share in (0.05, 0.3, 0.9):
+            costs = []
+            for b in (share + 1e-6, share - 1e-6):
+                joules, lost = edge_joules(constants, b, one), edge_times(constants, b, one)[3]
+                after = max(start + 2e-3 * joules, 0.0)
+                costs.append(1e-3 * joules + after**2 / (2.0 * 2e-3) + one[columns.LOSS_PRICE] * lost)
+            found = delay_and_slopes(share, one, constants)[2]
+            assert found == pytest.approx((costs[0] - costs[1]) / 2e-6, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +153,8 @@ def test_a_cluster_whose_delay_no_band_changes_is_given_what_the_others_leave_of
     constants = fading(1e6)  # hardly a packet is given up
     summary = summaries(constants, 0, price=0.0)
     summary[:, UPLINK_SNR] = 0.3, *np.linspace(4.0, 6.0, 3)
-    summary[:, columns.UPLINK_PRICE] = 1e-3, 2e-3, 0.0, 4e-3
+    summary[:, columns.UPLINK_W] = 1.0
+    summary[:, columns.CU_PRICE] = summary[:, columns.CU_LEAST] = 1e-3, 2e-3, 0.0, 4e-3
     share, weight = np.array([0.9, *np.full(3, 0.1 / 3)]), np.empty(4)
     _, wanting = weigh_delays(summary, constants, share, np.full(4, 0.01), weight)
     slopes = []
