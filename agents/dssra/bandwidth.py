@@ -25,7 +25,7 @@ import math
 import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.cluster_chain import (
     BACKWARD_MAX,
     CU_LEAST,
@@ -123,13 +123,6 @@ def share_for_deadline(
         inverse = 1.0 / share + late / (share * share * slope)
         share = 1.0 / inverse if inverse > 0.0 and low < 1.0 / inverse < high else 0.5 * (low + high)
     return share, slope
-
-
-@inlined
-def _secant(x: float, above: float, steepness: float, low: float, high: float) -> float:
-    """Next place in search of the root of a falling function ``above``, between ``low`` and ``high``."""
-    step = x - above / steepness if steepness < 0.0 else low
-    return step if low < step < high else 0.5 * (low + high)
 
 
 @compiled_leaf
@@ -356,13 +349,13 @@ def later_shares(
             if before != 0.0:
                 steepness = (above - before) / (x - before_x)
             before_x, before = x, above
-            x = _secant(x, above, steepness, low, high)
+            step = x - above / steepness if steepness < 0.0 else low
         else:  # too cheap: at twice the shares a marginal saving is about a quarter
             low = x
             step = x + 2.0 * math.log(together) + _MARGIN
-            x = step if step < high else 0.5 * (low + high)
             if high - low <= 1e-7:
                 break
+        x = step if low < step < high else 0.5 * (low + high)
         wider = math.exp(0.5 * (last - x))
     together = 0.0
     for n in range(clusters):
