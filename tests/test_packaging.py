@@ -149,7 +149,7 @@ def test_description_is_the_readme_but_for_its_links(wheel):
     assert relative
     for target in relative:
         assert (ROOT / target.partition("#")[0]).is_file(), target
-        assert target.endswith(".png") or f"`{target}`" in description
+        assert target.endswith((".png", ".svg")) or f"`{target}`" in description
     code = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
     assert code.findall(description) == code.findall(readme)
     untouched = [line for line in readme.splitlines() if not re.search(r"\[|\]\(", line)]

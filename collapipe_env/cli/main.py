@@ -17,6 +17,7 @@ COMMANDS = {
     "execute": "carry out plans: devices really train, also as processes",
     "calibrate": "measure this machine and write a scenario with its speed",
     "tune": "tune the scalars of dssra-plus for a scenario",
+    "plot": "draw a finished run for a paper: PDF or SVG, a style for two columns, LaTeX tables",
     "view": "turn a finished run into a page for the browser, or a video",
     "scenario": "show or check a scenario, or list the differences between two",
     "zoo": "list the trained agents of the package, or show or export one",

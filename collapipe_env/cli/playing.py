@@ -127,6 +127,9 @@ def play_and_report(
         reference: Scheduler to which the others are compared; DSSRA if it plays, otherwise the first.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of the agent's training; may be empty.
+
+    Raises:
+        ScenarioError: After the report, if no scheduler could play any of the scenarios.
     """
     from collapipe_env.evaluation.comparison import summarise_scenario
     from collapipe_env.evaluation.own_parts import knowing_all
@@ -145,3 +148,5 @@ def play_and_report(
         summarise_scenario(plan, outcome, reference) for plan, outcome in zip(plans, outcomes, strict=True)
     ]
     write_report(comparisons, record(), run, whole=not several, figures=figures, gantt=gantt, history=history)
+    if not any(outcome.results for outcome in outcomes):
+        raise ScenarioError(f"none of {', '.join(names)} could play: the reasons are above, and in {run}")

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.artist import Artist
@@ -22,7 +21,7 @@ from collapipe_env.evaluation.delay_profile import delay_profile
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.looks import Look, Style, looks_of
-from collapipe_env.evaluation.plotting import FAINT, INK, MARK, MUTED, RC, WARNING
+from collapipe_env.evaluation.plotting import FAINT, INK, MARK, MUTED, WARNING
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.statistics import Summary, measure_name
@@ -43,7 +42,10 @@ SQUARE = (5.0, 4.3)
 
 
 def comparison_pictures(
-    comparisons: Comparisons, gantt: Sequence[str] = (), history: Sequence[Mapping[str, float]] = ()
+    comparisons: Comparisons,
+    gantt: Sequence[str] = (),
+    history: Sequence[Mapping[str, float]] = (),
+    style: str = "default",
 ) -> dict[str, Callable[[Path], None]]:
     """Functions that draw all pictures, by name, the most interesting picture first.
 
@@ -51,6 +53,7 @@ def comparison_pictures(
         comparisons: One for each scenario that some scheduler could play.
         gantt: Schedulers whose typical rounds are drawn side by side; empty for the best few.
         history: Validations of the training of the agent that plays in the only scenario; may be empty.
+        style: Name of a style of :data:`~.plotting.STYLES`.
     """
     if not comparisons:
         return {}
@@ -72,15 +75,15 @@ def comparison_pictures(
         only = comparisons[0]
         makers["learning_curve"] = partial(learning_curve, history, only.summaries, only.name)
     explained = notes(comparisons)
-    drawers = {name: partial(_draw, make, explained) for name, make in makers.items()}
+    drawers = {name: partial(_draw, make, explained, style) for name, make in makers.items()}
     for comparison in comparisons:
         make = partial(gantt_figure, comparison, gantt)
-        drawers[f"gantt-{folder_name(comparison.name)}"] = partial(_draw, make, ())
+        drawers[f"gantt-{folder_name(comparison.name)}"] = partial(_draw, make, (), style)
     return dict(drawers)
 
 
-def _draw(make: Callable[[], Figure], explained: Sequence[str], path: Path) -> None:
-    with matplotlib.rc_context(RC):
+def _draw(make: Callable[[], Figure], explained: Sequence[str], style: str, path: Path) -> None:
+    with plotting.in_style(style):
         figure = make()
         plotting.footer(figure, explained)
         plotting.save(figure, path)
@@ -167,24 +170,25 @@ def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> No
     # One poor scheduler would squeeze the others against the axis: its bar is cut and marked.
     limit = min(max(ends), 2.5 * float(np.median([s.measure.mean for s in lines])))
     for y, summary in enumerate(lines):
-        _delay_bar(axes, y, summary, limit, looks[summary.scheduler].colour)
+        _delay_bar(axes, y, summary, limit, looks[summary.scheduler])
     for y in range(len(lines), len(lines) + len(comparison.impossible)):
         axes.annotate("not possible", (0, y), (4, 0), textcoords="offset points", va="center", color=FAINT)
     _name_rows(axes, [*(s.label for s in lines), *comparison.impossible])
     axes.set_xlim(0.0, 1.85 * limit)
     axes.set_xticks([tick for tick in axes.get_xticks() if 0.0 <= tick <= 1.05 * limit])
     tick = "" if any(summary.by_progress for summary in lines) else ", tick: mean round delay"
-    axes.set_xlabel(
-        f"{measure_name(lines)} (s); whisker: 95 % bootstrap interval{tick}\n"
-        f"energy: worst node's mean against its budget; red: over its energy budget",
-        fontsize=8.5,
+    plotting.row_label(
+        axes,
+        f"{measure_name(lines)} (s)",
+        f"; whisker: 95 % bootstrap interval{tick}\n",
+        "energy: worst node's mean against its budget; red: over its energy budget",
     )
 
 
-def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) -> None:
+def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, look: Look) -> None:
     mean, delay = summary.measure, summary.delay_mean.mean
     shown = min(mean.mean, limit)
-    axes.barh(y, shown, height=0.62, color=colour)
+    axes.barh(y, shown, height=0.62, color=look.colour, hatch=look.hatch, edgecolor="white")
     if mean.mean > limit:
         axes.plot([0.97 * limit, 0.985 * limit], [y + 0.4, y - 0.4], color="white", linewidth=2.5)
     elif not math.isnan(mean.low):
@@ -312,10 +316,11 @@ def memory_per_device(comparisons: Comparisons) -> Figure:
         _name_rows(axes, [s.label for s in comparison.summaries])
         axes.set_xlim(-3.0, 155.0)
         axes.set_xticks([0, 25, 50, 75, 100])
-        axes.set_xlabel(
-            "peak memory, % of what the device offers; dot: a device in an episode\n"
+        plotting.row_label(
+            axes,
+            "peak memory, % of what the device offers",
+            "; dot: a device in an episode\n",
             "bar: middle half of the devices, tick: median; idle: no blocks in any round",
-            fontsize=8.5,
         )
 
     return _panels(comparisons, panel, size, "{}: memory of every device", keys=None)

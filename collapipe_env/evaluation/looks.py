@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 # Okabe and Ito's colours, told apart with every common kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = ("-", "--", ":")
-"""Line styles; the next one is used once all colours have been used."""
-SPARE_MARKERS, SPARE_LINE = ("p", "h", "<", ">", "d"), "-."
-"""Markers and line of schedulers outside the package; its own never have these."""
+LINES, HATCHES = ("-", "--", ":"), ("", "////", "....")
+"""Styles of lines and hatching of bars; the next one is used once all colours have been used."""
+SPARE_MARKERS, SPARE_LINE, SPARE_HATCH = ("p", "h", "<", ">", "d"), "-.", "xxxx"
+"""Markers, line and hatching of schedulers outside the package; its own never have these."""
 OWN = (
     "agent", "dssra", "pipeline", "random", "vanilla_fl", "titanic", "pipeedge", "asteroid", "splitfed_v1",
     "splitfed_v2", "pipar", "adaptis", "optpipe", "flexpipe", "xpipe", "greedy_dpp", "flop_proportional",
@@ -27,11 +27,12 @@ Style = dict[str, Any]
 
 
 class Look(NamedTuple):
-    """Colour, marker and line style of a scheduler, as Matplotlib takes them."""
+    """Colour, marker, line style and hatching of a scheduler, as Matplotlib takes them."""
 
     colour: str
     marker: str
     line: str
+    hatch: str = ""
 
     def style(self, **more: Any) -> Style:
         """Matplotlib's settings for a line or a legend entry, with further ones."""
@@ -57,7 +58,7 @@ def looks_of(schedulers: Iterable[str]) -> dict[str, Look]:
     for name in sorted(set(schedulers)):
         if name in OWN:
             turn, colour = divmod(OWN.index(name), len(COLOURS))
-            marker, line = MARKERS[(colour + turn) % len(MARKERS)], LINES[turn]
+            marker, line, hatch = MARKERS[(colour + turn) % len(MARKERS)], LINES[turn], HATCHES[turn]
         else:
             place = zlib.crc32(name.encode()) % spare  # not hash(), which differs from process to process
             while place in taken and len(taken) < spare:
@@ -65,5 +66,6 @@ def looks_of(schedulers: Iterable[str]) -> dict[str, Look]:
             taken.add(place)
             turn, colour = divmod(place, len(COLOURS))
             marker, line = SPARE_MARKERS[(turn + colour) % len(SPARE_MARKERS)], SPARE_LINE
-        found[name] = Look(COLOURS[colour], marker, line)
+            hatch = SPARE_HATCH
+        found[name] = Look(COLOURS[colour], marker, line, hatch)
     return found

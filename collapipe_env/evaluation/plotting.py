@@ -1,4 +1,4 @@
-"""The style that pictures share, their legends and notes, and how they are saved.
+"""The styles that pictures share, their legends and notes, and how they are saved.
 
 Figures carry an Agg canvas and touch no ``pyplot`` state and no display.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -34,25 +37,69 @@ RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans", "font.size": 9.5, "text.usetex": False, "text.parse_math": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
     "grid.color": "#e3e3e3", "grid.linewidth": 0.7, "axes.edgecolor": FAINT, "xtick.color": MUTED,
-    "ytick.color": MUTED, "legend.frameon": False,
+    "ytick.color": MUTED, "legend.frameon": False, "hatch.linewidth": 0.6, "hatch.color": "white",
+    "svg.hashsalt": "collapipe", "pdf.fonttype": 42,
 }  # fmt: skip
+COLUMN = 3.5
+"""Width of a column of the IEEE's journals [inch]."""
+
+
+class PictureStyle(NamedTuple):
+    """Where pictures are to stand.
+
+    Attributes:
+        rc: Settings of Matplotlib.
+        size: Factor of the sizes of figures.
+        keys_below: Whether legends stand below, where a column leaves no room beside a panel.
+        explains: Whether lines of explanation stand below; captions take their place in a paper.
+    """
+
+    rc: dict[Any, Any]
+    size: float = 1.0
+    keys_below: bool = False
+    explains: bool = True
+
+
+STYLES = {
+    "default": PictureStyle(RC),
+    "ieee": PictureStyle(
+        {**RC, "font.family": "STIXGeneral", "font.size": 8.0, "lines.linewidth": 1.0},
+        size=COLUMN / 5.0,
+        keys_below=True,
+        explains=False,
+    ),
+}
+_style: ContextVar[PictureStyle] = ContextVar("_style", default=STYLES["default"])
+
+
+@contextmanager
+def in_style(name: str) -> Iterator[None]:
+    """Draw in a style of :data:`STYLES`."""
+    token = _style.set(STYLES[name])
+    try:
+        with matplotlib.rc_context(STYLES[name].rc):
+            yield
+    finally:
+        _style.reset(token)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with Agg canvas; sizes in inches."""
-    figure = Figure(figsize=(width, height), dpi=130, facecolor="white", layout="constrained")
+    """An empty figure with Agg canvas; sizes in inches, those of the default style."""
+    size = _style.get().size
+    figure = Figure(figsize=(size * width, size * height), dpi=130, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, whole or not at all.
+    """Write a figure in the format that the path's ending names, whole or not at all, and without a date.
 
     Raises:
         DataError: If the file cannot be written.
     """
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=figure.dpi)
+    content, kind = io.BytesIO(), path.suffix.removeprefix(".")
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
+    figure.savefig(content, format=kind, dpi=figure.dpi, metadata=undated)
     write_bytes(path, content.getvalue())
     return path
 
@@ -87,14 +134,27 @@ def legend_beside(figure: Figure, handles: Sequence[Artist], handle_length: floa
         handle_length: Length of the drawn sample of each entry, in letters.
     """
     width, height = figure.get_size_inches()
+    if _style.get().keys_below:
+        columns = max(1, int(width / (0.55 + 0.8 * name_width(str(h.get_label()) for h in handles))))
+        figure.set_size_inches(width, height + 0.14 * math.ceil(len(handles) / columns) + 0.1)
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=columns, handlelength=2.0, fontsize=7
+        )
+        return
     wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
     figure.set_size_inches(width + wider, max(height, 0.21 * len(handles) + 0.2))
     figure.legend(handles=handles, loc="outside right upper", handlelength=handle_length, fontsize=9)
 
 
+def row_label(axes: Axes, quantity: str, *explained: str) -> None:
+    """Label the x axis below rows: the quantity, and what marks mean where the style explains."""
+    text = f"{quantity}{''.join(explained)}" if _style.get().explains else quantity
+    axes.set_xlabel(text, fontsize="medium" if text == quantity else 8.5)
+
+
 def footer(figure: Figure, lines: Sequence[str]) -> None:
     """Write lines of explanation below a figure, under existing ones; its width must be final."""
-    if lines:
+    if lines and _style.get().explains:
         letters = int(14.5 * figure.get_size_inches()[0])
         wrapped = [textwrap.fill(line, letters, break_on_hyphens=False) for line in lines]
         text = "\n".join(filter(None, [figure.get_supxlabel(), *wrapped]))

@@ -22,7 +22,7 @@ CONTENT = (
     "versions.json", "scenario.yaml", "scenarios",  # what it began with
     "checkpoints", "tensorboard", "tracking", "trainings",  # training
     "evaluation", "figures", "results.json", "summary.json", "results.csv", "episodes.csv", "table.md",
-    "samples.md", "view.html", "leaderboard.json",  # evaluation
+    "samples.md", "view.html", "paper", "leaderboard.json",  # evaluation
     "candidates.db", "tuning.json",
     "execution.json", "played", "state.safetensors", "trace.json", "weights.npz",
     "measured", "calibration.json", "profile.yaml",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,13 @@ _IN_MARKDOWN = str.maketrans({
     **{character: f"\\{character}" for character in "\\|`[]!"},
 })  # fmt: skip
 """Characters that Markdown would take for markup or a new line, and their replacements."""
+_IN_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "…": "--", "–": "--",
+    "<": r"\textless{}", ">": r"\textgreater{}", "\n": " ", "\r": " ",
+    "−": "$-$", **{character: f"\\{character}" for character in "&%$#_{}"},
+})  # fmt: skip
+"""Characters that LaTeX would take for commands, and their replacements."""
+_MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
 FEW = 5
 """Most rows for which a narrow terminal shows a column each."""
 
@@ -56,6 +64,29 @@ class Page:
         table = [markdown_table(heads, lines), ""] if lines else []
         below = "\n\n".join(map(markdown_text, self.below))
         return "\n".join([f"## {markdown_text(self.title)}", "", *table, below, ""])
+
+    def latex(self, keys: Sequence[str]) -> str:
+        """The table in LaTeX, with the package ``booktabs``: a ``tabular``, units and intervals in brackets.
+
+        Args:
+            keys: Keys of the columns to show.
+        """
+        by_key = {column.key: column for column in self.columns}
+        columns = [by_key[key] for key in keys]
+        lines = [
+            [latex_text(f"{value} ({interval})" if interval else value) for value, interval in cells]
+            for cells in self._cells(columns)
+        ]
+        rows = [" & ".join(line) + r" \\" for line in lines]
+        if self.counting is not None and self.counting < len(rows):
+            below = latex_text(" ".join(BELOW_LINE))
+            rows.insert(
+                self.counting, rf"\midrule \multicolumn{{{len(columns)}}}{{l}}{{\textit{{{below}}}}} \\"
+            )
+        heads = " & ".join(latex_text(column.heading) for column in columns) + r" \\"
+        align = "l" + "r" * (len(columns) - 1)
+        body = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", heads, r"\midrule", *rows, r"\bottomrule"]
+        return "\n".join([f"% {self.title}", *body, r"\end{tabular}", ""])
 
     def print(self, console: Console) -> None:
         """Print the page in a form that fits the terminal's width.
@@ -127,6 +158,11 @@ class Page:
         for column, cells in zip(self.columns[1:], others, strict=True):
             table.add_row(Text(column.heading), *(_stacked(*each) for each in cells))
         return table
+
+
+def latex_text(text: str) -> str:
+    """Return a text of one line such that LaTeX shows it as it is; minus signs and intervals are typeset."""
+    return _MINUS.sub("−", text).translate(_IN_LATEX)
 
 
 def markdown_text(text: str) -> str:

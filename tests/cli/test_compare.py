@@ -195,6 +195,15 @@ def test_a_reference_or_a_scenario_that_nobody_can_play_is_no_end(base, broken, 
     assert "No scheduler could play." in (tmp_path / "out" / "table.md").read_text()
 
 
+def test_where_no_scheduler_could_play_anything_the_report_ends_in_an_error(
+    base, broken, tmp_path: Path, capsys
+) -> None:
+    base[1:3] = base[2:3]
+    assert run(base, "--schedulers", "broken") == 2
+    assert "No scheduler could play." in (tmp_path / "out" / "table.md").read_text()
+    assert "none of broken could play" in capsys.readouterr().err
+
+
 def test_every_scheduler_meets_the_same_channels() -> None:
     scenario = load_scenario("small")
     seen: dict[str, list[np.ndarray]] = {}

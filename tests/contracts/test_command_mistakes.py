@@ -122,6 +122,13 @@ BAD = {
         ("verify --scheduler dssra --results no.json", "no.json"),
         ("verify --scheduler broken.py:Mine --results no.json", "broken.py:Mine is code of your own: make a"),
     ],
+    "plot": [
+        ("nowhere", "is no folder"),
+        (".", "has no run.json"),
+        ("{run} --pictures dealy", "did you mean 'delay'"),
+        ("{run} --schedulers piepline", "did you mean 'pipeline'"),
+        ("{run} --pictures delay --out tiny.yaml/paper", "tiny.yaml"),
+    ],
     "view": [
         ("nowhere", "is no folder"),
         (".", "has no run.json"),

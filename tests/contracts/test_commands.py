@@ -121,7 +121,7 @@ def test_help_fits_80_columns_and_names_everything(form: list[str], capsys, monk
     text = " ".join(" ".join(lines).replace("│", " ").split())
     assert f"usage: collapipe {' '.join(form)}" in text
     words = set(re.sub("[(),;]", " ", text).split())
-    if form[0] not in ("leaderboard", "view", "zoo") and form != ["scenario", "diff"]:
+    if form[0] not in ("leaderboard", "plot", "view", "zoo") and form != ["scenario", "diff"]:
         assert words >= PRESETS
     # Where work can be started over, there is a row.
     assert ("--fresh" in words) == (" ".join(form) in {*RUNS, "calibrate"})

@@ -262,6 +262,6 @@ def test_every_scheduler_has_a_look_of_its_own_by_its_name() -> None:
     assert set(OWN) == {LEARNED, *scheduler_names()}
     # The same in every picture of every run and process: the package's own by a fixed list, others by name.
     assert looks["dssra"] == Look("#D55E00", "s", "-")
-    assert looks["dssra-target"] == Look("#E69F00", "X", ":")
-    assert looks_of(["mine.py:Fast"])["mine.py:Fast"] == Look("#CC79A7", "<", "-.")
-    assert looks_of(["mine.py:Slow"])["mine.py:Slow"] == Look("#009E73", ">", "-.")
+    assert looks["dssra-target"] == Look("#E69F00", "X", ":", "....")
+    assert looks_of(["mine.py:Fast"])["mine.py:Fast"] == Look("#CC79A7", "<", "-.", "xxxx")
+    assert looks_of(["mine.py:Slow"])["mine.py:Slow"] == Look("#009E73", ">", "-.", "xxxx")

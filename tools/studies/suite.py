@@ -20,10 +20,15 @@ from player import KEPT, sources
 
 from collapipe_env.envs.suite import FILE, SUITE, SuiteEntry, _measured
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
+from collapipe_env.evaluation.statistics import by_run
 from collapipe_env.evaluation.suite_plays import agents_of, episode_return, made_from, plan_of
 from collapipe_env.ground.files import write_json
+from collapipe_env.schedulers import LEARNED
+from collapipe_env.zoo.shipped_agents import agent_path
+from studies.held_out import Estimated
 
 PROCESSES = 2
 """Episodes that are played at once."""
@@ -89,6 +94,32 @@ def _cell(entry: SuiteEntry, name: str) -> str:
     mean = float(np.mean(entry.returns[name]))
     text = f"{mean:,.1f} ({round(entry.score(mean)):,})"  # an integer has no -0
     return f"**{text}**" if name == entry.bar else text
+
+
+def runs(entry: Entry, quick: bool) -> str:
+    """Play training runs on some ids, and return a table of them beside the bars, paired by episode.
+
+    Args:
+        entry: Holds the ``scenarios`` of the ids, and the files of the ``runs``.
+        quick: Whether to play least: an episode of two rounds on the first id.
+    """
+    files, rows = tuple(map(agent_path, entry["runs"])), []
+    for each in (one for one in SUITE if one.scenario in entry["scenarios"][: 1 if quick else None]):
+        folder = KEPT / ("quick" if quick else "runs") / sources()[:8] / each.scenario
+        size = {"episodes": 1, "rounds": 2} if quick else {}
+        (outcome,) = evaluate_all([plan_of(each, folder, (LEARNED,), agents=files, **size)], PROCESSES)
+        found = by_run(outcome.results[LEARNED], episode_return)
+        bar = np.array(each.returns[each.bar])[: found.shape[1]]
+        others = [estimate(each.returns[name][: len(bar)] / bar - 1.0) for name in entry["columns"].values()]
+        means = 100.0 * (found / bar - 1.0).mean(axis=1)
+        net = f"{Estimated.of(estimate(found / bar - 1.0)).percent:+.1f~}"
+        rows.append(
+            [f"[`{each.id}`](#{each.id.lower()})", f"{package_title(each.bar)} {bar.mean():,.1f}"]
+            + [f"{Estimated.of(other).percent:+.1f~}" for other in others]
+            + [net, f"{means.min():+.1f} to {means.max():+.1f}", f"{each.score(float(found.mean())):.0f}"]
+        )
+    heads = ["id", "bar", *entry["columns"], f"{len(files)} runs together", "single runs", "score"]
+    return markdown_table(heads, rows, left=2)
 
 
 def sections(_: Entry, quick: bool) -> str:
