@@ -107,16 +107,24 @@ def summarise_cluster(
         if i > 0 and segments[i - 1] > 0:
             cost += inputs.use_price[n, i - 1]
     summary[FIXED_COST] = cost
-    summary[CU_PRICE] = summary[CU_LEAST] = inputs.price[n, 0]
-    summary[CU_START] = summary[CU_RISE] = 0.0
+    summary[CU_PRICE] = inputs.price[n, 0]
+    summary[LOSS_PRICE] = inputs.common[0].loss_price
+    summary[DELAY_PRICE] = delay_price(inputs, parameters)
+
+
+@compiled_leaf
+def price_edge_joules(n: int, inputs: RoundInput, parameters: Numbers, summary: FloatArray) -> None:
+    """Add to a cluster's summary how the price of its CU's energy follows that of the edge link.
+
+    Only a search for shares of the uplink needs it.
+    """
+    summary[CU_LEAST], summary[CU_START], summary[CU_RISE] = inputs.price[n, 0], 0.0, 0.0
     if inputs.common[0].exact > 0.0:
         budget = inputs.system.budget[n, 0]
         allowance = allowance_of(n, 0, inputs.common[0].round_s, inputs, parameters)
         summary[CU_LEAST] = inputs.extra_price[n, 0]
         summary[CU_START] = (inputs.backlog[n, 0] + summary[SUMMARY] / budget - allowance) / budget
         summary[CU_RISE] = 1.0 / (budget * budget)
-    summary[LOSS_PRICE] = inputs.common[0].loss_price
-    summary[DELAY_PRICE] = delay_price(inputs, parameters)
 
 
 @compiled_leaf

@@ -35,6 +35,7 @@ from .cluster_costs import (
     node_drift,
     noise_of,
     price_after,
+    price_edge_joules,
     reprice_cluster,
     set_moving_noise,
     summarise_cluster,
@@ -122,6 +123,7 @@ def evaluate(
     summary = np.empty((clusters, chain_size(power.shape[1])))
     for n in range(clusters):
         summarise_cluster(n, segments[n], power[n], option[n], noise[n], inputs, parameters, summary[n])
+        price_edge_joules(n, inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
     further = broadcast - inputs.common[0].broadcast_s
     if inputs.common[0].exact > 0.0:
@@ -153,7 +155,7 @@ def _share_exactly(
         inputs: The environment; receives the CUs' prices.
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives the weights (N,) [1/s].
-        delay: Receives ``T_n`` (N,) [s].
+        delay: Room for ``T_n`` (N,) [s].
         broadcast: ``T_bc`` [s].
         kept: Blocks on the server, of all clusters.
 
@@ -179,7 +181,6 @@ def _share_exactly(
     for n in range(clusters):
         share[n] = earliest[n]
     _reprice_uplinks(share, summary, inputs, parameters)
-    evaluate_shares(summary, parameters, share, delay)  # writes their delays again
     return best
 
 
