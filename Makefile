@@ -24,7 +24,6 @@ RUN := $(VENV)/bin/python
 test test-slow bench scaling results learning: export OMP_NUM_THREADS = 1
 test bench scaling results learning: export OPENBLAS_NUM_THREADS = 1
 test bench scaling results learning: export MKL_NUM_THREADS = 1
-docs docs-serve: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -115,9 +114,8 @@ bench: $(TEST_STAMP) ## Run the benchmarks and hold them against their goals
 	$(RUN) benchmarks/step_rate.py
 	$(RUN) benchmarks/first_decision.py
 
-scaling: $(TEST_STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (five minutes)
-	$(RUN) benchmarks/peers.py
-	$(RUN) -m tools.docs scaling
+scaling: $(TEST_STAMP) ## Measure growth with size, and write it into docs/evidence.md anew (five minutes)
+	$(RUN) -m tools.docs evidence/growth
 
 results: $(TEST_STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
 	$(RUN) -m tools.docs results
@@ -133,7 +131,7 @@ $(DOCS_STAMP): $(STAMP)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[docs]"
 	@touch $@
 
-docs: $(DOCS_STAMP) ## Build the documentation as a site in site/, with the notebooks run
+docs: $(DOCS_STAMP) ## Build the documentation as a site in site/
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 	@echo "the site is in site/index.html, which any browser opens"
 
@@ -144,5 +142,5 @@ clean: ## Remove build outputs and caches
 	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* coverage.xml
 	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
 
-distclean: clean ## Remove the virtual environments, too
-	rm -rf $(VENV) benchmarks/.peers
+distclean: clean ## Remove the virtual environment, too
+	rm -rf $(VENV)

@@ -24,9 +24,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 from measuring import Figure, command, publish
-from peer_worker import ACTIONS_IN_STORE
 from pydantic import Field
-from side_by_side import Contestant, SliceOptions, ratio_figure, take_turns, vector
+from side_by_side import ACTIONS_IN_STORE, Contestant, SliceOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.net import GraphNet

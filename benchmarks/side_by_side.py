@@ -7,15 +7,54 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import gymnasium as gym
 from measuring import BenchmarkOptions, Figure
-from peer_worker import calls_in_a_slice, stepper, timed
 from pydantic import Field
 from tqdm import tqdm
+
+ACTIONS_IN_STORE = 16
+"""Random actions that an environment is given again and again."""
+
+
+def stepper(env: Any) -> Callable[[int], None]:
+    """Return a function that steps an environment with random actions, over ends of episodes.
+
+    Args:
+        env: A single environment, or a vector environment that resets itself; reset here.
+    """
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
+    env.reset(seed=0)
+    single = not hasattr(env, "num_envs")
+
+    def play(calls: int) -> None:
+        for i in range(calls):
+            _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
+            if single and (terminated or truncated):
+                env.reset()
+
+    return play
+
+
+def timed(play: Callable[[int], None], calls: int) -> float:
+    """Seconds of some calls."""
+    start = time.perf_counter()
+    play(calls)
+    return time.perf_counter() - start
+
+
+def calls_in_a_slice(play: Callable[[int], None], seconds: float) -> int:
+    """Calls that fill about the wanted time, found by doubling; also warms the environment up."""
+    play(1)  # what is compiled or imported in a first call says nothing about the next ones
+    calls = 1
+    while (spent := timed(play, calls)) < seconds / 2.0:
+        calls *= 2
+    return max(round(calls * seconds / spent), 1)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collapipe_env.cli.main import main
 ROOT = Path(__file__).parents[1]
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 QUICK = ("--episodes", "1", "--rounds", "2", "--processes", "1", "--no-figures")
-ELSEWHERE = {"make", "pip", "python", "tensorboard"}
+ELSEWHERE = {"jupyter", "make", "pip", "python", "tensorboard"}
 """Programs of the pages that a test does not start."""
 
 

@@ -36,6 +36,7 @@ from tqdm import tqdm
 
 from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.rendering.video import write_video
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.zoo.shipped_agents import is_shipped, shipped_agent
@@ -43,6 +44,8 @@ from collapipe_env.zoo.shipped_agents import is_shipped, shipped_agent
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 IMAGES = DOCS / "images"
+FPS = 5.0
+"""Pictures of an animation in a second."""
 QUICK = {"episodes": 2, "rounds": 2}
 """Sizes with ``--quick``."""
 MADE_FROM = "<!-- made from {} -->"
@@ -146,8 +149,10 @@ def make(name: str, quick: bool) -> str:
 
 
 def drawn(picture: Any, place: Path) -> str:
-    """Save a figure, or an image as an array; returns its place."""
-    if isinstance(picture, np.ndarray):
+    """Save a figure, an image as an array, or a list of them as an animation; returns its place."""
+    if isinstance(picture, list):
+        write_video(picture, place, fps=FPS)
+    elif isinstance(picture, np.ndarray):
         imsave(place, picture)
     else:
         save(picture, place)

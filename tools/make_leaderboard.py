@@ -1,4 +1,4 @@
-"""Keepers' part of the leaderboard: write the board of verified rows into ``docs/leaderboard.md``.
+"""Keepers' part of the leaderboard: write the board of verified rows into ``docs/suite.md``.
 
 ``collapipe leaderboard verify --hidden --out`` makes the rows in ``benchmarks/leaderboard/season-N``.
 """
@@ -23,7 +23,7 @@ def main() -> None:
     season = present_season()
     files = sorted((ROOT / "benchmarks" / "leaderboard" / f"season-{season.name}").glob("*.json"))
     board = board_markdown([read_row(file, season) for file in files])
-    write_parts(ROOT / "docs" / "leaderboard.md", {"board": board})
+    write_parts(ROOT / "docs" / "suite.md", {"board": board})
 
 
 if __name__ == "__main__":

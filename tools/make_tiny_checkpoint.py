@@ -2,7 +2,7 @@
 
     python tools/make_tiny_checkpoint.py   # writes tiny-qwen2/ and my_texts.txt here
 
-It stands in for a checkpoint of your own if there is none at hand (``docs/fine_tune_language_model.md``). Its
+It stands in for a checkpoint of your own if there is none at hand (``docs/language_models.md``). Its
 vocabulary and weights are learned in half a minute from the package's stories set on the coast and in town;
 the text to fine-tune on is the stories set in the mountains. Needs transformers, which is in the extra
 ``dev``.

@@ -3,7 +3,7 @@
 DSSRA looks one round ahead. Where rounds have lasting effects, it misses moves that pay off over several
 rounds, heats devices that would have stayed cool, and trusts channels that were measured wrongly. One number
 for each of these effects helps a lot and makes DSSRA+ the baseline that learned schedulers have to beat
-(`docs/dssra_plus.md`).
+(`docs/dssra.md`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Lyapunov form and the decisions; [R]: every formula and the solver, see ``algori
 minimises the drift plus penalty ``V max_n T_n + L(t+1) - L(t)`` from the current channels, speeds and
 backlogs [X], or, as the paper does, its bound ``V max_n T_n + sum_k z_k e_k`` [S]. With budgets per second
 the drift also depends on the delay: each second costs ``V`` less the amount that it grants the queues
-(`budgets.md`) [X].
+(`prices.md`) [X].
 
 Where a scenario opens schedules, clocks or decisions of one's own, or local steps wait for the slowest
 cluster (``workload.head: common``), a joint search of all decisions continues from that plan

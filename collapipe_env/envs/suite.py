@@ -34,8 +34,8 @@ class SuiteEntry:
 
     Example:
         >>> from collapipe_env import suite
-        >>> [entry.id for entry in suite() if entry.bar == "dssra-plus"][-1]
-        'CollaPipeSurrogate-Xlarge-Wild-v0'
+        >>> next(entry.id for entry in suite() if entry.bar == "dssra-plus")
+        'CollaPipeSurrogate-Large-Stale-v0'
     """
 
     id: str

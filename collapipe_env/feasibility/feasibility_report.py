@@ -122,8 +122,8 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
 
     The report is about what plans can achieve, not about a policy, which begins with empty queues and has
     used a few per cent more than its budgets after 100 rounds: near the border a policy is over budget in far
-    more episodes than :attr:`FeasibilityReport.share` says (figures: ``modelling_notes.md``). The least use
-    may come out a few per cent too high.
+    more episodes than :attr:`FeasibilityReport.share` says. The least use may come out a few per cent
+    too high.
 
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.

@@ -12,7 +12,7 @@ from collapipe_env.scenario.fields import real, spec
 
 @spec
 class DSSRAPlusSpec:
-    """Scalars of the scheduler ``dssra-plus`` ([X]); with the defaults it is DSSRA (`docs/dssra_plus.md`)."""
+    """Scalars of the scheduler ``dssra-plus`` ([X]); with the defaults it is DSSRA (`docs/dssra.md`)."""
 
     migration_weight: float = real(1.0, "weight of moving blocks in its plans, 1 for their price", "[0, 1e3]")
     heat_price: float = real(0.0, "delay that a joule in a device at its set point is worth", "[0, 1e6] s/J")

@@ -1,4 +1,4 @@
-"""Solve the miniatures, play schedulers in them, and write the tables of ``docs/miniatures.md``.
+"""Solve the miniatures, play schedulers in them, and write the tables of ``docs/evidence.md``.
 
 Run ``python -m research.miniatures``; it takes a quarter of an hour. Each miniature's results are kept in
 ``runs/miniatures``, so an interrupted run resumes; ``--fresh`` begins anew. ``--only heat`` takes the
@@ -23,7 +23,7 @@ from research.miniatures.results import QUICK, Effort, result
 from tools.generated_parts import markdown_table, write_parts
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "miniatures.md"
+PAGE = ROOT / "docs" / "evidence.md"
 RUNS = ROOT / "runs" / "miniatures"
 PLAYED = {"dssra": "DSSRA", "pipeline": "even split", "random": "random"}
 """Registered schedulers of the tables and their titles; the optimum is compared with the first."""

@@ -21,6 +21,7 @@ from collapipe_env.feasibility import sampled_rounds
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import load_scenario, task_registry
 from collapipe_env.scenario.names import SCENARIOS
+from collapipe_env.simulator.costs import PRICES
 
 sys.path.insert(0, str(support.ROOT / "tools"))
 import docs as generated
@@ -124,16 +125,9 @@ TRAINING = {"num_envs=64": "num_envs=2", "n_steps=16, batch_size=256": "n_steps=
 FEWER = {f"seeds={n}": "seeds=1, rounds=2" for n in (2, 3, 5)}
 SMALL_ONLY = {"--scenarios small medium": "--scenarios small"}
 CODE = {
-    "first_minutes": Code({"seeds=5": FEWER["seeds=5"]}, ("mean_delay", "PipeLine")),
-    "tutorial_environment": Code(
-        {"num_envs=64": "num_envs=4"}, ("2 clusters, 3 devices each, 100 rounds", "best of sixteen", "(4,)")
+    "install": Code(
+        {"seeds=5": FEWER["seeds=5"]}, ("mean_delay", "PipeLine"), frozenset({"execute", "warm-up"})
     ),
-    "tutorial_scheduler": Code({"seeds=3": FEWER["seeds=3"], **SMALL_ONLY}, ("by speed and queue",)),
-    "tutorial_training": Code(
-        {**TRAINING, "100_000": "1", "seeds=3": FEWER["seeds=3"]}, ("my PPO", "PipeLine")
-    ),
-    "tutorial_target": Code({"seeds=2": FEWER["seeds=2"]}, ("participation", "local_steps")),
-    "tutorial_failures": Code({"seeds=2": FEWER["seeds=2"]}, ("device that failed", "\ndrop-round ")),
     "how_to_scenario": Code(
         {"suggest medium": "suggest small --rounds 4 --episodes 2"}, ("three_clusters 3", "\nbudgets:\n")
     ),
@@ -141,25 +135,15 @@ CODE = {
         {**TRAINING, **SMALL_ONLY, "200_000": "1", 'medium", seeds=3': 'small", seeds=1, rounds=2'},
         ("DSSRA", "PipeLine", "half power", "my PPO"),
     ),
-    "how_to_reward": Code(prints=("(8,)",)),
-    "how_to_task": Code(
+    "extend": Code(
         {"rounds=60": "rounds=2", "part(2000), part(200), part(500)": "part(200), part(20), part(50)"},
-        ("small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %"),
+        ("(8,)", "small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %"),
     ),
-    "how_to_process": Code(prints=("delay",)),
-    "how_to_learner": Code(),
     "dynamics": Code(prints=("['heat', 'mobility']",)),
     "decisions": Code(),
     "channel_knowledge": Code(),
     "traces": Code(prints=("driving-0 dBm 1800.0 -",)),
     "reference": Code(prints=("PolicyScheduler",)),
-    "rl_libraries": Code(
-        {
-            "200_000": "1", "num_envs=64": "num_envs=2", "n_steps=32": "n_steps=4", "512": "8",
-            "seeds=5": "seeds=1, rounds=3",
-        },
-        ("small: 1 held-out episode of 3 rounds", "my PPO"),
-    ),
     "README": Code(
         {**TRAINING, "200_000": "1"},
         ("'rounds': 100", "'mean_delay'"),
@@ -172,7 +156,7 @@ CODE = {
 @pytest.fixture
 def alone(monkeypatch, tmp_path):
     """Names that pages register, and files that they write, are theirs alone; nobody is trained."""
-    for registry in (REWARDS, LEARNERS, PROCESSES, SCENARIOS, task_registry.TASKS):
+    for registry in (REWARDS, LEARNERS, PROCESSES, PRICES, SCENARIOS, task_registry.TASKS):
         monkeypatch.setattr(registry, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -194,10 +178,3 @@ def test_the_code_of_a_page_runs(name, alone, capsys):
     printed = capsys.readouterr().out
     for text in prints:
         assert text in printed
-
-
-@pytest.mark.slow
-def test_the_execution_of_the_failure_tutorial(alone, capsys, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(support.ROOT))  # for the processes, which start in another folder
-    support.run_page(place("tutorial_failures"), alone, CODE["tutorial_failures"].shorter.items())
-    assert "c0d1" in capsys.readouterr().out

@@ -22,7 +22,7 @@ from collapipe_env.dynamics import PROCESSES
 FOLDERS = [support.ROOT / name for name in ("tools", "tools/embedded", "benchmarks", "examples")]
 for folder in (*FOLDERS, support.ROOT):
     sys.path.insert(0, str(folder))
-WITHOUT_OPTIONS = {"fit_traces", "peer_worker", "site_hooks"}
+WITHOUT_OPTIONS = {"fit_traces", "site_hooks"}
 SCRIPTS = {
     path.stem: path
     for folder in FOLDERS
@@ -31,7 +31,7 @@ SCRIPTS = {
 }
 SCRIPTS["research"] = support.ROOT / "research" / "miniatures" / "__main__.py"
 EXAMPLES = [name for name, path in SCRIPTS.items() if path.parent.name == "examples"]
-PAGES = [support.DOCS / f"{name}.md" for name in ("rl_libraries", "how_to_process")]
+PAGES = [support.DOCS / f"{name}.md" for name in ("rl_libraries", "extend")]
 
 
 def plain(text):

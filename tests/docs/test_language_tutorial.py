@@ -12,7 +12,7 @@ import pytest
 from collapipe_env.cli.main import main
 from collapipe_env.scenario import load_scenario
 
-PAGE = support.DOCS / "fine_tune_language_model.md"
+PAGE = support.DOCS / "language_models.md"
 QUICK = ("--processes", "1", "--no-figures")
 
 

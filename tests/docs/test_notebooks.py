@@ -1,23 +1,38 @@
-"""The notebooks run from top to bottom, only shorter; in full size in a kernel, if Jupyter is there."""
+"""The notebooks run from top to bottom, only shorter; in full size in a kernel, if Jupyter is there.
+
+Their stored outputs are those of their code and show nothing of the machine, and their commands work.
+"""
 
 import ast
+import base64
 import importlib.util
+import io
 import json
 import math
 import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
 import pages_support as support
 import pytest
+from PIL import Image
 
+import collapipe_env
 from collapipe_env.baselines.even_split import PipeLine
+from collapipe_env.cli import train
+from collapipe_env.cli.main import COMMANDS
+from collapipe_env.feasibility import sampled_rounds
 from collapipe_env.schedulers import SCHEDULERS
 
+sys.path.insert(0, str(support.ROOT / "tools"))
+import run_notebooks
+
 NOTEBOOKS = sorted((support.ROOT / "notebooks").glob("*.ipynb"))
-PAGE = support.DOCS / "notebooks.md"
+PAGE = support.DOCS / "install.md"
 # DSSRA's loops take long to compile, the graph net long to import: others play in their place.
 SMALLER = {
     "first_steps": {"ROUNDS": 3, "ROWS": 8, "CANDIDATES": 2},
@@ -36,7 +51,7 @@ PICTURES = {"first_steps": 1, "own_scheduler": 2, "train_ppo": 0, "failed_round"
 """Rendered rounds that each notebook shows, without those of real processes."""
 PRINTED = {
     "first_steps": r"even +\d+\.\d\d s",
-    "own_scheduler": r"even \[\[",
+    "own_scheduler": r"even split: blocks \[\[",
     "train_ppo": r"small +graph +\d",
     "failed_round": r"light +recovery +\d+\.\d s, round \d",
     "time_to_target": r"at the target after \d+ rounds",
@@ -109,19 +124,58 @@ def drawn(axes):
     return np.concatenate([part.ravel() for part in values]) if values else np.empty(0)
 
 
+def content(path):
+    """A notebook as plain data."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 @every
-def test_a_notebook_is_listed_and_holds_no_outputs(path):
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+def test_a_notebook_is_listed_and_made_for_every_reader(path):
+    notebook = content(path)
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     names = [cell["id"] for cell in notebook["cells"]]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names)
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            assert (cell["outputs"], cell["execution_count"]) == ([], None)
     assert cells(path, "markdown")[0].startswith("# ")
     assert support.links(PAGE).count(f"../notebooks/{path.name}") == 1
     assert set(SMALLER[path.stem]) <= assigned(cells(path, "code")[0])
+
+
+@every
+def test_the_outputs_are_those_of_the_code(path):
+    """After a change of a code cell: ``python -m tools.run_notebooks NAME``."""
+    notebook = content(path)
+    assert notebook["metadata"] == {
+        "code_digest": run_notebooks.code_digest(notebook),
+        "kernelspec": run_notebooks.KERNEL,
+        "language_info": {"name": "python"},
+    }
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert all(output["output_type"] in {"stream", "display_data", "execute_result"} for output in outputs)
+    assert all(output.get("name", "stdout") == "stdout" for output in outputs)
+    pictures = [output["data"] for output in outputs if "image/png" in output.get("data", {})]
+    assert len(pictures) == FIGURES[path.stem] + PICTURES[path.stem] + (path.stem == "failed_round")
+    for data in pictures:
+        assert data.keys() == {"image/png"}
+        with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as picture:
+            assert not picture.info.keys() & {"Software", "Creation Time"}
+            assert picture.width <= 1600
+    assert path.stat().st_size < 600_000
+    text = "\n".join(str(output) for output in outputs if output.get("data", {}).keys() != {"image/png"})
+    assert not re.search(r"(?<![\w.])/(?:home|root|tmp|work|Users)/|0x[0-9a-f]{6}|\x1b", text)
+
+
+def test_the_digest_is_of_code_cells_only():
+    def digest(*sources):
+        cells = [{"cell_type": kind, "source": source} for kind, source in sources]
+        return run_notebooks.code_digest({"cells": cells})
+
+    first = digest(("markdown", "# T"), ("code", ["x = 1\n", "y = 2"]), ("code", "z"))
+    assert first == digest(("code", "x = 1\ny = 2"), ("code", ["z"]), ("markdown", "other"))
+    assert first != digest(("code", "x = 1\ny = 2z"))
+    assert first != digest(("code", "x = 1\ny = 3"), ("code", "z"))
 
 
 @every
@@ -160,6 +214,36 @@ def test_a_short_notebook_draws_and_counts(path, tmp_path, monkeypatch, capsys):
     printed = "\n".join([capsys.readouterr().out, *(table._repr_markdown_() for table in tables)])
     assert re.search(PRINTED[path.stem], printed), printed
     assert not re.search(r"\b(nan|inf|none)\b", printed, re.IGNORECASE), printed
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder of commands that train nobody and check budgets by few rounds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("EPISODES", "FEWEST_ROUNDS"):
+        monkeypatch.setattr(sampled_rounds, name, 4)
+    monkeypatch.setattr(train.Job, "run", lambda job: print("would train", job._scenario.name))
+    return tmp_path
+
+
+SHORTER = {"own_scheduler": {"--scenarios small medium": "--scenarios small"}}
+"""Parts of commands, and what is run in their place."""
+
+
+@every
+def test_the_commands_of_a_notebook_run(path, folder):
+    """With the files that its cells write, and those that it tells the reader to save."""
+    for source in cells(path, "code"):
+        if named := re.match(r"# (\w+\.py)\n", source):
+            Path(named[1]).write_text(source, encoding="utf-8")
+        elif "write_text(" in source:
+            exec(source, {"Path": Path, "collapipe_env": collapipe_env})
+    text = Path("text.md")
+    text.write_text("\n\n".join(cells(path, "markdown")), encoding="utf-8")
+    for program, command, *_ in support.lines(text):
+        assert program != "collapipe" or command in COMMANDS, command
+    support.run_page(text, folder, SHORTER.get(path.stem, {}).items(), {"execute"})
 
 
 NEEDED = ("nbclient", "nbformat", "ipykernel")

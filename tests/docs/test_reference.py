@@ -25,7 +25,7 @@ PUBLIC = sorted(set(collapipe_env.__all__) - {"__version__"})
 
 
 def referenced():
-    for path in sorted(support.DOCS.glob("reference_*.md")):
+    for path in sorted(support.DOCS.glob("reference*.md")):
         text = path.read_text(encoding="utf-8")
         for name, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.MULTILINE):
             members = re.search(r"members: \[(.*)\]", options)
@@ -63,7 +63,7 @@ def test_installation_names_every_extra():
 
 
 def test_formats_and_pythons_are_those_of_the_code():
-    told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", text_of("versions"), re.M)}
+    told = {name: int(now) for name, now in re.findall(r"^\| (.+) \| (\d+) \|$", text_of("reference"), re.M)}
     assert told == {
         "state of an environment": snapshot.STATE_VERSION,
         "saved agent": agent_file.FORMAT_VERSION,
@@ -72,7 +72,7 @@ def test_formats_and_pythons_are_those_of_the_code():
         "committed rounds of an execution": committed_rounds.VERSION,
     }
     named = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
-    assert f"| Python | {', '.join(named)} |" in text_of("versions")
+    assert f"| Python | {', '.join(named)} |" in text_of("reference")
 
 
 def functions(thing):

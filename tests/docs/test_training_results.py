@@ -17,7 +17,7 @@ from collapipe_env.schedulers import SCHEDULERS
 
 README = support.ROOT / "README.md"
 EPISODES = 5
-PAGES = {"README": "medium", "tutorial_training": "small", "rl_libraries": "small", "learned_agents": "small"}
+PAGES = {"README": "medium", "rl_libraries": "small", "learned_agents": "small"}
 """Scenario of each page's training."""
 AS_IN_THE_README = {"how_to_scheduler"}
 ELSEWHERE = {"views"}
@@ -105,10 +105,11 @@ def test_the_notebook_trains_a_good_policy():
 @pytest.mark.timeout(900)
 def test_the_quick_trial_trains_a_policy_better_than_the_even_split(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    notebook = cells(support.ROOT / "notebooks" / "train_ppo.ipynb", "markdown")
     (line,) = {
         line.split("#")[0].strip()
-        for page in (README, support.DOCS / "tutorial_training.md")
-        for line in page.read_text(encoding="utf-8").splitlines()
+        for text in (README.read_text(encoding="utf-8"), *notebook)
+        for line in text.splitlines()
         if line.startswith("collapipe train") and "--steps 20000" in line
     }
     short = ["--learner", "surrogate", "--schedulers", "agent", "--rounds", "1", "--no-figures"]

@@ -1,11 +1,11 @@
-"""The page about integrations: its snippets run as they stand there, only shorter, where the library is."""
+"""The page about RL libraries: its snippets run as they stand there, only shorter, where the library is."""
 
 import re
 
 import example_support
 import pytest
 
-PAGE = example_support.ROOT / "docs" / "integrations.md"
+PAGE = example_support.ROOT / "docs" / "rl_libraries.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 # What the libraries warn of is not ours to mend.
@@ -20,6 +20,24 @@ def snippet(heading: str, **shorter: str) -> str:
         code, count = re.subn(rf"{name}=[\w_]+", f"{name}={text}", code)
         assert count, name
     return code
+
+
+def test_stable_baselines3(capsys) -> None:
+    code = next(iter(re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)))
+    shorter = {
+        "200_000": "1",
+        "num_envs=64": "num_envs=2",
+        "n_steps=32": "n_steps=4",
+        "batch_size=512": "batch_size=8",
+        "seeds=5": "seeds=1, rounds=3",
+    }
+    for shown, run in shorter.items():
+        assert code.count(shown) == 1, shown
+        code = code.replace(shown, run)
+    exec(code, {})
+    printed = capsys.readouterr().out
+    assert "small: 1 held-out episode of 3 rounds" in printed
+    assert "my PPO" in printed
 
 
 def test_torchrl(capsys) -> None:

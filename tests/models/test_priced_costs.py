@@ -126,7 +126,7 @@ def test_stored_activations_of_llama(sizes, bits):
 
 @sized("gpt2", "gpt2-odd")
 def test_stored_activations_of_gpt2_are_those_of_a_pre_ln_block(sizes):
-    """The literature's formula is kept; docs/costs.md holds it against measured blocks."""
+    """The literature's formula is kept; docs/prices.md holds it against measured blocks."""
     scenario, other = scenario_of(sizes), scenario_of({**sizes, "style": "pre-ln", "learned_positions": 0})
     assert workload_costs(scenario).stored_activation_bytes == workload_costs(other).stored_activation_bytes
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):

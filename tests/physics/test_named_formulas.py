@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def test_the_table_of_the_docs_names_documented_functions():
-    notes = (Path(__file__).parents[2] / "docs/modelling_notes.md").read_text()
+    notes = (Path(__file__).parents[2] / "docs/sources.md").read_text()
     section = re.search(r"^## Where each formula is\n(.*?)^## ", notes, re.DOTALL | re.MULTILINE)
     assert section is not None
     rows = [line.split("|")[2] for line in section[1].splitlines() if line.startswith("| ")][2:]

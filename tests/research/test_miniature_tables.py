@@ -10,7 +10,7 @@ from research.miniatures import __main__ as tool
 from research.miniatures.cases import failing_miniatures, miniatures
 from research.miniatures.results import QUICK, Effort
 
-PAGE = (Path(__file__).parents[2] / "docs/miniatures.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/evidence.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["boards-2-5mhz", pytest.param("phones-8-move", marks=pytest.mark.slow)])

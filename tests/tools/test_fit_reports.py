@@ -49,6 +49,6 @@ def test_panels_show_real_and_surrogate_curves():
 
 
 def test_tables_of_today_are_those_of_the_page():
-    parts = parts_of(ROOT / "docs" / "surrogate.md")
+    parts = parts_of(ROOT / "docs" / "evidence.md")
     assert tool.fits({}, False) in parts["fits"]
     assert tool.steps({}, False) in parts["steps"]

@@ -26,7 +26,7 @@ from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file,
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Arrivals
 
-PAGE = (Path(__file__).parents[2] / "docs" / "surrogate.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text()
 ROUNDS = 40
 SMALL = load_scenario("small")
 TRUTH = SurrogateConstants(

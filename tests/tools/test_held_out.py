@@ -92,7 +92,7 @@ def test_all_schedulers_play_each_group_of_scenarios_with_its_episodes(tmp_path,
 def test_the_matrix_is_that_of_the_episodes_and_misfits_have_a_dash(tmp_path, monkeypatch):
     monkeypatch.setattr(held_out, "KEPT", tmp_path)
     monkeypatch.setattr(held_out, "PROCESSES", 1)
-    entry = dict(tool.entries()["generalisation/generalisation"])
+    entry = dict(tool.entries()["zoo/generalisation"])
     changes = {"base": "small", "with": {"budgets.tradeoff": 3.0}}
     entry |= {
         "episodes": 2,
@@ -120,7 +120,7 @@ def test_the_matrix_is_that_of_the_episodes_and_misfits_have_a_dash(tmp_path, mo
 
 
 def test_a_row_whose_files_are_missing_is_an_error(tmp_path):
-    entry = dict(tool.entries()["generalisation/generalisation"])
+    entry = dict(tool.entries()["zoo/generalisation"])
     entry["agents"] = {"lost": [str(tmp_path / "lost.safetensors")]}
     with pytest.raises(CheckpointError, match=r"lost fits no column: .*lost.safetensors"):
         held_out.matrix(entry, True)

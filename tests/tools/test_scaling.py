@@ -1,6 +1,5 @@
 """The scaling study: fits and memory against closed forms, and a command that fills its page."""
 
-import json
 import warnings
 
 import gymnasium as gym
@@ -89,20 +88,6 @@ def test_decisions_go_through_the_states_of_an_episode(monkeypatch):
     assert len({float(state.uplink_gain.sum()) for state in made[0].asked}) == study.STATES
 
 
-PEERS = {
-    "options": {"slice_seconds": 0.25, "repeats": 7},
-    "interpreters": {"ours": {"gymnasium": "1.4.0"}, "peers": {"mobile-env": "2.1.0"}},
-    "environments": {
-        "mobile-env small": {"package": "mobile-env", "about": "3 stations", "mine": False},
-        "highway-v0": {"package": "highway-env", "about": "motorway", "mine": False},
-    },
-    "figures": [
-        {"name": "mobile-env small", "value": 160.2, "low": 150.0, "high": 170.0, "note": "600 steps/s"},
-        {"name": "highway-v0", "value": None, "low": None, "high": None, "note": "no network"},
-    ],
-}
-
-
 def test_the_table_holds_every_size_and_the_picture_is_drawn(tmp_path, monkeypatch):
     """Two axes of few sizes; following all memory takes long beside so many objects and has its own test."""
     axes = {"blocks": ("encoder blocks L", (6, 12)), "environments": ("environments E", (1, 2, 4))}
@@ -119,10 +104,3 @@ def test_the_table_holds_every_size_and_the_picture_is_drawn(tmp_path, monkeypat
     assert list(found["environments"]["vector"]) == [1, 2, 4]
     assert f"| encoder blocks L | 12 | {1e6 * found['blocks']['single'][12]:.4g} |" in text
     assert text.count("| – | – |") == 4  # sizes of the vector environment have no memory
-
-
-def test_peers_are_shown_as_they_were_measured(tmp_path):
-    (tmp_path / "peers.json").write_text(json.dumps(PEERS))
-    text = study.peer_table(tmp_path / "peers.json")
-    assert "| mobile-env small | mobile-env 2.1.0 | 3 stations | 600 | 160 (150…170) |" in text
-    assert "Skipped: highway-v0: no network." in text

@@ -61,7 +61,7 @@ def test_prediction_keeps_a_quadratic_descent_near_the_synchronous_one(optimizer
 
 @pytest.mark.parametrize(("predict", "stable", "unstable"), [(True, 0.25, 0.30), (False, 0.43, 0.46)])
 def test_one_gradient_overshoots_at_large_steps(predict, stable, unstable):
-    """The limits that the modelling notes state for SGD, whose last gradient stands for all steps ahead."""
+    """The limits that docs/sources.md states for SGD, whose last gradient stands for all steps ahead."""
     ends = [
         float(quadratic_descent("sgd", rate / 3, 3, predict, rounds=400)[-1].abs().max())
         for rate in (stable, unstable)

@@ -23,6 +23,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import DataError
 from collapipe_env.physics.allocation import SCHEDULES, Allocation, ScheduleName, with_schedule
 from collapipe_env.rendering import draw_round
+from collapipe_env.rendering.page import BOTTOM_PX, HEIGHT_PX, LEFT_PX, PIPELINE_SHARE, TOP_PX, WIDTH_PX
 from collapipe_env.rendering.round_view import RoundView
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
@@ -34,6 +35,8 @@ from collapipe_env.trace_files import Trace
 SEED, ROUNDS = 7, 60
 DASHED = {"color": INK, "linewidth": 1.0, "linestyle": (0, (3.0, 1.5))}
 SHOWN_S, LAGS_S = 600, (1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60, 90, 120)
+FRAMES = 24
+"""Pictures of the animated round, before it stands still."""
 STAGES = 4
 """Stages of the schedules' plans."""
 
@@ -134,6 +137,20 @@ def plain_round() -> Any:
         if number == 10:
             return env.render()
     return None
+
+
+def moving_round() -> list[Any]:
+    """The pipelines of that round as they go: what is yet to come is pale."""
+    picture = plain_round()[:, : int(PIPELINE_SHARE * WIDTH_PX) + 8]
+    left, right = int(LEFT_PX), int(PIPELINE_SHARE * WIDTH_PX)
+    rows = slice(int(TOP_PX), int(HEIGHT_PX - BOTTOM_PX))
+    frames = []
+    for now in np.linspace(left, right, FRAMES).astype(int):
+        frame = picture.copy()
+        frame[rows, now:right] = 255 - (255 - frame[rows, now:right]) // 8
+        frame[rows, now : now + 2] = 0
+        frames.append(frame)
+    return [*frames, *[picture] * (FRAMES // 4)]
 
 
 def scheduled(base: Allocation, name: ScheduleName, room: int = 0) -> Allocation:

@@ -1,4 +1,4 @@
-"""Growth of cost with the system's sizes, and the peers that ``benchmarks/peers.py`` measured last.
+"""Growth of cost with the system's sizes.
 
 Steps of the environment, decisions of DSSRA and memory against clusters, devices, blocks, mini-batch and
 environments, one changed at a time around ``medium``, under the surrogate learner.
@@ -22,15 +22,13 @@ from scipy import stats
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.graph.systems import scaled
 from collapipe_env.evaluation.plotting import COLOURS, MARKERS, log_axis, new_figure, save
-from collapipe_env.ground.files import read_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.world import World
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from measuring import RESULTS, machine
-from peer_worker import stepper
-from side_by_side import Contestant, take_turns
+from measuring import machine
+from side_by_side import Contestant, stepper, take_turns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -218,36 +216,6 @@ def draw(found: Mapping[str, Mapping[str, Series]]) -> Figure:
     return figure
 
 
-def peer_table(path: Path) -> str:
-    """The comparison that ``benchmarks/peers.py`` stored, in Markdown.
-
-    Raises:
-        DataError: If it cannot be read.
-    """
-    content = read_json(path, "run `python benchmarks/peers.py`")
-    heads = ("environment", "package", "what a step simulates", "steps/s", "time of a step, CartPole-v1 = 1")
-    rows = []
-    skipped = []
-    for figure in content["figures"]:
-        name, about = figure["name"], content["environments"][figure["name"]]
-        if figure["value"] is None:
-            skipped.append(f"{name}: {figure['note']}")
-            continue
-        package = about["package"]
-        version = content["interpreters"]["ours" if about["mine"] else "peers"][package]
-        low, value, high = (
-            f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
-            for ratio in (figure["low"], figure["value"], figure["high"])
-        )
-        spread = f" ({low}…{high})" if low != high else ""
-        rate = figure["note"].removesuffix(" steps/s")
-        rows.append((name, f"{package} {version}", about["about"], rate, f"{value}{spread}"))
-    below = f"\n\nSkipped: {'; '.join(skipped)}." if skipped else ""
-    options = content["options"]
-    slices = f"{options['repeats']} slices of {options['slice_seconds']:g} s each"
-    return f"{markdown_table(heads, rows, left=3)}{below}\n\n`python benchmarks/peers.py`, {slices}."
-
-
 def growth(entry: Mapping[str, Any], quick: bool) -> str:
     """The table, with the versions and the machine; the picture goes to ``docs/images``."""
     seconds, repeats, count = (0.002, 1, 3) if quick else (entry["slice_seconds"], entry["repeats"], None)
@@ -258,8 +226,3 @@ def growth(entry: Mapping[str, Any], quick: bool) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in used["versions"].items())
     at = f"{used['machine']['architecture']}, {used['machine']['cpus']} processors"
     return f"{table(found)}\n\n{versions}; {at}. Finished {time.strftime('%Y-%m-%d')}."
-
-
-def peers(entry: Mapping[str, Any], quick: bool) -> str:
-    """The table of peers."""
-    return peer_table(RESULTS / "peers.json")

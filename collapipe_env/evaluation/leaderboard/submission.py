@@ -131,7 +131,7 @@ def read_submission(folder: Path) -> Player:
     try:
         form = Form.model_validate(read_json(place, f"a submission is a folder with {FILE}"))
     except ValidationError as error:
-        raise DataError(f"{place}: {fault_line(error.errors()[0])}: see docs/leaderboard.md") from None
+        raise DataError(f"{place}: {fault_line(error.errors()[0])}: see docs/suite.md") from None
     if (CODE in files) == bool(form.weights):
         raise DataError(f"{folder}: give either {CODE} with {FACTORY}(scenario), or weights in {FILE}")
     for name in form.weights:
