@@ -9,9 +9,9 @@ entry out of the file, or write ``{}`` into it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -20,15 +20,20 @@ from player import KEPT, sources
 
 from collapipe_env.envs.suite import FILE, SUITE, SuiteEntry, _measured
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.plotting import COLOURS, MARK, new_figure
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
 from collapipe_env.evaluation.statistics import by_run
 from collapipe_env.evaluation.suite_plays import agents_of, episode_return, made_from, plan_of
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.files import write_json
 from collapipe_env.schedulers import LEARNED
 from collapipe_env.zoo.shipped_agents import agent_path
 from studies.held_out import Estimated
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PROCESSES = 2
 """Episodes that are played at once."""
@@ -96,21 +101,46 @@ def _cell(entry: SuiteEntry, name: str) -> str:
     return f"**{text}**" if name == entry.bar else text
 
 
-def runs(entry: Entry, quick: bool) -> str:
-    """Play training runs on some ids, and return a table of them beside the bars, paired by episode.
+class Runs(NamedTuple):
+    """Training runs on an id, with differences from its bar in the same episodes.
+
+    Attributes:
+        entry: The id.
+        bar: Returns of the bar (E,).
+        returns: Of the training runs (R, E).
+    """
+
+    entry: SuiteEntry
+    bar: FloatArray
+    returns: FloatArray
+
+    def behind(self, name: str) -> FloatArray:
+        """Priced delay of another scheduler relative to the bar's, less 1 (E,)."""
+        return np.array(self.entry.returns[name][: len(self.bar)]) / self.bar - 1.0
+
+
+def played_runs(entry: Entry, quick: bool) -> Iterator[Runs]:
+    """Play what is not kept of the training runs.
 
     Args:
         entry: Holds the ``scenarios`` of the ids, and the files of the ``runs``.
         quick: Whether to play least: an episode of two rounds on the first id.
     """
-    files, rows = tuple(map(agent_path, entry["runs"])), []
+    files = tuple(map(agent_path, entry["runs"]))
     for each in (one for one in SUITE if one.scenario in entry["scenarios"][: 1 if quick else None]):
         folder = KEPT / ("quick" if quick else "runs") / sources()[:8] / each.scenario
         size = {"episodes": 1, "rounds": 2} if quick else {}
         (outcome,) = evaluate_all([plan_of(each, folder, (LEARNED,), agents=files, **size)], PROCESSES)
         found = by_run(outcome.results[LEARNED], episode_return)
-        bar = np.array(each.returns[each.bar])[: found.shape[1]]
-        others = [estimate(each.returns[name][: len(bar)] / bar - 1.0) for name in entry["columns"].values()]
+        yield Runs(each, np.array(each.returns[each.bar])[: found.shape[1]], found)
+
+
+def runs(entry: Entry, quick: bool) -> str:
+    """A table of training runs beside the bars, paired by episode."""
+    rows = []
+    for one in played_runs(entry, quick):
+        each, bar, found = one
+        others = [estimate(one.behind(name)) for name in entry["columns"].values()]
         means = 100.0 * (found / bar - 1.0).mean(axis=1)
         net = f"{Estimated.of(estimate(found / bar - 1.0)).percent:+.1f~}"
         rows.append(
@@ -118,8 +148,40 @@ def runs(entry: Entry, quick: bool) -> str:
             + [f"{Estimated.of(other).percent:+.1f~}" for other in others]
             + [net, f"{means.min():+.1f} to {means.max():+.1f}", f"{each.score(float(found.mean())):.0f}"]
         )
-    heads = ["id", "bar", *entry["columns"], f"{len(files)} runs together", "single runs", "score"]
+    heads = ["id", "bar", *entry["columns"], f"{len(entry['runs'])} runs together", "single runs", "score"]
     return markdown_table(heads, rows, left=2)
+
+
+def drawn_runs() -> Figure:
+    """The training runs of ``suite/runs``, and the rows beside them."""
+    from docs import entries
+
+    entry = entries()["suite/runs"]
+    figure = new_figure(7.2, 3.4)
+    axes = figure.subplots()
+    played = list(played_runs(entry, False))
+    for place, one in enumerate(played):
+        for colour, name in zip(COLOURS, entry["columns"].values(), strict=False):
+            found = Estimated.of(estimate(one.behind(name))).percent
+            spread = [[found.mean - found.low], [found.high - found.mean]]
+            axes.errorbar(
+                place, found.mean, spread, fmt="s", color=colour, label=_once(place, package_title(name))
+            )
+        means = 100.0 * (one.returns / one.bar - 1.0).mean(axis=1)
+        beside = place + np.linspace(0.1, 0.3, len(means))
+        label = _once(place, "graph net, each training")
+        axes.plot(beside, means, "o", color=COLOURS[2], label=label)
+    axes.axhline(0.0, label="DSSRA+ with tuned scalars", **MARK)
+    axes.set_xticks(range(len(played)), [one.entry.scenario for one in played])
+    axes.set_xlim(-0.4, len(played) - 0.4)
+    axes.set_ylabel("priced delay against DSSRA+ (%)")
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _once(place: int, label: str) -> str:
+    """A label for the first place only."""
+    return "_" if place else label
 
 
 def sections(_: Entry, quick: bool) -> str:
