@@ -77,6 +77,11 @@ def chosen(given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for name in found if "by" not in entries()[name]))
 
 
+def page_of(name: str) -> Path:
+    """The file of a page; the README stands beside the folder of the others."""
+    return DOCS.parent / "README.md" if name == "README" else DOCS / f"{name}.md"
+
+
 def function_of(entry: Mapping[str, Any]) -> Any:
     """The function of a study or a picture, ``module:name``."""
     module, _, name = str(entry.get("study") or entry["picture"]).partition(":")
@@ -111,14 +116,14 @@ def stale() -> Iterator[str]:
     for name, entry in entries().items():
         page, _, part = name.partition("/")
         if not {"by", "picture"} & set(entry):
-            content = parts_of(DOCS / f"{page}.md").get(part, "")
+            content = parts_of(page_of(page)).get(part, "")
             if MADE_FROM.format(digest(name)) not in content:
                 yield name
 
 
 def strangers() -> Iterator[str]:
     """Parts of pages without an entry."""
-    for page in sorted(DOCS.glob("*.md")):
+    for page in (*sorted(DOCS.glob("*.md")), page_of("README")):
         for part in parts_of(page):
             if f"{page.stem}/{part}" not in entries():
                 yield f"{page.stem}/{part}"
@@ -186,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(made, flush=True)
             else:
                 page, _, part = name.partition("/")
-                write_parts(DOCS / f"{page}.md", {part: made})
+                write_parts(page_of(page), {part: made})
                 print(f"wrote {name}", flush=True)
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)

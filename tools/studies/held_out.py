@@ -101,9 +101,8 @@ def comparisons(entry: Entry, quick: bool) -> Iterator[tuple[dict[str, Any], str
         folder = KEPT / ("quick" if quick else "comparisons") / "-".join((entry["learner"], *chosen))
         sizes = f"--episodes {1 if quick else episodes} --rounds {rounds} --learner {entry['learner']}"
         command = ["compare", "--scenarios", *chosen, "--schedulers", *names, *sizes.split()]
-        command += ["--processes", str(PROCESSES), "--out", str(folder)]
         typed = typed_command(["collapipe", *command])
-        if collapipe(command):
+        if collapipe([*command, "--processes", str(PROCESSES), "--out", str(folder)]):
             raise DataError(f"`{typed}` failed")
         for picture in (folder / "figures").glob("*.png"):
             target = PICTURES / picture.name
