@@ -131,7 +131,7 @@ def _panels(
 
 def _rows_size(comparisons: Comparisons, width: float, counts: Sequence[int]) -> tuple[float, float]:
     """Width and height of a panel with a row for each scheduler [inch]."""
-    names = (name for c in comparisons for name in (*(s.label for s in c.summaries), *c.impossible))
+    names = (summary.label for c in comparisons for summary in c.summaries)
     return width + plotting.name_width(names), 0.34 * max(counts) + 1.5
 
 
@@ -160,7 +160,7 @@ def _band_keys(comparisons: Comparisons) -> list[Artist]:
 
 def delay_bars(comparisons: Comparisons) -> Figure:
     """Priced delay with its interval, the mean round delay, and the energy over budget in words."""
-    size = _rows_size(comparisons, 4.9, [len(c.summaries) + len(c.impossible) for c in comparisons])
+    size = _rows_size(comparisons, 4.9, [len(c.summaries) for c in comparisons])
     return _panels(comparisons, _delay_panel, size, "{}: priced delay and energy", keys=None)
 
 
@@ -171,9 +171,7 @@ def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> No
     limit = min(max(ends), 2.5 * float(np.median([s.measure.mean for s in lines])))
     for y, summary in enumerate(lines):
         _delay_bar(axes, y, summary, limit, looks[summary.scheduler])
-    for y in range(len(lines), len(lines) + len(comparison.impossible)):
-        axes.annotate("not possible", (0, y), (4, 0), textcoords="offset points", va="center", color=FAINT)
-    _name_rows(axes, [*(s.label for s in lines), *comparison.impossible])
+    _name_rows(axes, [summary.label for summary in lines])
     axes.set_xlim(0.0, 1.85 * limit)
     axes.set_xticks([tick for tick in axes.get_xticks() if 0.0 <= tick <= 1.05 * limit])
     tick = "" if any(summary.by_progress for summary in lines) else ", tick: mean round delay"

@@ -62,7 +62,7 @@ class Allocation(Record):
     * :attr:`server`, split training: the server also runs the encoder's last blocks (SplitFed, PiPar).
 
     Where a scenario opens these decisions, a plan may also set recomputation of activations, participation in
-    the round and local steps for each cluster, a cap on each device's clock, and the place of replicas.
+    the round and local steps for each cluster, and a cap on each device's clock.
     """
 
     blocks: Annotated[Array, Declared("N K", kind="whole")]
