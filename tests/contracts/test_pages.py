@@ -139,6 +139,8 @@ CODE = {
         {"rounds=60": "rounds=2", "part(2000), part(200), part(500)": "part(200), part(20), part(50)"},
         ("(8,)", "small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %"),
     ),
+    "devices": Code(prints=("87 [[1, 1, 0, 0], ",)),
+    "prices": Code({"range(20)": "range(2)"}),
     "dynamics": Code(prints=("['heat', 'mobility']",)),
     "decisions": Code(),
     "channel_knowledge": Code(),
