@@ -80,7 +80,8 @@ class Options:
     out: Annotated[Folder, about(default="runs/compare-<scenarios>")] = None
     fresh: Fresh = False
     gantt: Annotated[
-        tuple[str, ...], about("NAME ...", "the reference, the agent and the three with the least priced delay")
+        tuple[str, ...],
+        about("NAME ...", "the reference, the agent and the three with the least priced delay"),
     ] = ()
     """Schedulers whose typical rounds the Gantt chart shows side by side."""
     play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(episodes=10))

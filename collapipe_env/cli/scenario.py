@@ -94,7 +94,7 @@ class Suggest:
 
     scenario: tyro.conf.Positional[Source]
     task: TaskName = None
-    tightness: Annotated[float, Within(0, 1), about("FLOAT")] = 0.5
+    tightness: Annotated[float | None, Within(0, 1), about("FLOAT", "the scenario's, or 0.5")] = None
     """Place of the budgets: 0 is the least energy, 1 that of the even split at full power."""
     rounds: Annotated[int, Within(4, LARGEST_ROUNDS), about("INT")] = 40
     """Rounds of each episode, which the even split and DSSRA play."""
@@ -108,9 +108,11 @@ class Suggest:
         from collapipe_env.evaluation.suggestion import suggested
 
         scenario = chosen_scenario(self.scenario, self.task)
+        own = scenario.budgets.tightness if self.tightness is None else self.tightness
+        tightness = 0.5 if own is None else own
         with progress_bar(2 * self.rounds, "playing", "rounds") as bar:
-            found = suggested(scenario, self.tightness, self.rounds, self.episodes, self.seed, bar.update)
-        print_suggestion(scenario, self.tightness, found)
+            found = suggested(scenario, tightness, self.rounds, self.episodes, self.seed, bar.update)
+        print_suggestion(scenario, tightness, found)
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,14 @@ class PictureStyle(NamedTuple):
         size: Factor of the sizes of figures.
         keys_below: Whether legends stand below, where a column leaves no room beside a panel.
         explains: Whether lines of explanation stand below; captions take their place in a paper.
+        column: Whether a figure is a whole number of columns wide.
     """
 
     rc: dict[Any, Any]
     size: float = 1.0
     keys_below: bool = False
     explains: bool = True
+    column: bool = False
 
 
 STYLES = {
@@ -67,6 +69,7 @@ STYLES = {
         size=COLUMN / 5.0,
         keys_below=True,
         explains=False,
+        column=True,
     ),
 }
 _style: ContextVar[PictureStyle] = ContextVar("_style", default=STYLES["default"])
@@ -85,8 +88,10 @@ def in_style(name: str) -> Iterator[None]:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure with Agg canvas; sizes in inches, those of the default style."""
-    size = _style.get().size
-    figure = Figure(figsize=(size * width, size * height), dpi=130, facecolor="white", layout="constrained")
+    size, wide = _style.get().size, _style.get().size * width
+    if _style.get().column:
+        wide = COLUMN * max(round(wide / COLUMN), 1)
+    figure = Figure(figsize=(wide, size * height), dpi=130, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

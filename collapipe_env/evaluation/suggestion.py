@@ -164,7 +164,7 @@ def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial:
             advice = f": {REMEDIES[phase]}" if phase in REMEDIES else ""
             taken = f"{phase} takes {100.0 * share:.0f} % of a round"
             yield f"{taken}, so what shortens the others hardly matters{advice}"
-    for kind, use, least, full in zip(KINDS, trial.use, *between, strict=True):
+    for kind, use, least, full, budget in zip(KINDS, trial.use, *between, between.at(tightness), strict=True):
         if least > LARGEST_LEAST * full:
             yield (
                 f"no fair {kind} budget exists: in the worst episode plans need {least:.3g} J, and the even "
@@ -172,9 +172,12 @@ def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial:
                 "less shadowing, a smaller cluster.cu_distance_max_m), or offer more memory"
             )
         elif use < LEAST_USE:
+            remedy = "; take a lower tightness" if tightness > 0.0 else ""
+            if trial.sure_growth > LARGEST_GROWTH:  # the other budget is the tight one
+                remedy = f"; give both budgets in joules, this one below {budget * use:.3g} J"
             yield (
                 f"the {kind} budget never binds: DSSRA uses {100.0 * use:.0f} % of it at most, so nobody has "
-                f"to save this energy{'; take a lower tightness' if tightness > 0.0 else ''}"
+                f"to save this energy{remedy}"
             )
     if trial.sure_growth > LARGEST_GROWTH:
         percent = 100.0 * trial.growth.mean()

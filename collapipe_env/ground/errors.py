@@ -16,6 +16,7 @@ LARGEST_BITS = 1_000
 _JOINERS = "\u200c\u200d"
 """Characters without width that words of Persian and Indian languages, and emoji, are written with."""
 _LONGEST_NAME = 100
+_SHORTEST_PART = 4
 _MOST_COMPARED = 1_000
 _MOST_LISTED = 40
 
@@ -173,7 +174,10 @@ def nearest_name(name: object, valid: Iterable[str], likeness: float = 0.6) -> s
     text = name if isinstance(name, str) else shown(name)
     if len(text) <= _LONGEST_NAME:  # comparing takes time with the product of both lengths
         compared = [v for v in itertools.islice(names, _MOST_COMPARED) if len(v) <= _LONGEST_NAME]
-        close = difflib.get_close_matches(text, compared, n=1, cutoff=likeness)
+        within = [v for v in compared if len(v) > _SHORTEST_PART and v in text]
+        close = sorted(within, key=len)[-1:] or difflib.get_close_matches(
+            text, compared, n=1, cutoff=likeness
+        )
         if close:
             return f"did you mean {close[0]!r}?"
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""

@@ -317,24 +317,24 @@ def test_a_few_schedulers_by_default_on_tiers() -> None:
     from collapipe_env.cli.compare import Options
 
     few = ("dssra", "pipeline", "random")
-    channel, migration = load_scenario("small-channel"), load_scenario("small-migration")
+    channel, mobile = load_scenario("small-channel"), load_scenario("small-mobile")
     assert Options().names_for(channel) == (*few, "dssra-plus", "dssra-truth")
-    assert Options().names_for(migration) == few
+    assert Options().names_for(mobile) == few
     assert Options().names_for(load_scenario("xlarge-wild")) == (*few, "dssra-plus", "dssra-truth")
     assert Options().names_for(load_scenario("medium-churn")) == (*few, "dssra-plus")
     assert Options().names_for(load_scenario("small-churn")) == few
-    assert Options().names_for(migration.with_task("ner")) == few
+    assert Options().names_for(mobile.with_task("ner")) == few
     drawn = Options(gantt=("titanic",), reference="optpipe")
-    assert set(drawn.names_for(migration)) == {*few, "titanic", "optpipe"}
+    assert set(drawn.names_for(mobile)) == {*few, "titanic", "optpipe"}
     assert Options(schedulers=("titanic",)).names_for(channel) == ("titanic",)
 
 
 def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
     quick = ["--episodes", 1, "--rounds", 2, "--processes", 1, "--no-figures", "--out", tmp_path / "out"]
-    assert run("--scenarios", "small-migration", quick) == 0
+    assert run("--scenarios", "small-mobile", quick) == 0
     printed = capsys.readouterr().out
     others = len(scheduler_names()) - len(NAMED_ONLY) - 3
-    said = f"small-migration: dssra, pipeline, random play; --schedulers all adds {others} more"
+    said = f"small-mobile: dssra, pipeline, random play; --schedulers all adds {others} more"
     assert said in printed.splitlines()
     played = {row["scheduler"] for row in read_csv(tmp_path / "out" / "results.csv")}
     assert played == {"dssra", "pipeline", "random"}
