@@ -134,31 +134,28 @@ def miniatures() -> tuple[Miniature, ...]:
     short, none = "two boards, short-lived load", "two boards, moments reset"
     alike, fast, mixed = (1.6e9, 1.6e9), (1.8e9, 1.8e9), (1.0e9, 2.0e9)
     narrow: dict[str, Any] = {"levels": (0.3, 1.0)}
-    paid, dear = "the same, changes of plan paid", "the same, links of 2.5 MHz"
     return (
         _boards("boards-2-reset", none, 2, 12, 2, 5.0, moments="reset"),
         _boards("boards-2-20mhz", two, 2, 12, 2, 20.0),
         _boards("boards-2-5mhz", two, 2, 12, 2, 5.0),
-        _boards("boards-2-2.5mhz", two, 2, 12, 2, 2.5),
         _boards("boards-2-1mhz", two, 2, 12, 2, 1.0),
         _boards("boards-2-short", short, 2, 12, 2, 5.0, stay=0.8),
         _boards("boards-3-5mhz", three, 3, 8, 2, 5.0, **narrow),
-        _boards("boards-3-2.5mhz", three, 3, 8, 2, 2.5, **narrow),
-        _boards("boards-3-1mhz", three, 3, 8, 2, 1.0, **narrow),
         _boards("boards-3-unlike", unlike, 3, 8, 2, 5.0, unlike=True),
-        _phones("phones-1.4-pause", "1.4 and 1.4 GHz, `pause`", (1.4e9, 1.4e9), "pause", 160),
         _phones("phones-1.6-pause", "1.6 and 1.6 GHz, `pause`", alike, "pause", 160),
         _phones("phones-1.8-pause", "1.8 and 1.8 GHz, `pause`", fast, "pause", 160),
         _phones("phones-1.1-1.9-pause", "1.1 and 1.9 GHz, `pause`", mixed, "pause", 160, seed=1),
-        _phones("phones-1.8-1.1-pause", "1.8 and 1.1 GHz, `pause`", mixed, "pause", 160, seed=2),
-        _phones("phones-1.6-step", "1.6 and 1.6 GHz, `step`", alike, "step", 40),
-        _phones("phones-1.8-step-short", "1.8 and 1.8 GHz, `step`, H = 2", fast, "step", 32, steps=2),
         _phones("phones-1.1-1.9-step", "1.1 and 1.9 GHz, `step`", mixed, "step", 40, seed=1),
-        _phones("phones-1.6-ipa", "1.6 and 1.6 GHz, `ipa`", alike, "ipa", 80),
         _phones("phones-1.1-1.9-ipa", "1.1 and 1.9 GHz, `ipa`", mixed, "ipa", 80, seed=1),
-        _phones("phones-8-pause", "1.6 and 1.6 GHz, `pause`, 8 blocks", alike, "pause", 160, blocks=8),
-        _phones("phones-8-move", paid, alike, "pause", 64, blocks=8, migration=10.0),
-        _phones("phones-8-dear", dear, alike, "pause", 64, blocks=8, migration=2.5),
+        _phones(
+            "phones-8-move",
+            "1.6 and 1.6 GHz, `pause`, 8 blocks, changes of plan paid",
+            alike,
+            "pause",
+            64,
+            blocks=8,
+            migration=10.0,
+        ),
     )
 
 
