@@ -159,6 +159,7 @@ def _tried(
 
 
 def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial: Trial) -> Iterator[str]:
+    grows = trial.sure_growth > LARGEST_GROWTH
     for phase in trial.seconds:
         if (share := trial.share(phase)) > LARGEST_SHARE:
             advice = f": {REMEDIES[phase]}" if phase in REMEDIES else ""
@@ -173,13 +174,13 @@ def _warnings(scenario: Scenario, tightness: float, between: EnergyRange, trial:
             )
         elif use < LEAST_USE:
             remedy = "; take a lower tightness" if tightness > 0.0 else ""
-            if trial.sure_growth > LARGEST_GROWTH:  # the other budget is the tight one
+            if grows:  # the other budget is the tight one
                 remedy = f"; give both budgets in joules, this one below {budget * use:.3g} J"
             yield (
                 f"the {kind} budget never binds: DSSRA uses {100.0 * use:.0f} % of it at most, so nobody has "
                 f"to save this energy{remedy}"
             )
-    if trial.sure_growth > LARGEST_GROWTH:
+    if grows:
         percent = 100.0 * trial.growth.mean()
         yield (
             f"DSSRA's largest queue still grows by {percent:.1f} % of a budget a round at the end: take "
