@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 FILE = __file__.removesuffix("py") + "json"
 """Path of the measured returns, which ``python -m tools.docs suite`` writes."""
 ZERO = "pipeline"
@@ -19,6 +22,22 @@ def _measured() -> dict[str, Any]:
     with open(FILE, encoding="utf-8") as file:  # not pathlib, which `import collapipe_env` does not load
         content: dict[str, Any] = json.load(file)
     return content
+
+
+def scores_between(returns: npt.ArrayLike, even: npt.ArrayLike, bar: npt.ArrayLike) -> Any:
+    """Scores of returns, ``100 log(R_even / R) / log(R_even / R_bar)``.
+
+    Returns are minus priced times, so their quotients are those of priced delays: equal steps of the score
+    are equal relative savings. A linear scale would not resolve savings where the even split's queues run
+    away.
+
+    Args:
+        returns: Returns, below 0.
+        even: Returns of the even split, whose score is 0.
+        bar: Returns of the bar, whose score is 100.
+    """
+    zero = np.asarray(even, dtype=np.float64)
+    return 100.0 * (np.log(zero / np.asarray(returns)) / np.log(zero / np.asarray(bar)))
 
 
 @dataclass(frozen=True)
@@ -90,16 +109,23 @@ class SuiteEntry:
     def score(self, mean_return: float) -> float:
         """Return the score of a mean return over all held-out episodes: 0 is the even split, 100 the bar.
 
+        The scale is logarithmic in the priced delay: see :func:`scores_between`.
+
         Raises:
-            ValueError: If nothing was measured on this id, so that there is no scale.
+            ValueError: If nothing was measured on this id, so that there is no scale, or if the return is not
+                below 0, as every return under an id's reward is.
         """
         zero, hundred = self.returns.get(ZERO), self.reward_threshold
         if not zero or hundred is None:
             raise ValueError(
                 f"{self.id} has no measured returns: run python -m tools.docs suite in a checkout"
             )
-        even = sum(zero) / len(zero)
-        return 100.0 * (mean_return - even) / (hundred - even)
+        if not mean_return < 0.0:
+            raise ValueError(
+                f"got a mean return of {mean_return}: returns are minus a priced time, so below 0; give the "
+                f"mean over whole episodes of {self.id}, with its own reward"
+            )
+        return float(scores_between(mean_return, sum(zero) / len(zero), hundred))
 
 
 SUITE = (

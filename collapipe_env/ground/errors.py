@@ -174,10 +174,8 @@ def nearest_name(name: object, valid: Iterable[str], likeness: float = 0.6) -> s
     text = name if isinstance(name, str) else shown(name)
     if len(text) <= _LONGEST_NAME:  # comparing takes time with the product of both lengths
         compared = [v for v in itertools.islice(names, _MOST_COMPARED) if len(v) <= _LONGEST_NAME]
-        within = [v for v in compared if len(v) > _SHORTEST_PART and v in text]
-        close = sorted(within, key=len)[-1:] or difflib.get_close_matches(
-            text, compared, n=1, cutoff=likeness
-        )
+        ends = [v for v in compared if len(v) > _SHORTEST_PART and text.endswith(v)]
+        close = sorted(ends, key=len)[-1:] or difflib.get_close_matches(text, compared, n=1, cutoff=likeness)
         if close:
             return f"did you mean {close[0]!r}?"
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""

@@ -120,7 +120,7 @@ def test_golden_scores(name, cell, tmp_path, capsys) -> None:
     own, even, plus = (by_hand(one, cell, seeds) for one in (name, "pipeline", bar))
     assert [e.total_reward for e in row.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
     rows = [(t, e, p) for t, e, p in zip(own, even, plus, strict=True) if p - e >= 0.01 * abs(e)]
-    scores = sorted(100.0 * (e - t) / (e - p) for t, e, p in rows)
+    scores = sorted(100.0 * np.log(e / t) / np.log(e / p) for t, e, p in rows)
     quarter = len(scores) // 4
     expected = float(np.mean(scores[quarter : len(scores) - quarter]))
     assert {"pipeline": 0.0, bar: 100.0}.get(name, expected) == pytest.approx(expected)
@@ -345,11 +345,11 @@ def test_rows_are_ranked_by_class_and_gated(quick_results, tmp_path, monkeypatch
         variant("short", -1.0, rounds=50),
     ]
     lines = [line for line in board_markdown(rows).splitlines() if line.startswith("| ") or "**" in line]
-    assert lines[2].startswith("| – | better | – | 120.0 #1 |")
-    assert lines[3].startswith("| – | worse | – | 80.0 #2 |")
-    assert lines[4].startswith("| – | greedy | – | (140.0) ‡ |")
+    assert lines[2].startswith("| – | better | – | 132.2 #1 |")
+    assert lines[3].startswith("| – | worse | – | 73.7 #2 |")
+    assert lines[4].startswith("| – | greedy | – | (173.7) ‡ |")
     assert lines[5] == "**With the edge server**"
-    assert lines[7].startswith("| – | split | – | 160.0 #1 |")
+    assert lines[7].startswith("| – | split | – | 232.2 #1 |")
     assert len(lines) == 8
 
 

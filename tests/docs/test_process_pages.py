@@ -29,6 +29,8 @@ def written(value):
     """A default as pages write it."""
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return str(value).removesuffix(".0") or "(empty)"
 
 

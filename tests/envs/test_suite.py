@@ -56,7 +56,9 @@ def test_the_even_split_scores_0_and_the_bar_100(monkeypatch):
     found = {"pipeline": [-10.0, -30.0], "dssra-plus": [-8.0, -12.0]}
     monkeypatch.setattr(module, "_measured", lambda: {entry.id: {"returns": found}})
     assert entry.reward_threshold == -10.0
-    assert [entry.score(value) for value in (-20.0, -10.0, -5.0)] == [0.0, 100.0, 150.0]
+    assert [entry.score(value) for value in (-20.0, -10.0, -5.0)] == pytest.approx([0.0, 100.0, 200.0])
+    with pytest.raises(ValueError, match="got a mean return of"):
+        entry.score(0.5)
 
 
 def test_what_is_measured_is_the_return_of_the_id(tmp_path):

@@ -1,6 +1,6 @@
 """Scores: 0 is the even split, 100 is the cell's bar, in the same episodes.
 
-In each episode the score is 100 (R - R_even) / (R_bar - R_even), where R is the episode's return. A cell's
+In each episode the score is 100 log(R_even / R) / log(R_even / R_bar), where R is the return. A cell's
 score is the interquartile mean over its episodes, the overall score the mean of the scores of all cells. Each
 quantity is averaged once: scores over episodes, and cells over the suite.
 
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.envs.suite import scores_between
 from collapipe_env.evaluation.resampling import (
     Estimate,
     Floats,
@@ -53,7 +54,7 @@ def episode_scores(returns: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.Arr
     even, bar = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
     own = np.atleast_2d(np.asarray(returns, dtype=np.float64))
     counts = counted(even, bar)
-    scores: Floats = 100.0 * ((own - even)[:, counts] / (bar - even)[counts])
+    scores: Floats = scores_between(own[:, counts], even[counts], bar[counts])
     return scores
 
 
