@@ -82,7 +82,9 @@ def test_wheel_holds_types_presets_and_notices(wheel):
     data = {n.split("/")[2] for n in names if n.startswith("collapipe_env/data/") and n.count("/") > 2}
     assert data
     notices = [f"collapipe_env/data/{folder}/NOTICE" for folder in sorted(data)]
-    assert sorted(n for n in names if n.endswith("NOTICE")) == notices
+    held = [n for n in names if n.endswith("NOTICE")]  # beside the data, and where scanners look for licences
+    assert sorted(n for n in held if "/licenses/" not in n) == notices
+    assert sorted(n.partition("/licenses/")[2] for n in held if "/licenses/" in n) == notices
     assert not [n for n in names if "__pycache__" in n or n.endswith(".pyc")]
 
 
