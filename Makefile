@@ -63,9 +63,9 @@ compile-demo: $(STAMP)
 run-demo: $(STAMP)
 	$(RUN) train_agent.py $(DEMO_ARGS)
 	@printf '%s\n' "next, after source $(VENV)/bin/activate:" \
-	  "  collapipe view runs/medium-ppo-seed0                       # one page of the run: rounds, charts, tables" \
+	  "  collapipe view runs/medium-ppo-seed0                        # one page of the run: rounds, charts, tables" \
 	  "  collapipe plot runs/medium-ppo-seed0 --style ieee --latex   # figures and a table for a paper" \
-	  "  collapipe leaderboard run --scheduler dssra                   # a score on the suite"
+	  "  collapipe leaderboard run --scheduler dssra                 # a score on the suite"
 
 # Compiled code is there before the tests begin: all workers would compile the same functions at the same time.
 # Of two cores one compiles the searches, the other installs the tests' packages and compiles the planners, on

@@ -88,10 +88,11 @@ def in_style(name: str) -> Iterator[None]:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure with Agg canvas; sizes in inches, those of the default style."""
-    size, wide = _style.get().size, _style.get().size * width
-    if _style.get().column:
+    style = _style.get()
+    wide = style.size * width
+    if style.column:
         wide = COLUMN * max(round(wide / COLUMN), 1)
-    figure = Figure(figsize=(wide, size * height), dpi=130, facecolor="white", layout="constrained")
+    figure = Figure(figsize=(wide, style.size * height), dpi=130, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

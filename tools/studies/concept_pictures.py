@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from player import Play, played, rounds
 
@@ -18,8 +20,6 @@ from collapipe_env.rendering.style import ink_on, node_colours
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.device_catalogue import catalogue
 from collapipe_env.zoo.shipped_agents import agent_path
-
-ROUNDS = 60
 
 
 def _phases(base: str, scheduler: str) -> dict[str, float]:
@@ -71,7 +71,7 @@ def devices() -> Figure:
 
 def processes() -> Figure:
     """What changes between the rounds of one episode of ``medium-wild`` under DSSRA+."""
-    play = Play("medium-wild", scheduler="dssra-plus", rounds=ROUNDS, seed=HELD_OUT_SEED)
+    play = Play("medium-wild", scheduler="dssra-plus", rounds=60, seed=HELD_OUT_SEED)
     states = [seen.record.state for seen in rounds(play)]
     figure = new_figure(7.2, 5.4)
     panels = figure.subplots(4, 1, sharex=True)
@@ -172,17 +172,32 @@ def targets() -> Figure:
     return figure
 
 
+def _bars(axes: Axes, systems: Mapping[str, str], cases: Mapping[str, Play], figure: str) -> None:
+    """A bar for each system beside the others, in every case.
+
+    Args:
+        axes: Where to draw.
+        systems: Titles by schedulers.
+        cases: What is played, by its label.
+        figure: Name of the figure that is shown.
+    """
+    width = 0.8 / len(systems)
+    for number, (colour, (name, title)) in enumerate(zip(COLOURS, systems.items(), strict=False)):
+        plays = [replace(play, scheduler=name) for play in cases.values()]
+        heights = [float(played(play, [figure])[figure]) for play in plays]
+        places = np.arange(len(cases)) + width * (number - 0.5 * (len(systems) - 1))
+        axes.bar(places, heights, 0.93 * width, color=colour, label=title)
+    axes.set_xticks(range(len(cases)), list(cases))
+
+
 def server_terms() -> Figure:
     """Delay of a round under the server's terms, for systems with and without its help."""
     figure = new_figure(7.2, 3.4)
     axes = figure.subplots()
-    systems = (("dssra", "DSSRA, encoder on the devices"), ("splitfed_v1", "SplitFed V1"), ("pipar", "PiPar"))
+    systems = {"dssra": "DSSRA, encoder on the devices", "splitfed_v1": "SplitFed V1", "pipar": "PiPar"}
     terms = ("free", "metered", "contended", "weak")
-    for number, (colour, (name, title)) in enumerate(zip(COLOURS, systems, strict=False)):
-        plays = [Play(changes={"server.terms": one}, scheduler=name, episodes=2, rounds=50) for one in terms]
-        delays = [float(played(play, ["delay"])["delay"]) for play in plays]
-        axes.bar(np.arange(len(terms)) + 0.27 * (number - 1), delays, 0.25, color=colour, label=title)
-    axes.set_xticks(range(len(terms)), terms)
+    cases = {one: Play(changes={"server.terms": one}, episodes=2, rounds=50) for one in terms}
+    _bars(axes, systems, cases, "delay")
     axes.set_xlabel("server.terms")
     axes.set_ylabel("mean delay of a round (s)")
     figure.legend(loc="outside lower center", ncols=3)
@@ -190,7 +205,7 @@ def server_terms() -> Figure:
 
 
 def trainings(names: Sequence[str]) -> Figure:
-    """Validations of shipped agents during their trainings, over those of DSSRA.
+    """Validations of shipped agents during their trainings, behind each one's best.
 
     Args:
         names: Agents of the zoo.
@@ -214,31 +229,13 @@ def memory() -> Figure:
     """Most memory that a device of ``llm-boards`` needs, by what is trained and what is kept."""
     figure = new_figure(7.2, 3.4)
     axes = figure.subplots()
-    cases = {
-        "all weights,\nall activations": (
-            {"workload.update_compression": "none", "workload.recompute": False}
-        ),
-        "all weights,\ninputs of blocks": (
-            {"workload.update_compression": "none", "workload.recompute": True}
-        ),
-        "adapters,\nall activations": {"workload.recompute": False},
-        "adapters,\ninputs of blocks": {"workload.recompute": True},
-    }
-    systems = (("pipeline", "even split"), ("dssra", "DSSRA"))
-    for number, (colour, (name, title)) in enumerate(zip(COLOURS, systems, strict=False)):
-        plays = [
-            Play(
-                "llm-boards",
-                {"devices.profiles.0.memory_bytes": [16e9], **changes},
-                feasible={**changes},
-                scheduler=name,
-                rounds=10,
-            )
-            for changes in cases.values()
-        ]
-        most = [float(played(play, ["memory_mb"])["memory_mb"]) for play in plays]
-        axes.bar(np.arange(len(cases)) + 0.4 * (number - 0.5), most, 0.38, color=colour, label=title)
-    axes.set_xticks(range(len(cases)), list(cases))
+    room = {"devices.profiles.0.memory_bytes": [16e9]}
+    cases = {}
+    for trained, weights in (("all weights", {"workload.update_compression": "none"}), ("adapters", {})):
+        for kept, recompute in (("all activations", False), ("inputs of blocks", True)):
+            changes = {**weights, "workload.recompute": recompute}
+            cases[f"{trained},\n{kept}"] = Play("llm-boards", room | changes, feasible=changes, rounds=10)
+    _bars(axes, {"pipeline": "even split", "dssra": "DSSRA"}, cases, "memory_mb")
     axes.set_ylabel("most memory of a device (MB)")
     axes.legend(loc="upper right")
     return figure

@@ -54,15 +54,13 @@ def test_anchors_are_exactly_0_and_100(size, data) -> None:
 @given(st.lists(st.tuples(*[st.floats(-50.0, -1e-3)] * 3), min_size=1, max_size=12), st.randoms())
 def test_scores_are_those_by_hand_in_any_order(rows, random) -> None:
     by_hand = [
-        100.0 * (math.log(-r) - math.log(-e)) / (math.log(-b) - math.log(-e))
-        for r, e, b in rows
-        if b - e >= 0.01 * abs(e) and b > e
+        100.0 * math.log(e / r) / math.log(e / b) for r, e, b in rows if b - e >= 0.01 * abs(e) and b > e
     ]
     rows = [row for row in rows if row[1] != row[2]]
     shuffled = random.sample(rows, len(rows))
     scores = [episode_scores(*np.reshape(some, (-1, 3)).T) for some in (rows, shuffled)]
     assert scores[0].shape == (1, len(by_hand))
-    np.testing.assert_allclose(scores[0][0], by_hand, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(scores[0][0], by_hand, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(np.sort(scores[0]), np.sort(scores[1]))
     first, second = map(cell_score, scores)
     if by_hand:
@@ -75,12 +73,8 @@ def test_scores_are_those_by_hand_in_any_order(rows, random) -> None:
 def test_an_episode_where_the_anchors_hardly_differ_counts_for_nobody() -> None:
     even, bar = [-10.0, -10.0, -10.0, -10.0], [-5.0, -9.91, -9.8, -12.0]
     assert counted(even, bar).tolist() == [True, False, True, False]
-    half = [
-        -math.sqrt(50.0),
-        -1e6,
-        -math.sqrt(98.0),
-        -1e6,
-    ]  # as far from one anchor as from the other, in logs
+    # In logarithms as far from one anchor as from the other.
+    half = [-math.sqrt(50.0), -1e6, -math.sqrt(98.0), -1e6]
     assert episode_scores(half, even, bar)[0] == pytest.approx([50.0, 50.0])
 
 
