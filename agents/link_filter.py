@@ -31,8 +31,8 @@ DB = 10.0 / math.log(10.0)
 UNKNOWN_DB = 100.0
 """Standard deviation of an unknown mean [dB]."""
 WALKING_DB = 4.2
-"""Root mean square change of a hop's path gain in 10 s where devices walk [dB]: the gain has a deviation of
-9.4 dB and a correlation of .90 in ``medium`` (`docs/mobility.md`)."""
+"""Root mean square change of a hop's path gain in 10 s where devices walk [dB] that the filter allows for. A
+deviation of 10.1 dB and a correlation of .93, those of ``medium`` (`docs/mobility.md`), make 3.8."""
 
 
 def fading_mean_db(diversity: int) -> float:

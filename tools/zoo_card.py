@@ -63,6 +63,7 @@ def card(agent: ShippedAgent, record: AgentRecord, weights: int, notes: str) -> 
         "learner, reward": f"{training.get('learner', '-')}, {training.get('reward', '-')}",
         "file": f"`{agent.file}`, {weights:,} weights, {agent.size:,} bytes",
         "SHA-256": f"`{agent.sha256}`",
+        "licence": "MIT, as the package",
         "written by": f"collapipe-env {record.package_version}",
     }
     parts = []

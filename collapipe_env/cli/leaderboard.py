@@ -171,7 +171,7 @@ class Verify:
         for fault in faults[:20]:
             print(fault)
         if faults:
-            raise DataError(f"{self.results}: {len(faults)} differences from the re-run: it is not verified")
+            raise DataError(f"{self.results} is not verified: differences from the re-run: {len(faults)}")
         print_pages(row_page(row))
         print(f"verified: {', '.join(row.cells)}")
         if self.out is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from inspect import signature
 from operator import itemgetter
 from os import PathLike
@@ -272,10 +273,12 @@ def checked_render_mode(mode: str | None) -> str | None:
     """Return a mode of :meth:`CollaPipeEnv.render`.
 
     Raises:
-        ScenarioError: If there is no such mode.
+        ScenarioError: If there is no such mode, or Matplotlib is missing, which draws.
     """
     if mode is not None and mode not in CollaPipeEnv.metadata["render_modes"]:
         raise ScenarioError(f"render_mode = {mode!r} is not known: use 'rgb_array' or None")
+    if mode is not None and find_spec("matplotlib") is None:
+        raise ScenarioError(f"render_mode = {mode!r} needs Matplotlib: pip install 'collapipe-env[plots]'")
     return mode
 
 

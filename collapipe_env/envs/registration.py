@@ -46,7 +46,7 @@ LEARNERS = {"CollaPipe": "real", "CollaPipeSurrogate": "surrogate"}
 UNTIL_TARGET = {"medium-target": "CollaPipeSurrogate", "small-target": "CollaPipe"}
 """First words of the ids whose episodes end at a target loss, by their scenarios."""
 ROUNDS, TARGET_ROUNDS = 100, 200
-"""Rounds of an episode in the scenario of an id, and the most of one that ends at a target loss."""
+"""Rounds of an episode, and the most of one that ends at a target loss."""
 
 
 def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -91,22 +91,27 @@ class IdSpec(EnvSpec):
     ``gymnasium.make`` would put the environment into ``TimeLimit`` with the rounds of the id. It would then
     end episodes of a longer scenario (``scenario=``) early, and count on where ``set_state`` goes back in
     time. The environment ends its episodes itself, and its own ``spec`` has its own number of rounds. So the
-    functions that make environments find no limit here; one that the caller gives them applies.
+    functions that make environments find no limit here; one that the caller gives them, or writes into a copy
+    of the specification, applies.
     """
 
     @property
     def max_episode_steps(self) -> int | None:
-        """Rounds of an episode in the scenario of the id; ``None`` for ``make`` and ``make_vec``."""
+        """Rounds of an episode; ``None`` for ``make`` and ``make_vec`` if they are those of the id."""
+        rounds: int | None = self.__dict__["max_episode_steps"]
         frame = currentframe()
         caller = None if frame is None else frame.f_back
-        if caller is not None and caller.f_code in (make.__code__, make_vec.__code__):
-            return None
-        rounds: int | None = self.__dict__["max_episode_steps"]
-        return rounds
+        made = caller is not None and caller.f_code in (make.__code__, make_vec.__code__)
+        return None if made and rounds == rounds_of(self.id) else rounds
 
     @max_episode_steps.setter
     def max_episode_steps(self, rounds: int | None) -> None:
         self.__dict__["max_episode_steps"] = rounds
+
+
+def rounds_of(name: str) -> int:
+    """Rounds of an episode in the scenario of an id, or the most of one that ends at a target loss."""
+    return TARGET_ROUNDS if name.endswith("-Target-v0") else ROUNDS
 
 
 def register_environments() -> None:
@@ -122,7 +127,7 @@ def register_environments() -> None:
                 id=name,
                 entry_point=entry_point,
                 reward_threshold=thresholds.get(name),
-                max_episode_steps=TARGET_ROUNDS if name.endswith("-Target-v0") else ROUNDS,
+                max_episode_steps=rounds_of(name),
                 disable_env_checker=entry_point != ENTRY_POINT,  # the checker refuses array rewards
                 kwargs=kwargs,
                 vector_entry_point=vector_entry_point,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
-from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
+from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, checked_render_mode, refuse_unknown
 from collapipe_env.envs.mdp import row_of
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids
@@ -209,9 +209,7 @@ class CollaPipeVecEnv(VecEnv):
         if attr_name == "render_mode":
             if len({id(row) for row in rows}) != self.num_envs:
                 raise ScenarioError("set_attr('render_mode') for single rows: the rows share one environment")
-            if value not in (None, *self.metadata["render_modes"]):
-                raise ScenarioError(f"render_mode = {value!r} is not known: use 'rgb_array' or None")
-            self.env.render_mode = self.render_mode = value
+            self.env.render_mode = self.render_mode = checked_render_mode(value)
             return
         if hasattr(EnvironmentRow, attr_name) or hasattr(self.env, attr_name):
             raise AttributeError(

@@ -94,8 +94,8 @@ class DeviceSpec:
         "kinds of devices, drawn in proportion to their weights; no unit, profiles or names such as "
         "orin-nano, at least one",
     )
-    power_min_w: float = real(0.001, "least transmit power", "(0, 1e4] W")
-    power_max_w: float = real(0.1, "greatest transmit power", "(0, 1e4] W")
+    power_min_w: float = real(0.001, "least transmit power", "(0, 10] W")
+    power_max_w: float = real(0.1, "greatest transmit power, watts: 23 dBm are 0.2", "(0, 10] W")
     clock_cap_min: float = real(
         0.2, "least cap on a device's clock, over the full one, where decisions list clock_cap", "[0.01, 1]"
     )

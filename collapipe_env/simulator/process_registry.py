@@ -95,18 +95,19 @@ def leaves_clusters_short(name: str) -> bool:
 Kind = TypeVar("Kind", bound=type[Process])
 
 
-def register_process(process: Kind) -> Kind:
+def register_process(process: Kind, *, replace: bool = False) -> Kind:
     """Register a process so that scenarios can name it under ``dynamics.processes``; a class decorator.
 
     Args:
         process: A subclass of :class:`Process` with a ``name`` and a ``Spec``.
+        replace: Whether to replace another process registered under this name.
 
     Raises:
         ScenarioError: If it is not such a class, or another process has its name.
     """
     name = getattr(process, "name", None)
     check_process(name, process)
-    registered: Kind = PROCESSES.register(process.name, process)
+    registered: Kind = PROCESSES.register(process.name, process, replace=replace)
     return registered
 
 

@@ -115,7 +115,8 @@ def by_hand(name: str, cell: str, seeds: tuple[int, ...]) -> list[float]:
 def test_golden_scores(name, cell, tmp_path, capsys) -> None:
     bar, seeds = season.CELLS[cell].bar, (1_300_000_000, 1_300_000_001)
     assert leaderboard("run", "--scheduler", name, "--cells", cell, *SHORT, "--out", tmp_path) == 0
-    assert f"Provisional: {cell} (20 episodes)." in capsys.readouterr().out.replace("\n", " ")
+    shown = capsys.readouterr().out.replace("\n", " ")
+    assert f"Provisional, not played in full: {cell} (of 20 episodes)." in shown
     row = read_row(tmp_path / "leaderboard.json", season.present_season())
     own, even, plus = (by_hand(one, cell, seeds) for one in (name, "pipeline", bar))
     assert [e.total_reward for e in row.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
@@ -206,7 +207,7 @@ def test_verification_plays_again_and_finds_every_change(
     verified = messages[0].startswith("verified")
     assert status == (0 if verified else 2)
     assert ("verified: " in told.out) is verified
-    assert verified or f": {len(messages)} differences from the re-run" in told.err
+    assert verified or f"differences from the re-run: {len(messages)}" in told.err
 
 
 @pytest.mark.parametrize(
@@ -314,6 +315,13 @@ def test_a_cell_that_is_refused_is_a_row_that_is_refused(submission, mode, messa
     assert leaderboard("run", "--submission", submission, *SHORT, "--out", tmp_path / "run") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run" / "leaderboard.json").exists()
+
+
+def test_an_oracle_of_the_package_is_refused_before_it_plays(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(board_row, "evaluate_all", lambda *_: pytest.fail("it plays"))
+    name = ("--scheduler", "dssra-truth", "--cells", "large-stale")
+    assert leaderboard("run", *name, *SHORT, "--out", tmp_path / "run") == 2
+    assert "sees the true system, which no real scheduler knows" in capsys.readouterr().err
 
 
 def test_the_track_observation_only_hides_the_state(submission, tmp_path, capsys) -> None:

@@ -1,5 +1,7 @@
 """Every registered id through the checkers of Gymnasium and Stable-Baselines3, warnings being errors."""
 
+import copy
+import dataclasses
 import functools
 
 import gymnasium as gym
@@ -98,6 +100,15 @@ def test_one_limit_ends_the_episode_and_stands_in_the_spec(rounds, given, end):
         )
         assert end_of_episode(rows, 110)[0] == end
     assert rows.spec.max_episode_steps == rows.unwrapped.rounds == end
+
+
+def test_an_edited_copy_of_a_specification_has_its_own_limit():
+    spec = gym.spec("CollaPipeSurrogate-Small-v0")
+    for edited in (dataclasses.replace(spec, max_episode_steps=7), copy.deepcopy(spec)):
+        edited.max_episode_steps = 7
+        assert end_of_episode(gym.make(edited), 110)[0] == 7
+        assert end_of_episode(gym.make_vec(edited, num_envs=2), 110)[0] == 7
+    assert spec.max_episode_steps == 100
 
 
 def test_going_back_in_time_is_not_counted_as_steps():

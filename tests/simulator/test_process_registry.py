@@ -123,6 +123,15 @@ def test_what_is_no_process_is_refused(kind, message):
         register_process(kind)
 
 
+def test_another_process_takes_a_name_only_when_told(wind):
+    breeze = derived("Breeze", name="wind", Spec=WindFields)
+    with pytest.raises(ScenarioError, match="replace=True"):
+        register_process(breeze)
+    register_process(breeze, replace=True)
+    (_, _, active) = active_processes(on(wind={}))
+    assert type(active) is breeze
+
+
 def test_processes_that_wait_for_each_other_are_refused():
     waves = derived("Waves", name="waves", after=("tides",), Spec=WindFields)
     tides = derived("Tides", name="tides", after=("waves",), Spec=WindFields)

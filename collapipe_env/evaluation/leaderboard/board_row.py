@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from collapipe_env.envs.suite import ZERO, SuiteEntry
-from collapipe_env.evaluation.declared_sight import is_marked
+from collapipe_env.evaluation.declared_sight import is_marked, title_of
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.leaderboard.season import CELLS, Anchors, Season, measured_anchors
@@ -21,11 +21,13 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.resampling import Floats
 from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.runner import evaluate_all
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.suite_plays import episode_return, made_from, plan_of
 from collapipe_env.ground.errors import DataError, SchedulerError, fault_line
 from collapipe_env.ground.files import read_json, without_nan, write_json
 from collapipe_env.ground.version import __version__
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_names
 
 FORMAT = "collapipe-env leaderboard row 3"
 TOLERANCE = 1e-9
@@ -188,6 +190,9 @@ def play(
         return plan_of(cell, place, names, seeds=seeds[cell], rounds=rounds, **options)
 
     name = player.scheduler
+    if name in scheduler_names():  # of other code only its plays tell
+        scenarios = [load_scenario(cell.scenario) for cell in cells]
+        _refuse_oracles(player, [title_of(make_scheduler(name, each), each) for each in scenarios])
     own = {cell: plan(cell, (name,), agents=player.agents, blind=player.blind) for cell in cells}
     anchors = {
         cell: measured_anchors(cell) if salt is None and each.rounds == own_rounds(cell) else None
@@ -201,11 +206,7 @@ def play(
     # The anchors play afterwards: their decisions and delays must not lie there while the player decides.
     outcomes = evaluate_all(list(own.values()), executor)
     played = {cell: outcome.results[name] for cell, outcome in zip(cells, outcomes, strict=True)}
-    if any(is_marked(result.title) for results in played.values() for result in results):
-        raise SchedulerError(
-            f"{player.name} sees the true system, which no real scheduler knows: the leaderboard is for "
-            "schedulers that decide from known information; play it with collapipe compare"
-        )
+    _refuse_oracles(player, [result.title for results in played.values() for result in results])
     anchored = iter(evaluate_all(along, executor))
     found = {}
     for cell, results in played.items():
@@ -231,6 +232,14 @@ def play(
         version=__version__,
         cells=found,
     )
+
+
+def _refuse_oracles(player: Player, titles: Sequence[str]) -> None:
+    if any(map(is_marked, titles)):
+        raise SchedulerError(
+            f"{player.name} sees the true system, which no real scheduler knows: the leaderboard is for "
+            "schedulers that decide from known information; play it with collapipe compare"
+        )
 
 
 def _figures(result: EpisodeResult) -> EpisodeFigures:

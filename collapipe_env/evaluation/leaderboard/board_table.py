@@ -108,8 +108,10 @@ def row_page(row: Row) -> Page:
         ),
     ]
     if len(whole) < len(scores):
-        short = (f"{name} ({CELLS[name].episodes} episodes)" for name in scores if name not in whole)
-        below.append(f"Provisional: {', '.join(short)}. The board needs all episodes and rounds.")
+        short = (f"{name} (of {CELLS[name].episodes} episodes)" for name in scores if name not in whole)
+        below.append(
+            f"Provisional, not played in full: {', '.join(short)}. The board needs all episodes and rounds."
+        )
     seeds = "hidden" if row.hidden else "public"
     title = f"{row.name}: leaderboard, season {row.season}, {seeds} seeds"
     return Page(title, COLUMNS, lines, below, ("score", "gate", "return"))
