@@ -121,7 +121,6 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         else:
             validation.init_callback(model)
         validation.validate()
-        model.logger.dump(model.num_timesteps)
     except KeyboardInterrupt:
         say(state.keep_interrupted(kept(), files))
         raise
@@ -129,4 +128,9 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         bar.close()
         model.logger.close()
         env.close()
+    if state.collapsed:
+        say(
+            "the last version is far worse than the best one: the training collapsed. Try another --seed, a "
+            f"smaller --{plan.algorithm}.learning-rate, or more --steps"
+        )
     return state

@@ -118,4 +118,5 @@ class Validation(BaseCallback):
         score = self._validator(self.model, self._last, self.seconds)
         for name, value in score.curves.items():
             self.logger.record(name, value)
+        self.logger.dump(self._last)  # at its own step: the algorithm writes at the end of the next rollout
         self._on_score(score)

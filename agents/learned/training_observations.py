@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorObservationWrapper
 from gymnasium.wrappers import NormalizeObservation, vector
 
+from collapipe_env.envs.features import GAIN_BOUND
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.ground.errors import SchedulerError, shown
 
@@ -91,6 +92,12 @@ def training_transforms(policy: Any, normalise: Any, called: str) -> list[tuple[
             "stored with it: give normalise= the wrapped training environment or "
             "VecNormalize.load(FILE, env), or normalise=False if observations were not normalised"
         )
+    if not found and _is_magnified(policy):
+        raise SchedulerError(
+            f"policy {called} was trained on other observations (its observation space is larger than the "
+            "environment's, as under MagnifiedBacklog): give normalise= the wrapped training environment, or "
+            "normalise=False if observations were those of the environment"
+        )
     return found
 
 
@@ -125,6 +132,12 @@ def _sign_of_normalising(policy: Any) -> str | None:
         if not np.all(inside):
             return "its last observations lie outside of their space, as under VecNormalize"
     return None
+
+
+def _is_magnified(policy: Any) -> bool:
+    """Whether a policy's bounded observation space is larger than any of a shipped environment."""
+    space = getattr(policy, "observation_space", None)
+    return isinstance(space, gym.spaces.Box) and bool(np.max(space.high, initial=0.0) > GAIN_BOUND)
 
 
 def _normalised(wrapper: Any, observation: Any) -> Any:

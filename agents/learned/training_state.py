@@ -37,6 +37,11 @@ class TrainingState:
         """Whether the present version has been validated."""
         return bool(self.history) and self.history[-1].steps == self.steps
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether the last version is worse than the best by a fifth or more."""
+        return self.best is not None and self.history[-1].objective > 1.2 * self.best.objective
+
     def keep(self, score: Score, agent: Callable[[], AgentFile], files: TrainingFiles) -> str:
         """Add a validation and write its version, twice if it is the best; returns a line about it.
 

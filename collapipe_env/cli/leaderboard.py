@@ -7,6 +7,7 @@ decides in a process of its own; verify runs it only with --trust-code.
 
 Examples:
   collapipe leaderboard run --scheduler dssra --cells large-wild
+  collapipe leaderboard run --agent runs/small-ppo-seed0/checkpoints/best.safetensors
   collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
   collapipe leaderboard run --submission my_submission --out my_run
   collapipe leaderboard verify --submission my_submission --trust-code \
@@ -53,6 +54,8 @@ class Playing(ExecutorOptions):
 
     scheduler: Annotated[str | None, about("NAME", "none")] = None
     """Scheduler to score: one of the package, an agent of collapipe zoo, or file.py:Name."""
+    agent: Annotated[tuple[Path, ...], about("FILE ...", "none")] = ()
+    """Saved agent, instead of --scheduler; several are the training runs of one row."""
     submission: Annotated[Path | None, about("FOLDER", "none")] = None
     """Folder of a submission, instead of --scheduler."""
     cells: Annotated[Names, about("NAME ...", "the submission's, or small", CELLS_HELP)] = None
@@ -60,13 +63,17 @@ class Playing(ExecutorOptions):
 
     def player(self) -> Player:
         """Return the player; nothing of a submission is executed."""
-        from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
+        from collapipe_env.evaluation.leaderboard.submission import (
+            named_player,
+            read_submission,
+            trained_player,
+        )
 
-        if self.scheduler is not None and self.submission is None:
-            return named_player(self.scheduler)
-        if self.submission is not None and self.scheduler is None:
+        if sum((self.scheduler is not None, bool(self.agent), self.submission is not None)) != 1:
+            raise ScenarioError("give one of --scheduler NAME, --agent FILE and --submission FOLDER")
+        if self.submission is not None:
             return read_submission(self.submission)
-        raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
+        return trained_player(self.agent) if self.scheduler is None else named_player(self.scheduler)
 
     def chosen(self, player: Player) -> tuple[SuiteEntry, ...]:
         """Return the cells to play."""

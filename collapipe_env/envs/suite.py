@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from collapipe_env.ground.errors import DataError, ScenarioError, shown
 
 FILE = __file__.removesuffix("py") + "json"
 """Path of the measured returns, which ``python -m tools.docs suite`` writes."""
@@ -112,18 +115,18 @@ class SuiteEntry:
         The scale is logarithmic in the priced delay: see :func:`scores_between`.
 
         Raises:
-            ValueError: If nothing was measured on this id, so that there is no scale, or if the return is not
-                below 0, as every return under an id's reward is.
+            DataError: If nothing was measured on this id, so that there is no scale.
+            ScenarioError: If the return is no number below 0, as every mean return under an id's reward is.
         """
         zero, hundred = self.returns.get(ZERO), self.reward_threshold
         if not zero or hundred is None:
-            raise ValueError(
+            raise DataError(
                 f"{self.id} has no measured returns: run python -m tools.docs suite in a checkout"
             )
-        if not mean_return < 0.0:
-            raise ValueError(
-                f"got a mean return of {mean_return}: returns are minus a priced time, so below 0; give the "
-                f"mean over whole episodes of {self.id}, with its own reward"
+        if not isinstance(mean_return, Real) or not float(mean_return) < 0.0:
+            raise ScenarioError(
+                f"the mean return is {shown(mean_return)}: returns are minus a priced time, so give one "
+                f"number below 0, the mean over whole episodes of {self.id} with its own reward"
             )
         return float(scores_between(mean_return, sum(zero) / len(zero), hundred))
 

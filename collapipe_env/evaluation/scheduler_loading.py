@@ -14,7 +14,7 @@ from types import MappingProxyType
 from collapipe_env.evaluation.own_code import file_of, is_reference, place_of_object
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_process import ProcessScheduler, process_of
-from collapipe_env.ground.errors import ScenarioError, SchedulerError
+from collapipe_env.ground.errors import ScenarioError, SchedulerError, shown
 from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, SCHEDULERS, Factory, Scheduler
@@ -120,6 +120,13 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
     elif is_reference(name):
         process_of(name)
     elif not (name in SCHEDULERS or (learned and name == LEARNED)):
+        if name.endswith(".safetensors"):
+            raise ScenarioError(f"scheduler {shown(name)} is a file: give a saved agent as --agent {name}")
+        if name.endswith(".zip"):
+            raise ScenarioError(
+                f"scheduler {shown(name)} is a file: load it in a file of your own, wrap it in "
+                "collapipe_env.PolicyScheduler, and give file.py:Name"
+            )
         others = (*((LEARNED,) if learned else ()), *shipped_agents())
         raise ScenarioError(str(SCHEDULERS.unknown(name, others)))
 

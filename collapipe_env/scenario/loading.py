@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -18,6 +19,9 @@ from collapipe_env.scenario.plain_data import dumped, parse, plain_data, scenari
 from collapipe_env.scenario.schema import Scenario
 
 _OTHER_FORMS = " (or give FILE.yaml, on the command line also file.py:Name, in Python also a mapping)"
+
+
+_ID = re.compile(r"CollaPipe\w*(-[\w-]+)?-v\d+")
 
 
 def register_scenario(
@@ -102,6 +106,11 @@ def _named(source: Any, name: str) -> Scenario:
 def _known_preset(name: object, place: str, more: str = "") -> str:
     if isinstance(name, str) and name in scenario_names():
         return name
+    if (of_id := _ID.fullmatch(str(name))) is not None:
+        raise ScenarioError(
+            f"{place}: {of_id[0]} is the id of an environment: give the name of its scenario, such as small "
+            "for CollaPipeSurrogate-Small-v0, and medium where the id has none"
+        )
     kind = "shipped or registered" if SCENARIOS.added() else "shipped"
     raise ScenarioError(
         f"{place}: there is no {kind} scenario {shown(name)}; {nearest_name(name, scenario_names())}{more}"

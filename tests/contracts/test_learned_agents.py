@@ -323,6 +323,9 @@ def test_a_tracker_is_told_what_tensorboard_is_told_in_one_run(name: str, tmp_pa
     assert set(events.Tags()["scalars"]) == set(wandb.curves)
     assert {"validation/priced_delay_s", "validation/objective"} < set(wandb.curves)
     assert any(curve.startswith("train/") for curve in wandb.curves)
+    history = read_agent_file(files.latest).record.history
+    told = events.Scalars("validation/objective")
+    assert [event.step for event in told] == [score["steps"] for score in history]
     for curve, points in wandb.curves.items():
         told = events.Scalars(curve)
         assert [event.step for event in told] == [step for step, _ in points]

@@ -8,6 +8,7 @@ from collapipe_env.envs import suite as module
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.suite_plays import agents_of, episode_return, made_from, plan_of
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
 
 
@@ -51,14 +52,15 @@ def test_the_even_split_scores_0_and_the_bar_100(monkeypatch):
     entry = suite()[1]
     monkeypatch.setattr(module, "_measured", dict)
     assert entry.reward_threshold is None
-    with pytest.raises(ValueError, match=r"has no measured returns: run python -m tools\.docs suite"):
+    with pytest.raises(DataError, match=r"has no measured returns: run python -m tools\.docs suite"):
         entry.score(-1.0)
     found = {"pipeline": [-10.0, -30.0], "dssra-plus": [-8.0, -12.0]}
     monkeypatch.setattr(module, "_measured", lambda: {entry.id: {"returns": found}})
     assert entry.reward_threshold == -10.0
     assert [entry.score(value) for value in (-20.0, -10.0, -5.0)] == pytest.approx([0.0, 100.0, 200.0])
-    with pytest.raises(ValueError, match="got a mean return of"):
-        entry.score(0.5)
+    for wrong in (0.5, float("nan"), [-10.0, -12.0]):
+        with pytest.raises(ScenarioError, match="give one number below 0"):
+            entry.score(wrong)
 
 
 def test_what_is_measured_is_the_return_of_the_id(tmp_path):

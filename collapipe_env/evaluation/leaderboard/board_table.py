@@ -14,20 +14,19 @@ from collapipe_env.evaluation.labels import label_of
 from collapipe_env.evaluation.leaderboard.board_row import CellResult, Row, own_rounds
 from collapipe_env.evaluation.leaderboard.scoring import (
     NOTHING,
+    CellReturns,
     cell_score,
-    counted,
-    episode_scores,
     overall_score,
     shared_ranks,
 )
 from collapipe_env.evaluation.leaderboard.season import CELLS
-from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean
+from collapipe_env.evaluation.resampling import Estimate, estimate
 from collapipe_env.evaluation.table import Page, markdown_table, markdown_text
 
 COLUMNS = (
     Column("cell"),
     Column("score", "", ".1f"),
-    Column("return", "", ".2f", name="return IQM"),
+    Column("return", "", ".2f", name="mean return"),
     Column("energy", "%", "+.1f", 100.0, name="over budget"),
     Column("slope", "%/round", "+.2f", 100.0, name="backlog slope"),
     Column("decision", "ms", ".2f", 1e3),
@@ -40,16 +39,14 @@ class CellScore:
     """Score of one player in one cell.
 
     Attributes:
-        scores: Scores of its episodes that count, (R, E').
+        returns: Its returns, and those of the anchors.
         score: The cell's score.
         gate: Whether the player is over its energy budget.
-        left_out: Episodes that do not count.
     """
 
-    scores: Floats
+    returns: CellReturns
     score: Estimate
     gate: Gate
-    left_out: int
 
     @property
     def ranked(self) -> Estimate | None:
@@ -66,12 +63,11 @@ def score_cell(name: str, cell: CellResult) -> CellScore:
         name: Name of the cell.
         cell: Results of the player and the anchors.
     """
-    scores = episode_scores(cell.matrix("total_reward"), cell.zero, cell.hundred)
+    returns = CellReturns(cell.matrix("total_reward"), np.array(cell.zero), np.array(cell.hundred))
     entry = CELLS[name]
     whole = is_whole(cell.rounds, own_rounds(entry)) and not entry.until_target
     gate = judge(whole, cell.matrix("worst_energy_ratio") - 1.0, cell.matrix("backlog_slope"))
-    left_out = int(np.sum(~counted(cell.zero, cell.hundred)))
-    return CellScore(scores, cell_score(scores), gate, left_out)
+    return CellScore(returns, cell_score(returns), gate)
 
 
 def row_page(row: Row) -> Page:
@@ -81,7 +77,7 @@ def row_page(row: Row) -> Page:
         {
             "cell": name,
             "score": one.score,
-            "return": estimate(row.cells[name].matrix("total_reward"), statistic=interquartile_mean),
+            "return": estimate(one.returns.own),
             "energy": one.gate.energy_excess,
             "slope": one.gate.backlog_slope,
             "decision": row.cells[name].decision_s,
@@ -93,18 +89,12 @@ def row_page(row: Row) -> Page:
     total = _overall(whole)
     lines += [] if math.isnan(total.mean) else [{"cell": "all cells", "score": total}]
     below = [
-        "Score: 0 is the even split, 100 is the id's bar in the same episodes (interquartile mean over "
-        "episodes, 95 % bootstrap interval); above 100 is better than the bar.",
+        "Score: that of the mean return. 0 is the even split, 100 is the id's bar in the same episodes (95 % "
+        "bootstrap interval); above 100 is better than the bar.",
         *dict.fromkeys(
             gate_note(row.cells[name].rounds, own_rounds(CELLS[name]))
             for name in scores
             if not CELLS[name].until_target
-        ),
-        *(
-            f"{name}: {one.left_out} of {len(row.cells[name].zero)} episodes left out, where the bar gains "
-            "less than 1 % over the even split"
-            for name, one in scores.items()
-            if one.left_out
         ),
     ]
     if len(whole) < len(scores):
@@ -119,7 +109,7 @@ def row_page(row: Row) -> Page:
 
 def _overall(scores: dict[str, CellScore]) -> Estimate:
     """Mean of the scores of all cells; NaN unless all exist."""
-    return overall_score([scores[name].scores for name in CELLS]) if len(scores) == len(CELLS) else NOTHING
+    return overall_score([scores[name].returns for name in CELLS]) if len(scores) == len(CELLS) else NOTHING
 
 
 def board_markdown(rows: Sequence[Row]) -> str:

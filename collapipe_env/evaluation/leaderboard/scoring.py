@@ -1,87 +1,67 @@
 """Scores: 0 is the even split, 100 is the cell's bar, in the same episodes.
 
-In each episode the score is 100 log(R_even / R) / log(R_even / R_bar), where R is the return. A cell's
-score is the interquartile mean over its episodes, the overall score the mean of the scores of all cells. Each
-quantity is averaged once: scores over episodes, and cells over the suite.
-
-In an episode where the bar gains almost nothing over the even split, the quotient is meaningless for every
-player. Such episodes are left out for all; the anchors alone decide which.
+A cell's score is that of the mean return over its episodes, as ``SuiteEntry.score`` gives it; the overall
+score is the mean of the scores of all cells. Intervals draw the same episodes of the player and both anchors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.envs.suite import scores_between
-from collapipe_env.evaluation.resampling import (
-    Estimate,
-    Floats,
-    estimate,
-    interquartile_mean,
-    stratified_estimate,
-)
+from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, stratified_estimate
 
-LEAST_GAIN = 0.01
-"""Smallest gain of the bar, as a share of the even split's return, for which an episode counts."""
 NOTHING = Estimate(math.nan)
 
 
-def counted(zero: npt.ArrayLike, hundred: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Whether each episode counts, (E,).
+@dataclass(frozen=True)
+class CellReturns:
+    """Returns of a player in a cell, and those of the anchors in the same episodes.
 
-    Args:
-        zero: Return of the even split in each, (E,).
-        hundred: Return of the bar in each, (E,).
-    """
-    even, bar = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
-    enough: npt.NDArray[np.bool_] = bar - even >= LEAST_GAIN * np.abs(even)
-    return enough
-
-
-def episode_scores(returns: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.ArrayLike) -> Floats:
-    """Scores of a scheduler in the episodes that count, (R, E').
-
-    Args:
-        returns: Return of the scheduler in each episode of each training run, (E,) or (R, E).
+    Attributes:
+        own: Return of each training run and episode, (R, E).
         zero: Returns of the even split, (E,).
         hundred: Returns of the bar, (E,).
     """
-    even, bar = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
-    own = np.atleast_2d(np.asarray(returns, dtype=np.float64))
-    counts = counted(even, bar)
-    scores: Floats = scores_between(own[:, counts], even[counts], bar[counts])
-    return scores
+
+    own: Floats
+    zero: Floats
+    hundred: Floats
+
+    @property
+    def places(self) -> Floats:
+        """Numbers of the episodes, run by run (R, E): what :meth:`score` takes."""
+        return np.arange(self.own.size, dtype=np.float64).reshape(self.own.shape)
+
+    def score(self, places: Floats, axis: int = -1) -> Any:
+        """Score of the mean return over the episodes at these places along an axis; NaN without a gain."""
+        at = places.astype(np.int64)
+        anchors = (np.take(each, at % len(self.zero)) for each in (self.zero, self.hundred))
+        means = [np.mean(values, axis=axis) for values in (np.take(self.own, at), *anchors)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scores = np.asarray(scores_between(*means))
+        return np.where(np.isfinite(scores), scores, np.nan)
 
 
-def cell_score(scores: Floats) -> Estimate:
-    """Interquartile mean of the scores of a cell, with its bootstrap interval; NaN if no episode counts.
-
-    Args:
-        scores: As :func:`episode_scores` returns them.
-    """
-    return estimate(scores, statistic=interquartile_mean)
+def cell_score(cell: CellReturns) -> Estimate:
+    """Score of a cell, with its bootstrap interval over episodes and training runs."""
+    return estimate(cell.places, statistic=cell.score)
 
 
-def overall_score(cells: Sequence[Floats]) -> Estimate:
-    """Mean over cells of their scores; each cell's episodes are resampled separately.
+def overall_score(cells: Sequence[CellReturns]) -> Estimate:
+    """Mean over cells of their scores; each cell's episodes are resampled separately; NaN without cells."""
+    ends = np.cumsum([cell.own.size for cell in cells])[:-1]
 
-    Args:
-        cells: Scores of each cell, as :func:`episode_scores` returns them.
-    """
-    if not cells or any(scores.size == 0 for scores in cells):
-        return NOTHING
-    ends = np.cumsum([scores.size for scores in cells])[:-1]
+    def mean_of_scores(places: Floats, axis: int = -1) -> Any:
+        parts = zip(cells, np.split(places, ends, axis=axis), strict=True)
+        return np.mean([cell.score(part, axis=axis) for cell, part in parts], axis=0)
 
-    def mean_of_means(values: Floats, axis: int = -1) -> Any:
-        parts = np.split(values, ends, axis=axis)
-        return np.mean([interquartile_mean(part, axis=axis) for part in parts], axis=0)
-
-    return stratified_estimate(cells, statistic=mean_of_means)
+    return stratified_estimate([cell.places for cell in cells], statistic=mean_of_scores)
 
 
 def shared_ranks(scores: Sequence[Estimate | None]) -> list[int | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,7 +29,7 @@ from collapipe_env.evaluation.scheduler_loading import (
 from collapipe_env.ground.errors import DataError, fault_line, fits_a_line, reason
 from collapipe_env.ground.files import read_json, read_regular
 from collapipe_env.schedulers import LEARNED, scheduler_names
-from collapipe_env.zoo.shipped_agents import shipped_agents
+from collapipe_env.zoo.shipped_agents import agent_path, shipped_agents
 
 FILE = "submission.json"
 CODE = "scheduler.py"
@@ -93,7 +94,7 @@ class Player:
         agents: Files of weights, one for each training run.
         blind: Whether it gets no state, and decides from the observation alone.
         runs_code: Whether it is code that came with a submission.
-        digest: SHA-256 of the submission's files; empty for a scheduler given by name.
+        digest: SHA-256 of the files of the submission or the agents; empty for a scheduler given by name.
         cells: Cells that it plays; empty for a scheduler given by name.
     """
 
@@ -115,6 +116,24 @@ def named_player(name: str) -> Player:
     require_scheduler(name)
     (full,) = full_names([name])
     return Player(package_title(full) if own_factory(full) is None else full, full)
+
+
+def trained_player(files: Sequence[Path]) -> Player:
+    """Return saved agents, the training runs of one row.
+
+    Args:
+        files: What ``collapipe train`` or ``collapipe zoo export`` wrote, or ``zoo:NAME``.
+
+    Raises:
+        CheckpointError: If the zoo has no such agent.
+        DataError: If a file cannot be read.
+    """
+    paths = tuple(map(agent_path, files))
+    try:
+        digest = _digest({str(run): path for run, path in enumerate(paths)})
+    except OSError as error:
+        raise DataError(f"--agent: {error.filename} cannot be read ({error.strerror})") from None
+    return Player(LEARNED, LEARNED, agents=paths, digest=digest)
 
 
 def read_submission(folder: Path) -> Player:

@@ -107,6 +107,22 @@ def test_wrappers_of_gymnasium_do_what_they_did_in_training(tmp_path: Path) -> N
         seen, raw = env.step(actions)[0], plain.step(actions)[0]
 
 
+def test_magnified_queues_are_magnified_or_refused(tmp_path: Path) -> None:
+    env, plain = MagnifiedBacklog(CollaPipeEnv(SCENARIO, "surrogate")), CollaPipeEnv(SCENARIO, "surrogate")
+    model = trained(env)
+    model.save(tmp_path / "ppo.zip")
+    loaded = PPO.load(tmp_path / "ppo.zip", device="cpu")
+    with pytest.raises(SchedulerError, match=r"as under MagnifiedBacklog.*give normalise= the wrapped"):
+        PolicyScheduler(loaded)
+    raw = plain.reset(seed=3)[0]
+    for _ in range(3):
+        raw = plain.step(plain.action_space.sample())[0]
+    expected = np.clip(model.predict(env.observation(raw), deterministic=True)[0], -1.0, 1.0)
+    assert not np.array_equal(env.observation(raw), raw)
+    for scheduler in (PolicyScheduler(model), PolicyScheduler(loaded, normalise=env)):
+        np.testing.assert_allclose(scheduler.act(raw[None], None), [expected], atol=1e-6)
+
+
 def test_a_vector_environment_normalises_for_a_module() -> None:
     envs = CollaPipeVectorEnv(3, SCENARIO, "surrogate")
     normalising = vector_wrappers.NormalizeObservation(envs)

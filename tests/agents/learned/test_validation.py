@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from collapipe_env.agents.learned.training_state import TrainingState
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
@@ -17,6 +18,18 @@ def test_best_has_the_smallest_objective() -> None:
     assert score(11.0).better_than(score(12.0))
     assert not score(12.0).better_than(score(11.0))
     assert not score(9.0).better_than(score(9.0))
+
+
+def test_a_training_has_collapsed_if_its_last_version_is_far_worse_than_its_best() -> None:
+    def state(*objectives: float) -> TrainingState:
+        scores = [Score(0, 0.0, one, 10.0, 1.0, 0.0, objective=one) for one in objectives]
+        return TrainingState(
+            history=scores, best=min(scores, key=lambda score: score.objective, default=None)
+        )
+
+    assert state(10.9, 191.0, 23.1).collapsed
+    assert not state(12.0, 10.0, 11.9).collapsed
+    assert not state().collapsed
 
 
 def test_versions_are_compared_by_priced_delay() -> None:

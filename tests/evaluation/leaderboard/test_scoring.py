@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from collapipe_env import suite
 from collapipe_env.envs import suite as suite_module
 from collapipe_env.evaluation.leaderboard.scoring import (
+    CellReturns,
     cell_score,
-    counted,
-    episode_scores,
     overall_score,
     shared_ranks,
 )
@@ -33,10 +32,8 @@ SEASON = present_season()
 sizes = st.lists(st.floats(1.0, 50.0), min_size=1, max_size=12)
 
 
-def trimmed(values) -> float:
-    """Interquartile mean by hand."""
-    kept = sorted(values)[len(values) // 4 : len(values) - len(values) // 4]
-    return sum(kept) / len(kept)
+def cell(own, even, bar) -> CellReturns:
+    return CellReturns(*(np.array(values, dtype=float) for values in (np.atleast_2d(own), even, bar)))
 
 
 @settings(max_examples=15)
@@ -45,52 +42,60 @@ def test_anchors_are_exactly_0_and_100(size, data) -> None:
     even = [-one for one in size]
     bar = [one * data.draw(st.floats(0.3, 0.989)) for one in even]
     for own, expected in ((even, 0.0), (bar, 100.0)):
-        score = cell_score(episode_scores(own, even, bar))
+        score = cell_score(cell(own, even, bar))
         assert score.mean == expected
         assert len(even) == 1 or (score.low, score.high) == (expected, expected)
 
 
 @settings(max_examples=25)
-@given(st.lists(st.tuples(*[st.floats(-50.0, -1e-3)] * 3), min_size=1, max_size=12), st.randoms())
-def test_scores_are_those_by_hand_in_any_order(rows, random) -> None:
-    by_hand = [
-        100.0 * math.log(e / r) / math.log(e / b) for r, e, b in rows if b - e >= 0.01 * abs(e) and b > e
-    ]
-    rows = [row for row in rows if row[1] != row[2]]
-    shuffled = random.sample(rows, len(rows))
-    scores = [episode_scores(*np.reshape(some, (-1, 3)).T) for some in (rows, shuffled)]
-    assert scores[0].shape == (1, len(by_hand))
-    np.testing.assert_allclose(scores[0][0], by_hand, rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(np.sort(scores[0]), np.sort(scores[1]))
-    first, second = map(cell_score, scores)
-    if by_hand:
-        assert first.mean == pytest.approx(trimmed(by_hand), rel=1e-9, abs=1e-9)
-        assert first.mean == pytest.approx(second.mean, rel=1e-12, abs=1e-9)
-    else:
-        assert math.isnan(first.mean)
+@given(st.lists(st.tuples(*[st.floats(-50.0, -1e-3)] * 2), min_size=1, max_size=12), st.randoms())
+def test_scores_are_those_of_the_mean_return_in_any_order(drawn, random) -> None:
+    rows = [(own, even, even * random.uniform(0.3, 0.95)) for own, even in drawn]
+    own, even, bar = (sum(values) / len(rows) for values in zip(*rows, strict=True))
+    by_hand = 100.0 * math.log(even / own) / math.log(even / bar)
+    for some in (rows, random.sample(rows, len(rows))):
+        assert cell_score(cell(*np.reshape(some, (-1, 3)).T)).mean == pytest.approx(
+            by_hand, rel=1e-9, abs=1e-9
+        )
 
 
-def test_an_episode_where_the_anchors_hardly_differ_counts_for_nobody() -> None:
-    even, bar = [-10.0, -10.0, -10.0, -10.0], [-5.0, -9.91, -9.8, -12.0]
-    assert counted(even, bar).tolist() == [True, False, True, False]
-    # In logarithms as far from one anchor as from the other.
-    half = [-math.sqrt(50.0), -1e6, -math.sqrt(98.0), -1e6]
-    assert episode_scores(half, even, bar)[0] == pytest.approx([50.0, 50.0])
+def test_without_a_gain_of_the_bar_there_is_no_score() -> None:
+    assert math.isnan(cell_score(cell([-2.0], [-1.0], [-1.0])).mean)
+    one = cell_score(cell([-2.0, -2.0], [-1.0, -1.0], [-1.0, -0.5]))
+    assert one.mean == pytest.approx(100.0 * math.log(0.5) / math.log(1.0 / 0.75))
+    assert math.isnan(one.low)
+
+
+def test_a_cell_has_the_score_of_its_id() -> None:
+    entry = suite()[1]
+    found = entry.returns
+    score = cell_score(cell(found["dssra"], found["pipeline"], found[entry.bar]))
+    assert score.mean == pytest.approx(entry.score(sum(found["dssra"]) / entry.episodes), rel=1e-12)
+
+
+def test_intervals_draw_the_same_episodes_of_all_three() -> None:
+    """Twice the anchor's return in every episode has one score, however much the episodes differ."""
+    even = -np.array([1.0, 10.0, 100.0, 1000.0])
+    score = cell_score(cell(np.stack([even * 0.25, even * 0.25]), even, even * 0.5))
+    assert (score.mean, score.low, score.high) == pytest.approx((200.0, 200.0, 200.0), rel=1e-12)
 
 
 def test_runs_of_a_learned_scheduler_are_rows() -> None:
-    scores = episode_scores([[-8.0, -6.4], [-10.0, -8.0]], [-10.0, -10.0], [-8.0, -8.0])
-    np.testing.assert_allclose(scores, [[100.0, 200.0], [0.0, 100.0]], atol=1e-9)
-    assert cell_score(scores).mean == pytest.approx(100.0)
+    one = cell([[-8.0, -6.4], [-10.0, -8.0]], [-10.0, -10.0], [-8.0, -8.0])
+    assert cell_score(one).mean == pytest.approx(100.0 * math.log(10.0 / 8.1) / math.log(10.0 / 8.0))
 
 
 def test_the_overall_score_averages_cells_once() -> None:
     """Cells of different numbers of episodes weigh alike; episodes are not pooled."""
-    cells = [np.array([[0.0] * 8]), np.array([[100.0, 100.0]]), np.array([[20.0, 30.0, 40.0, 90.0]])]
+    even, bar, half = -10.0, -5.0, -math.sqrt(50.0)
+    cells = [
+        cell([even] * 8, [even] * 8, [bar] * 8),
+        cell([half] * 2, [even] * 2, [bar] * 2),
+        cell([-2.5, -2.5], [even, even], [bar, bar]),
+    ]
     total = overall_score(cells)
-    assert total.mean == pytest.approx((0.0 + 100.0 + 35.0) / 3.0)
-    assert total.low < total.mean < total.high
-    assert math.isnan(overall_score([*cells, np.empty((1, 0))]).mean)
+    assert total.mean == pytest.approx((0.0 + 50.0 + 200.0) / 3.0)
+    assert (total.low, total.high) == pytest.approx((total.mean, total.mean))
     assert math.isnan(overall_score([]).mean)
 
 
