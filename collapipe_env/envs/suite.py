@@ -123,7 +123,8 @@ class SuiteEntry:
             raise DataError(
                 f"{self.id} has no measured returns: run python -m tools.docs suite in a checkout"
             )
-        if not isinstance(mean_return, Real) or not float(mean_return) < 0.0:
+        given: object = mean_return
+        if not isinstance(given, Real) or not given < 0.0:
             raise ScenarioError(
                 f"the mean return is {shown(mean_return)}: returns are minus a priced time, so give one "
                 f"number below 0, the mean over whole episodes of {self.id} with its own reward"
