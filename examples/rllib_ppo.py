@@ -67,7 +67,7 @@ class Args:
 
 def create(config: dict[str, Any]) -> gym.Env[Any, Any]:
     """Return one environment, as an env runner asks for it."""
-    env = gym.make("CollaPipeSurrogate-v0", scenario=config["scenario"], reward="drift_plus_penalty")
+    env = gym.make("CollaPipeSurrogate-v0", scenario=config["scenario"])
     return MagnifiedBacklog(env, unit=UNIT)
 
 
@@ -84,7 +84,7 @@ def configuration(args: Args) -> Any:
         .env_runners(num_env_runners=args.env_runners, num_envs_per_env_runner=args.envs)
         .training(
             lr=[[0, 1e-3], [args.iterations * args.batch, 0.0]],
-            gamma=0.9,
+            gamma=0.0,
             lambda_=0.9,
             train_batch_size_per_learner=args.batch,
             minibatch_size=args.minibatch,

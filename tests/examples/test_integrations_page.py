@@ -27,8 +27,8 @@ def test_stable_baselines3(capsys) -> None:
     shorter = {
         "200_000": "1",
         "num_envs=64": "num_envs=2",
-        "n_steps=32": "n_steps=4",
-        "batch_size=512": "batch_size=8",
+        "n_steps=16": "n_steps=4",
+        "batch_size=256": "batch_size=8",
         "seeds=5": "seeds=1, rounds=3",
     }
     for shown, run in shorter.items():

@@ -28,13 +28,11 @@ from collapipe_env.simulator.build import action_codec
 MLP = {
     "ppo": usual(
         PPOParameters,
-        policy="mlp", credit="round", rollout_steps=32, minibatch=512, epochs=4, gamma=0.9,
+        policy="mlp", credit="round", rollout_steps=32, minibatch=512, epochs=4,
         hidden_units=(256, 256),
     ),
-    "sac": usual(SACParameters, policy="mlp", gamma=0.9, hidden_units=(256, 256)),
+    "sac": usual(SACParameters, policy="mlp", hidden_units=(256, 256)),
 }  # fmt: skip
-REWARD = "drift_plus_penalty"
-
 FOLDER = example_support.EXAMPLES / "rl_zoo" / "hyperparams"
 
 
@@ -60,7 +58,6 @@ def in_common(algorithm: str, parameters: PPOParameters | SACParameters, name: s
         "n_envs": DEFAULT_ENVS["surrogate"],
         "n_timesteps": DEFAULT_STEPS[algorithm, "surrogate"],
         "policy": "MlpPolicy",
-        "env_kwargs": {"reward": REWARD},
         "env_wrapper": [{"collapipe_env.envs.wrappers.MagnifiedBacklog": {"unit": parameters.backlog_unit}}],
         "gamma": parameters.gamma,
     }
@@ -114,7 +111,6 @@ def test_the_zoo_can_build_and_train_from_them(algorithm: str) -> None:
     env = make_vec_env(
         name,
         n_envs=2,
-        env_kwargs=options.pop("env_kwargs"),
         wrapper_class=getattr(importlib.import_module(module), kind),
         wrapper_kwargs=arguments,
     )
