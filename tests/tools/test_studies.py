@@ -84,7 +84,14 @@ def test_rates_above_the_limit_lose_what_is_above_it():
 
 
 @pytest.mark.parametrize(
-    "name", ["traces/capacities", "churn/recoveries", "prices/memory", "decisions/orders"]
+    "name",
+    [
+        "traces/capacities",
+        "churn/recoveries",
+        "prices/memory",
+        "decisions/orders",
+        "reference_scenario/fields",
+    ],
 )
 def test_pages_show_the_tables_of_studies_that_play_nothing(name):
     page, _, part = name.partition("/")
