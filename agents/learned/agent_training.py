@@ -121,6 +121,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         else:
             validation.init_callback(model)
         validation.validate()
+        model.logger.dump(model.num_timesteps)
     except KeyboardInterrupt:
         say(state.keep_interrupted(kept(), files))
         raise

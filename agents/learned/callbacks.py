@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -11,6 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.ground.progress import progress_bar
 
+from .curves import Curves
 from .validation import Score, Validator
 
 
@@ -116,7 +118,5 @@ class Validation(BaseCallback):
         """Validate now."""
         self._last = self.model.num_timesteps
         score = self._validator(self.model, self._last, self.seconds)
-        for name, value in score.curves.items():
-            self.logger.record(name, value)
-        self.logger.dump(self._last)  # at its own step: the algorithm writes at the end of the next rollout
+        cast("Curves", self.logger).write(score.curves, self._last)
         self._on_score(score)

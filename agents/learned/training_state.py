@@ -39,7 +39,7 @@ class TrainingState:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the last version is worse than the best by a fifth or more."""
+        """Whether the last version is worse than the best by more than a fifth."""
         return self.best is not None and self.history[-1].objective > 1.2 * self.best.objective
 
     def keep(self, score: Score, agent: Callable[[], AgentFile], files: TrainingFiles) -> str:

@@ -76,18 +76,21 @@ class Playing(ExecutorOptions):
         return trained_player(self.agent) if self.scheduler is None else named_player(self.scheduler)
 
     def chosen(self, player: Player) -> tuple[SuiteEntry, ...]:
-        """Return the cells to play."""
+        """Return the cells to play, each of which saved agents fit."""
+        from collapipe_env.evaluation.agent_runs import require_runs
         from collapipe_env.evaluation.leaderboard.season import chosen_cells
+        from collapipe_env.scenario import load_scenario
 
-        if self.cells is None:
-            return player.cells or chosen_cells(QUICK)
-        cells = chosen_cells(self.cells)
-        for cell in cells:
+        named = None if self.cells is None else chosen_cells(self.cells)
+        for cell in named or ():
             if player.cells and cell not in player.cells:
                 raise ScenarioError(
                     f"--cells {cell.scenario}: submission.json does not name it: add it there, or leave the "
                     "option out"
                 )
+        cells = named or player.cells or chosen_cells(QUICK)
+        for cell in cells:
+            require_runs("--agent" if self.agent else "weights", player.agents, load_scenario(cell.scenario))
         return cells
 
 

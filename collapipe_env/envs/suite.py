@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -124,7 +125,7 @@ class SuiteEntry:
                 f"{self.id} has no measured returns: run python -m tools.docs suite in a checkout"
             )
         given: object = mean_return
-        if not isinstance(given, Real) or not given < 0.0:
+        if not isinstance(given, Real) or not -math.inf < float(given) < 0.0:
             raise ScenarioError(
                 f"the mean return is {shown(mean_return)}: returns are minus a priced time, so give one "
                 f"number below 0, the mean over whole episodes of {self.id} with its own reward"

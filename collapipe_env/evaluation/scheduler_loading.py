@@ -120,9 +120,9 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
     elif is_reference(name):
         process_of(name)
     elif not (name in SCHEDULERS or (learned and name == LEARNED)):
-        if name.endswith(".safetensors"):
+        if name.lower().endswith(".safetensors"):
             raise ScenarioError(f"scheduler {shown(name)} is a file: give a saved agent as --agent {name}")
-        if name.endswith(".zip"):
+        if name.lower().endswith(".zip"):
             raise ScenarioError(
                 f"scheduler {shown(name)} is a file: load it in a file of your own, wrap it in "
                 "collapipe_env.PolicyScheduler, and give file.py:Name"

@@ -83,10 +83,10 @@ class LearningSpec:
     """
 
     dataset: Annotated[Text, Field(min_length=1)] = field("embedded", '"embedded", a path, or "hf:NAME"')
-    text_column: ColumnName | None = field(None, "name or 0-based index of the text column; empty = detect")
-    label_column: ColumnName | None = field(None, "name or 0-based index of the label column; empty = detect")
-    languages: tuple[Text, Text] | None = field(None, "languages of parallel text; empty = detect")
-    checkpoint: Text | None = field(None, "path of a checkpoint to start from; empty = random weights")
+    text_column: ColumnName | None = field(None, "name or 0-based index of the text column; null = detect")
+    label_column: ColumnName | None = field(None, "name or 0-based index of the label column; null = detect")
+    languages: tuple[Text, Text] | None = field(None, "languages of parallel text; null = detect")
+    checkpoint: Text | None = field(None, "path of a checkpoint to start from; null = random weights")
     evaluation_split: Literal["test", "dev"] = field(
         "test", "held-out part that is evaluated: test for figures to report, dev to choose hyper-parameters"
     )

@@ -105,8 +105,10 @@ class RadioSpec:
         _with("harq"),
     )
     rate_attenuation: float = real(0.75, "share a of Shannon's rate that links reach", "(0, 1]")
-    rate_ceiling: float | None = real(7.4, "greatest spectral efficiency of a link", "[0.01, 100] bit/s/Hz")
-    snr_floor_db: float | None = real(-10.0, "SNR of the most robust format", "[-60, 60] dB")
+    rate_ceiling: float | None = real(
+        7.4, "greatest spectral efficiency of a link, null for none", "[0.01, 100] bit/s/Hz"
+    )
+    snr_floor_db: float | None = real(-10.0, "SNR of the most robust format, null for none", "[-60, 60] dB")
     packet_diversity: float | None = real(
         4,
         "branches of the fading within a round that rates are averaged over, null for none",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.scenario import Scenario
@@ -95,20 +96,31 @@ def leaves_clusters_short(name: str) -> bool:
 Kind = TypeVar("Kind", bound=type[Process])
 
 
-def register_process(process: Kind, *, replace: bool = False) -> Kind:
+@overload
+def register_process(process: Kind, *, replace: bool = False) -> Kind: ...
+
+
+@overload
+def register_process(*, replace: bool = False) -> Callable[[Kind], Kind]: ...
+
+
+def register_process(process: Any = None, *, replace: bool = False) -> Any:
     """Register a process so that scenarios can name it under ``dynamics.processes``; a class decorator.
 
     Args:
-        process: A subclass of :class:`Process` with a ``name`` and a ``Spec``.
+        process: A subclass of :class:`Process` with a ``name`` and a ``Spec``; ``None`` for a decorator.
         replace: Whether to replace another process registered under this name.
+
+    Returns:
+        The process, or a decorator if none was given.
 
     Raises:
         ScenarioError: If it is not such a class, or another process has its name.
     """
-    name = getattr(process, "name", None)
-    check_process(name, process)
-    registered: Kind = PROCESSES.register(process.name, process, replace=replace)
-    return registered
+    if process is None:
+        return partial(register_process, replace=replace)
+    check_process(getattr(process, "name", None), process)
+    return PROCESSES.register(process.name, process, replace=replace)
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:

@@ -58,7 +58,7 @@ def test_the_even_split_scores_0_and_the_bar_100(monkeypatch):
     monkeypatch.setattr(module, "_measured", lambda: {entry.id: {"returns": found}})
     assert entry.reward_threshold == -10.0
     assert [entry.score(value) for value in (-20.0, -10.0, -5.0)] == pytest.approx([0.0, 100.0, 200.0])
-    for wrong in (0.5, float("nan"), [-10.0, -12.0]):
+    for wrong in (0.5, float("nan"), float("-inf"), [-10.0, -12.0]):
         with pytest.raises(ScenarioError, match="give one number below 0"):
             entry.score(wrong)
 

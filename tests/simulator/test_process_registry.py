@@ -127,7 +127,7 @@ def test_another_process_takes_a_name_only_when_told(wind):
     breeze = derived("Breeze", name="wind", Spec=WindFields)
     with pytest.raises(ScenarioError, match="replace=True"):
         register_process(breeze)
-    register_process(breeze, replace=True)
+    register_process(replace=True)(breeze)
     (_, _, active) = active_processes(on(wind={}))
     assert type(active) is breeze
 

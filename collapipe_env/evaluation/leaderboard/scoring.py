@@ -39,13 +39,14 @@ class CellReturns:
         return np.arange(self.own.size, dtype=np.float64).reshape(self.own.shape)
 
     def score(self, places: Floats, axis: int = -1) -> Any:
-        """Score of the mean return over the episodes at these places along an axis; NaN without a gain."""
+        """Score of the mean return over the episodes at these places along an axis.
+
+        It is NaN where the bar gains nothing over the even split.
+        """
         at = places.astype(np.int64)
         anchors = (np.take(each, at % len(self.zero)) for each in (self.zero, self.hundred))
-        means = [np.mean(values, axis=axis) for values in (np.take(self.own, at), *anchors)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scores = np.asarray(scores_between(*means))
-        return np.where(np.isfinite(scores), scores, np.nan)
+        own, even, bar = (np.mean(values, axis=axis) for values in (np.take(self.own, at), *anchors))
+        return scores_between(own, even, np.where(bar > even, bar, np.nan))
 
 
 def cell_score(cell: CellReturns) -> Estimate:

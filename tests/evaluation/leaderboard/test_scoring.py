@@ -64,6 +64,7 @@ def test_without_a_gain_of_the_bar_there_is_no_score() -> None:
     one = cell_score(cell([-2.0, -2.0], [-1.0, -1.0], [-1.0, -0.5]))
     assert one.mean == pytest.approx(100.0 * math.log(0.5) / math.log(1.0 / 0.75))
     assert math.isnan(one.low)
+    assert math.isnan(cell_score(cell([-2.0], [-1.0], [-1.1])).mean)
 
 
 def test_a_cell_has_the_score_of_its_id() -> None:
