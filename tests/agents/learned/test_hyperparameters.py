@@ -67,8 +67,8 @@ def test_schedule_and_minibatch() -> None:
     mlp = usual(PPOParameters, policy="mlp")
     assert initial_learning_rate(mlp, 52, 4) == 1e-3
     assert initial_learning_rate(mlp, 304, 16) == pytest.approx(3e-4, rel=0.02)
-    assert initial_learning_rate(usual(PPOParameters), 52, 4) == 3e-3
-    assert initial_learning_rate(usual(PPOParameters), 304, 16) == pytest.approx(1e-3)
+    rates = [initial_learning_rate(usual(PPOParameters), 52, clusters) for clusters in (2, 4, 8, 16)]
+    assert rates == pytest.approx([1e-3, 2e-3, 2e-3, 1e-3])
     assert initial_learning_rate(usual(PPOParameters, learning_rate=0.5), 304, 16) == 0.5
     rate = linear_schedule(1e-3, 1e-4)
     assert [rate(x) for x in (1.0, 0.5, 0.0, -0.1)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
