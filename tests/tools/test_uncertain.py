@@ -1,38 +1,19 @@
-"""The table and picture of trainings under uncertainty: pooled runs, validated schedulers, the page."""
+"""The table of trainings under uncertainty: pooled runs, and the page."""
 
 import numpy as np
-import player
 import pytest
 import recurrent_ppo
 from studies import uncertain as tool
 
 import docs
 from collapipe_env import PolicyScheduler, evaluate, load_scenario
-from collapipe_env.agents.learned.validation import VALIDATION_SEED
-from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.cli.main import main
-from collapipe_env.envs.env import CollaPipeEnv
 
 NAME = "small-stale"
 
 
-def test_schedulers_are_validated_on_the_trainings_own_episodes(tmp_path, monkeypatch) -> None:
-    file = tmp_path / "short.yaml"
-    file.write_text(f"base: {NAME}\nname: short\ndynamics: {{rounds: 3}}\n")
-    scenario = load_scenario(file)
-    env, scheduler = CollaPipeEnv(scenario, "surrogate"), PipeLine(scenario)
-    priced = []
-    for episode in range(16):
-        env.reset(seed=VALIDATION_SEED + episode)
-        total = sum(env.step_allocation(scheduler.allocate(env.state))[1] for _ in range(3))
-        priced.append(-total * env.reference_delay / 3)
-    monkeypatch.setattr(player, "KEPT", tmp_path / "kept")
-    found = tool.validated(str(file), "pipeline")
-    assert found == pytest.approx(np.mean(priced))
-
-
 @pytest.mark.slow
-def test_runs_share_a_row_and_the_picture_is_drawn(tmp_path, monkeypatch) -> None:
+def test_runs_share_a_row(tmp_path) -> None:
     tiny = {"envs": 4, "rollout": 8, "minibatch": 16, "hidden": 8, "validation_episodes": 1, "episodes": 1}
     train = ["train", "--scenario", NAME, "--steps", "64", "--envs", "4", "--ppo.rollout-steps", "8"]
     short = ["--learner", "surrogate", "--schedulers", "agent", "--episodes", "1", "--rounds", "2"]
@@ -51,9 +32,7 @@ def test_runs_share_a_row_and_the_picture_is_drawn(tmp_path, monkeypatch) -> Non
         "work": str(tmp_path),
     }
     sizes = {"seeds": 2, "episodes": 2, "rounds": 4, "steps": 64}
-    monkeypatch.setattr(tool, "PICTURE", tmp_path / "uncertain.png")
     shown = tool.study(entry | sizes, False)
-    assert (tmp_path / "uncertain.png").stat().st_size > 10_000
 
     scenario, alone = load_scenario(NAME), []
     for seed in range(2):
@@ -72,11 +51,7 @@ def test_the_page_holds_a_row_for_each_scheduler_and_the_commands_of_the_trainin
     part = text.partition("<!-- generated: uncertain -->")[2].partition("<!-- end of generated")[0]
     entry = docs.entries()["learned_agents/uncertain"]
     assert f"--steps {entry['steps']}" in text
-    if "*Not yet measured" in part:
-        pytest.skip("not yet measured")
     for scenario in entry["scenarios"]:
         titles = [line.split("|")[2].strip() for line in part.splitlines() if f"| `{scenario}` |" in line]
         assert titles == [title for title in tool.TITLES.values() if title in titles]
         assert len(titles) >= len(tool.TITLES) - 1
-    assert f"(images/{tool.PICTURE.name})" in text
-    assert tool.PICTURE.is_file()

@@ -6,12 +6,11 @@ entry. PPO of Stable-Baselines3 as it comes is trained where it is missing, once
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,28 +20,19 @@ from stable_baselines3 import PPO
 # The modules of these folders import each other as they would in their own process.
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from generated_parts import markdown_table
-from player import Play
-from player import played as played_figures
 from recurrent_ppo import ClusterMemory
 
 from collapipe_env import PolicyScheduler, evaluate
-from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, log_axis, new_figure, save
 from collapipe_env.evaluation.statistics import Results, Summary, summarise_all
 from collapipe_env.ground.errors import DataError
 from collapipe_env.scenario import load_scenario
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 PAGE = "docs/learned_agents.md"
-PICTURE = Path(__file__).parents[2] / "docs" / "images" / "uncertain.png"
-REFERENCE, EVEN = "dssra-plus", "pipeline"
+REFERENCE = "dssra-plus"
 TITLES = {
     "random": "random",
-    EVEN: "even split",
+    "pipeline": "even split",
     "dssra": "DSSRA",
     REFERENCE: "DSSRA+",
     "zoo:graph-wild": "graph net, `zoo:graph-wild`",
@@ -156,59 +146,10 @@ def _interval(estimate: Any, factor: float, form: str) -> str:
     return f"{mean} ({low}…{high})"
 
 
-def validated(name: str, scheduler: str) -> float:
-    """Priced delay of a scheduler on the trainings' validation episodes [s]."""
-    play = Play(name, scheduler=scheduler, episodes=16, seed=VALIDATION_SEED)
-    return float(played_figures(play, ["priced"])["priced"])
-
-
-def curve(folder: Path) -> tuple[list[float], list[float]]:
-    """Rounds of training, and the priced delay of each validation [s]."""
-    file = folder / "validations.json"
-    history = (
-        json.loads(file.read_text(encoding="utf-8"))
-        if file.exists()
-        else read_agent_file(folder / "checkpoints" / "latest.safetensors").record.history
-    )
-    return [score["steps"] / 1000.0 for score in history], [score["priced_delay"] for score in history]
-
-
-def draw(options: Options) -> Figure:
-    """Learning curves of all trainings."""
-    figure = new_figure(3.6 * len(options.scenarios), 3.6)
-    panels = figure.subplots(1, len(options.scenarios), squeeze=False)[0]
-    for axes, name in zip(panels, options.scenarios, strict=True):
-        for (algorithm, label), colour in zip(
-            (("ppo", "PPO"), ("recurrent", "RecurrentPPO")), COLOURS, strict=False
-        ):
-            curves = [curve(options.folder(name, algorithm, seed)) for seed in range(options.seeds)]
-            for rounds, delays in curves:
-                axes.plot(rounds, delays, color=colour, alpha=0.35, linewidth=0.8)
-            mean = np.mean([delays for _, delays in curves], axis=0)
-            axes.plot(curves[0][0], mean, color=colour, linewidth=2.0, label=f"{label}, cluster policy")
-        if name in options.plain:
-            last = Validator(load_scenario(name), 16)(plain(options, name), 0, 0.0).priced_delay
-            label = "PPO as it comes, at the end"
-            axes.plot(options.steps / 1000.0, last, "x", color=COLOURS[2], clip_on=False, label=label)
-        for scheduler, colour, style in ((EVEN, MUTED, DASHES), (REFERENCE, INK, "-")):
-            delay, label = validated(name, scheduler), TITLES[scheduler]
-            axes.axhline(delay, color=colour, linestyle=style, linewidth=1.2, label=label)
-        low, high = axes.get_ylim()
-        if high > 3.0 * low:
-            log_axis(axes, "y")
-        axes.set_title(name)
-        axes.set_xlabel("thousand rounds of training")
-    panels[0].set_ylabel("priced delay on validation episodes (s)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return figure
-
-
 def study(entry: Mapping[str, Any], quick: bool) -> str:
-    """The table; the picture goes to ``docs/images``. It needs the trainings, so there is no quick one."""
+    """The table. It needs the trainings, so there is no quick one."""
+    del quick
     torch.set_num_threads(1)
-    options = Options(**{name: entry[name] for name in Options._fields})._replace(work=Path(entry["work"]))
-    text = table(options)
-    if not quick:
-        save(draw(options), PICTURE)
-    return text
+    return table(
+        Options(**{name: entry[name] for name in Options._fields})._replace(work=Path(entry["work"]))
+    )
