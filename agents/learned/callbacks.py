@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -12,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.ground.progress import progress_bar
 
-from .curves import Curves
+from .curves import write_at_once
 from .validation import Score, Validator
 
 
@@ -118,5 +117,5 @@ class Validation(BaseCallback):
         """Validate now."""
         self._last = self.model.num_timesteps
         score = self._validator(self.model, self._last, self.seconds)
-        cast("Curves", self.logger).write(score.curves, self._last)
+        write_at_once(self.logger, score.curves, self._last)
         self._on_score(score)

@@ -13,7 +13,7 @@ from collapipe_env.ground.interrupts import uninterrupted
 from .tracking import Tracker, tracking_writer
 
 
-class Curves(Logger):
+class _Curves(Logger):
     """Logger that is never interrupted while a writer's thread shares a lock with this one.
 
     TensorBoard passes what it writes to a thread. A signal's exception in the middle of that may leave their
@@ -21,25 +21,24 @@ class Curves(Logger):
     """
 
     def dump(self, step: int = 0) -> None:
-        """As in the base class."""
         with uninterrupted():
             super().dump(step)
 
     def close(self) -> None:
-        """As in the base class."""
         with uninterrupted():
             super().close()
 
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Write values at their own step, whatever else waits for the algorithm's next."""
-        with uninterrupted():
-            for output in self.output_formats:
-                output.write(dict(values), dict.fromkeys(values, ()), step)
+
+def write_at_once(logger: Logger, values: Mapping[str, float], step: int) -> None:
+    """Write values at their own step, whatever else waits for the algorithm's next."""
+    with uninterrupted():
+        for output in logger.output_formats:
+            output.write(dict(values), dict.fromkeys(values, ()), step)
 
 
 def curves_logger(
     folder: Path, track: Tracker | None = None, told: Mapping[str, Any] | None = None
-) -> Curves:
+) -> Logger:
     """Build the logger of a training.
 
     Args:
@@ -54,4 +53,4 @@ def curves_logger(
     writers: list[KVWriter] = []
     if track is not None:
         writers.append(tracking_writer(track, folder.parent / "tracking", told or {}))
-    return Curves(str(folder), [TensorBoardOutputFormat(str(folder)), *writers])
+    return _Curves(str(folder), [TensorBoardOutputFormat(str(folder)), *writers])

@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium.vector import VectorObservationWrapper
 from gymnasium.wrappers import NormalizeObservation, vector
 
-from collapipe_env.envs.features import GAIN_BOUND
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.ground.errors import SchedulerError, shown
 
@@ -136,6 +135,9 @@ def _sign_of_normalising(policy: Any) -> str | None:
 
 def _is_magnified(policy: Any) -> bool:
     """Whether a policy's bounded observation space is larger than any of a shipped environment."""
+    # Imported late, so that `import collapipe_env` stays light.
+    from collapipe_env.envs.features import GAIN_BOUND
+
     space = getattr(policy, "observation_space", None)
     return isinstance(space, gym.spaces.Box) and bool(np.max(space.high, initial=0.0) > GAIN_BOUND)
 

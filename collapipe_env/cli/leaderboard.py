@@ -7,7 +7,7 @@ decides in a process of its own; verify runs it only with --trust-code.
 
 Examples:
   collapipe leaderboard run --scheduler dssra --cells large-wild
-  collapipe leaderboard run --agent runs/small-ppo-seed0/checkpoints/best.safetensors
+  collapipe leaderboard run --agent runs/*/checkpoints/best.safetensors
   collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
   collapipe leaderboard run --submission my_submission --out my_run
   collapipe leaderboard verify --submission my_submission --trust-code \

@@ -49,12 +49,14 @@ def chosen(wanted: list[str]) -> Iterator[tuple[str, str, Path, str, str]]:
             numbers[path] += 1
             if wanted and not {table.stem, path, Path(path).name, name} & set(wanted):
                 continue
-            if (ROOT / path).read_text(encoding="utf-8").count(old) != 1:
+            # In an sdist agents and baselines lie in the package alone.
+            place = ROOT / path if (ROOT / path).exists() else ROOT / "collapipe_env" / path
+            if place.read_text(encoding="utf-8").count(old) != 1:
                 raise SystemExit(f"{table}: {path} must hold {old!r} once")
             for word in shlex.split(tests):
                 if word.endswith(".py") and not (TESTS / word).is_file():
                     raise SystemExit(f"{table}: {path} names {word}, which is not there")
-            yield name, tests, ROOT / path, old, new
+            yield name, tests, place, old, new
 
 
 @contextmanager
