@@ -331,6 +331,7 @@ def test_saved_agents_are_the_runs_of_a_row(tmp_path) -> None:
     assert [e.run for e in two.cells["small"].episodes] == [0, 0, 1, 1]
     assert two.cells["small"].episodes[:2] == one.cells["small"].episodes
     assert one.submission_sha256 != two.submission_sha256
+    assert one.name == two.name == "graph net"
     again = ["--agent", "zoo:graph", "--results", tmp_path / "0" / "leaderboard.json", *ONE]
     assert leaderboard("verify", *again) == 0
 

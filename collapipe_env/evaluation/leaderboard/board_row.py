@@ -27,7 +27,7 @@ from collapipe_env.ground.errors import DataError, SchedulerError, fault_line
 from collapipe_env.ground.files import read_json, without_nan, write_json
 from collapipe_env.ground.version import __version__
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import scheduler_names
+from collapipe_env.schedulers import LEARNED, scheduler_names
 
 FORMAT = "collapipe-env leaderboard row 3"
 TOLERANCE = 1e-9
@@ -226,7 +226,7 @@ def play(
     return Row(
         season=season.name,
         hidden=salt is not None,
-        name=player.name,
+        name=next(iter(played.values()))[0].title if player.name == LEARNED else player.name,
         scheduler=f"{CODE}:{FACTORY}" if player.runs_code else player.scheduler,
         submission_sha256=player.digest,
         version=__version__,
