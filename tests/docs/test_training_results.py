@@ -1,7 +1,6 @@
 """Trainings of the pages end well: their code runs in full, and the policy plays held-out episodes."""
 
 import functools
-import re
 import shlex
 
 import numpy as np
@@ -17,7 +16,7 @@ from collapipe_env.schedulers import SCHEDULERS
 
 README = support.ROOT / "README.md"
 EPISODES = 5
-PAGES = {"README": "medium", "rl_libraries": "small", "learned_agents": "small"}
+PAGES = {"README": "small", "rl_libraries": "small", "learned_agents": "small"}
 """Scenario of each page's training."""
 AS_IN_THE_README = {"how_to_scheduler"}
 ELSEWHERE = {"views"}
@@ -53,11 +52,11 @@ def known(scenario):
 
 
 def closed(scenario, decide):
-    """Mean return, and the share of the way from the even split to DSSRA that it has gone."""
+    """Share of the way from the even split to DSSRA that it has gone, by the mean return."""
     even, dssra = known(scenario)
     found = returns(scenario, decide).mean()
     print(f"{scenario}: trained {found:.1f}, DSSRA {dssra:.1f}, even split {even:.1f}")
-    return found, (found - even) / (dssra - even)
+    return (found - even) / (dssra - even)
 
 
 def of_model(model):
@@ -81,13 +80,7 @@ def test_a_page_trains_a_good_policy(name, tmp_path, monkeypatch):
     page = README if name == "README" else support.DOCS / f"{name}.md"
     names = {}
     exec(training(page), names)
-    found, share = closed(PAGES[name], of_model(names["model"]))
-    assert share > 0.8
-    if name == "README":
-        stated = re.findall(r"(?<=\s)-\d+\.\d(?= )", page.read_text(encoding="utf-8").split(".learn(")[1])[:3]
-        even, dssra = known("medium")
-        assert [float(number) for number in stated[1:]] == pytest.approx([dssra, even], abs=0.1)
-        assert float(stated[0]) == pytest.approx(found, abs=2.0)  # other versions of PyTorch round otherwise
+    assert closed(PAGES[name], of_model(names["model"])) > 0.8
 
 
 @pytest.mark.slow
@@ -98,7 +91,7 @@ def test_the_notebook_trains_a_good_policy():
         exec(source, names)
         if ".learn(" in source:
             break
-    assert closed("small", of_model(names["model"]))[1] > 0.8
+    assert closed("small", of_model(names["model"])) > 0.8
 
 
 @pytest.mark.slow
@@ -115,4 +108,4 @@ def test_the_quick_trial_trains_a_policy_better_than_the_even_split(tmp_path, mo
     short = ["--learner", "surrogate", "--schedulers", "agent", "--rounds", "1", "--no-figures"]
     assert main([*shlex.split(line)[1:], *short]) == 0
     trained = load_agent("runs/trial/checkpoints/best.safetensors", "small")
-    assert closed("small", lambda observation, env: trained.act(observation[None], env.state)[0])[1] > 0.5
+    assert closed("small", lambda observation, env: trained.act(observation[None], env.state)[0]) > 0.5
