@@ -275,9 +275,11 @@ def checked_render_mode(mode: str | None) -> str | None:
     Raises:
         ScenarioError: If there is no such mode, or Matplotlib is missing, which draws.
     """
-    if mode is not None and mode not in CollaPipeEnv.metadata["render_modes"]:
+    if mode is None:
+        return None
+    if mode not in CollaPipeEnv.metadata["render_modes"]:
         raise ScenarioError(f"render_mode = {mode!r} is not known: use 'rgb_array' or None")
-    if mode is not None and find_spec("matplotlib") is None:
+    if find_spec("matplotlib") is None:
         raise ScenarioError(f"render_mode = {mode!r} needs Matplotlib: pip install 'collapipe-env[plots]'")
     return mode
 

@@ -19,8 +19,6 @@ from collapipe_env.scenario.plain_data import dumped, parse, plain_data, scenari
 from collapipe_env.scenario.schema import Scenario
 
 _OTHER_FORMS = " (or give FILE.yaml, on the command line also file.py:Name, in Python also a mapping)"
-
-
 _ID = re.compile(r"CollaPipe\w*(-[\w-]+)?-v\d+")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,4 +40,4 @@ def table(entry: Mapping[str, Any], quick: bool) -> str:
 
 def digest() -> bytes:
     """The fields themselves: any change of one makes the table stale."""
-    return hashlib.sha256(repr(list(lines())).encode()).digest()
+    return repr(list(lines())).encode()

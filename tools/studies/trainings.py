@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
+import numpy as np
 from generated_parts import markdown_table
 from player import KEPT, sources
 
@@ -25,31 +25,23 @@ def table(entry: Mapping[str, Any], quick: bool) -> str:
     lines = []
     for name, files in list(entry["trainings"].items())[: 1 if quick else None]:
         scenario, algorithm = name.split()
+        chosen = files[: 1 if quick else None]
         folder = KEPT / ("quick" if quick else "trainings") / sources()[:8] / f"{scenario}-{algorithm}"
-        files = files[: 1 if quick else None]
-        played = evaluate([REFERENCE, "agent"], scenario, agent=files, out=folder, **sizes)
+        played = evaluate([REFERENCE, "agent"], scenario, agent=chosen, out=folder, **sizes)
         bar, net = played[REFERENCE], played["agent"]
-        own = {episode.episode: episode.priced_delay for episode in played.episodes[REFERENCE]}
-        runs = [
-            sum(episode.priced_delay / own[episode.episode] for episode in each) / len(own) - 1.0
-            for _, each in groupby(played.episodes["agent"], key=lambda episode: episode.run)
-        ]
-        each = f"{100.0 * min(runs):+.1f} to {100.0 * max(runs):+.1f}"
+        own, found = (
+            np.array([one.priced_delay for one in played.episodes[who]]).reshape(-1, sizes["seeds"])
+            for who in (REFERENCE, "agent")
+        )
+        means = 100.0 * (found / own - 1.0).mean(axis=1)
         steps = read_agent_file(agent_path(files[0])).record.training["steps"]
         lines.append(
-            [f"`{scenario}`", algorithm, f"{steps:,}", str(len(files))]
-            + [f"{Estimated.of(net.difference).percent:+.1f~}", each]
+            [f"`{scenario}`", algorithm, f"{steps:,}", str(len(chosen))]
+            + [f"{Estimated.of(net.difference).percent:+.1f~}", f"{means.min():+.1f} to {means.max():+.1f}"]
             + [f"{100.0 * one.energy_excess.mean:+.1f}" for one in (net, bar)]
         )
-    heads = (
-        "scenario",
-        "algorithm",
-        "rounds",
-        "trainings",
-        "priced delay against DSSRA (%)",
-        "single trainings",
-    )
-    return markdown_table((*heads, "energy excess (%)", "DSSRA's"), lines, left=2)
+    heads = ["scenario", "algorithm", "rounds", "trainings", "priced delay against DSSRA (%)"]
+    return markdown_table([*heads, "single trainings", "energy excess (%)", "DSSRA's"], lines, left=2)
 
 
 def digest() -> bytes:

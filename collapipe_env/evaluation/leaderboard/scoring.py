@@ -44,8 +44,9 @@ class CellReturns:
         It is NaN where the bar gains nothing over the even split.
         """
         at = places.astype(np.int64)
-        anchors = (np.take(each, at % len(self.zero)) for each in (self.zero, self.hundred))
-        own, even, bar = (np.mean(values, axis=axis) for values in (np.take(self.own, at), *anchors))
+        episode = at % len(self.zero)
+        picked = (self.own, at), (self.zero, episode), (self.hundred, episode)
+        own, even, bar = (np.mean(np.take(values, where), axis=axis) for values, where in picked)
         return scores_between(own, even, np.where(bar > even, bar, np.nan))
 
 
