@@ -93,7 +93,7 @@ def by_gradients(parameters: GraphParameters, steps: int) -> Row:
         return training.state
 
     def validator() -> GraphValidator:
-        return GraphValidator(SCENARIO, (SCENARIO,), episodes=2, rounds=4)
+        return GraphValidator(SCENARIO, (), episodes=2, rounds=4)
 
     def scored(file: Path) -> Score:
         agent = read_agent_file(file)

@@ -58,7 +58,7 @@ class GraphParameters:
     """Largest number of clusters in the training systems."""
     random_groups: Annotated[int, Field(ge=0)]
     """Groups of random systems, in addition to two groups per scenario. With none, versions are compared on
-    the given scenario."""
+    the given scenario alone."""
     random_systems: RandomSystems
     """Random systems like the ladder, or like the tier Wild; versions are compared on such systems."""
     scenarios: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Training of the graph net: resumable, interruptible, with the best version kept.
 
 Agents play with the average of the weights of the last steps, which is steadier than the latest weights.
-Versions are compared on systems that the net does not train on.
+Versions are compared in held-out episodes of the given scenario and of systems of other sizes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BETWEEN = scaled(8) | {
 
 
 def validation_scenarios() -> tuple[Scenario, ...]:
-    """Scenarios on which versions of the net are compared: two sizes of the ladder, and one between them.
+    """Scenarios on which all versions of the net are compared: two sizes of the ladder, and one between them.
 
     Where a change of plan has a price (`boards`), objectives swing by a tenth from one version to the next,
     which would drown the differences on all other scenarios.
@@ -76,12 +76,12 @@ class GraphValidator:
 
     Args:
         shown: Scenario whose delay, energy and backlog the scores give.
-        scenarios: Scenarios on whose objectives versions are compared.
+        others: Scenarios on which versions are compared besides; ``shown`` among them counts once.
         rounds: Rounds of an episode.
     """
 
     def __init__(
-        self, shown: Scenario, scenarios: tuple[Scenario, ...], episodes: int = 8, rounds: int = 100
+        self, shown: Scenario, others: tuple[Scenario, ...], episodes: int = 8, rounds: int = 100
     ) -> None:
         length = {"dynamics.rounds": rounds, "dynamics.target_loss": None}
         with warnings.catch_warnings():
@@ -94,9 +94,8 @@ class GraphValidator:
                     reward="lyapunov",
                     autoreset_mode="Disabled",
                 )
-                for scenario in (*(scenario for scenario in scenarios if scenario != shown), shown)
+                for scenario in (*(scenario for scenario in others if scenario != shown), shown)
             ]
-        self._compares_shown = shown in scenarios
 
     def __call__(self, net: GraphNet, steps: int, seconds: float) -> Score:
         """Validate a version of the net.
@@ -106,8 +105,8 @@ class GraphValidator:
             seconds: Recorded in the score.
 
         Returns:
-            Score of the scenario shown, with the geometric mean of the priced delays of the others, so that
-            longer rounds give none of them more weight.
+            Score of the scenario shown, with the geometric mean of the priced delays of all, so that longer
+            rounds give none of them more weight.
         """
         scores = []
         for env in self._envs:
@@ -116,20 +115,20 @@ class GraphValidator:
             for _ in range(rounds):
                 env.step_allocation(scheduler.act(None, env.state))
             scores.append(score_of(env, rounds, steps, seconds))
-        compared = [score.priced_delay for score in (scores if self._compares_shown else scores[:-1])]
-        return replace(scores[-1], objective=math.exp(float(np.mean(np.log(compared)))))
+        priced = [score.priced_delay for score in scores]
+        return replace(scores[-1], objective=math.exp(float(np.mean(np.log(priced)))))
 
 
 def graph_validator(shown: Scenario, parameters: GraphParameters) -> GraphValidator:
     """The validator of a training.
 
     Args:
-        shown: Scenario whose delay, energy and backlog the scores give.
+        shown: Scenario of the training, whose delay, energy and backlog the scores give.
         parameters: Hyper-parameters of the training.
     """
     if not parameters.random_groups:
         # Without random systems, a net is for its own.
-        return GraphValidator(shown, (shown,))
+        return GraphValidator(shown, ())
     if parameters.random_systems == "wild":
         return GraphValidator(shown, wild_scenarios(), episodes=4, rounds=60)
     return GraphValidator(shown, validation_scenarios())
