@@ -3,8 +3,8 @@
 ``experiments.yaml`` lists all parts by page and name; a page's name makes all of its parts, and without names
 the stale ones are made. Finished plays are kept in ``runs/docs``: after Ctrl-C the same command continues.
 They belong to the package's sources: a change of these plays anew. ``--check`` plays nothing and lists what
-is stale: each part holds a digest of its entry, of the shipped scenarios that it changes, of the shipped
-agents that play, and of its study's file and ``digest()``. It does not cover the code of simulator and
+is stale: each part holds a digest of its entry, of the shipped scenarios, shipped agents and other entries
+that it names, and of its study's file and ``digest()``. It does not cover the code of simulator and
 schedulers: after a change there that the golden trajectories show, name the parts. ``--quick`` plays least,
 prints, and writes nothing.
 """
@@ -16,6 +16,7 @@ import hashlib
 import importlib
 import json
 import platform
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -39,6 +40,7 @@ from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.rendering.video import write_video
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.scenario.names import PRESETS
 from collapipe_env.zoo.shipped_agents import is_shipped, shipped_agent
 
 HERE = Path(__file__).parent
@@ -48,6 +50,8 @@ FPS = 5.0
 """Pictures of an animation in a second."""
 QUICK = {"episodes": 2, "rounds": 2}
 """Sizes with ``--quick``."""
+NAMES = re.compile(r"[\w:./-]+")
+"""Words of an entry that may be names of scenarios, agents or entries."""
 MADE_FROM = "<!-- made from {} -->"
 """Last line of a part, with the digest of what it was made from."""
 
@@ -97,14 +101,17 @@ def scenario_of(base: str) -> str:
 def digest(name: str) -> str:
     """Digest of what a part is made from, without playing."""
     entry = entries()[name]
-    found = hashlib.sha256(json.dumps(entry, sort_keys=True).encode())
-    if "rows" in entry:
-        played = grid_tables.plays(entry)
-        for base in sorted({play.base for play in played}):
-            found.update(scenario_of(base).encode())
-        for agent in sorted({play.scheduler for play in played if is_shipped(play.scheduler)}):
-            found.update(shipped_agent(agent).sha256.encode())
-    else:
+    text = json.dumps(entry, sort_keys=True)
+    found = hashlib.sha256(text.encode())
+    bases = [play.base for play in grid_tables.plays(entry)] if "rows" in entry else []
+    named = sorted({*NAMES.findall(text), *bases})
+    made_of = [
+        *(scenario_of(word) for word in named if word in PRESETS),
+        *(shipped_agent(word).sha256 for word in named if is_shipped(word)),
+        *(digest(word) for word in named if word in entries()),
+    ]
+    found.update("".join(made_of).encode())
+    if "rows" not in entry:
         module = str(entry.get("study") or entry["picture"]).partition(":")[0]
         found.update((HERE / "studies" / f"{module}.py").read_bytes())
         found.update(getattr(importlib.import_module(f"studies.{module}"), "digest", bytes)())

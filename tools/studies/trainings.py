@@ -11,9 +11,7 @@ from player import KEPT, sources
 
 from collapipe_env import evaluate
 from collapipe_env.agents.learned.agent_file import read_agent_file
-from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.zoo.shipped_agents import agent_path, shipped_agent
+from collapipe_env.zoo.shipped_agents import agent_path
 from studies.held_out import Estimated
 
 REFERENCE = "dssra"
@@ -42,9 +40,3 @@ def table(entry: Mapping[str, Any], quick: bool) -> str:
         )
     heads = ["scenario", "algorithm", "rounds", "trainings", "priced delay against DSSRA (%)"]
     return markdown_table([*heads, "single trainings", "energy excess (%)", "DSSRA's"], lines, left=2)
-
-
-def digest() -> bytes:
-    """The scenarios, and the shipped training; of the others the page has the commands."""
-    scenarios = (scenario_digest(load_scenario(name)) for name in ("small", "medium"))
-    return repr([*scenarios, shipped_agent("zoo:small-sac").sha256]).encode()

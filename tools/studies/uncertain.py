@@ -52,7 +52,6 @@ class Options(NamedTuple):
         against: Schedulers that play the same held-out episodes.
         steps: Rounds of each training.
         seeds: Trainings of PPO and of RecurrentPPO with the cluster policy.
-        plain: Scenarios with a row for PPO as it comes.
         episodes: Held-out episodes.
         rounds: Rounds of a held-out episode.
         work: Folder of trainings and episodes.
@@ -62,7 +61,6 @@ class Options(NamedTuple):
     against: tuple[str, ...]
     steps: int
     seeds: int
-    plain: tuple[str, ...]
     episodes: int
     rounds: int
     work: Path
@@ -104,9 +102,8 @@ def played(options: Options, name: str) -> tuple[Results, int]:
         for row in ("recurrent", "wiped")
         for seed, model in enumerate(models)
     }
-    rivals: list[Any] = [*options.against, *memories.values()]
-    if name in options.plain:
-        rivals.insert(-len(memories), PolicyScheduler(plain(options, name), name="plain", normalise=False))
+    as_it_comes = PolicyScheduler(plain(options, name), name="plain", normalise=False)
+    rivals: list[Any] = [*options.against, as_it_comes, *memories.values()]
     episodes = evaluate(
         rivals,
         scenario,
