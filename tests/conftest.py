@@ -40,6 +40,22 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
+def few_rounds(monkeypatch):
+    """Budgets are checked by few rounds, and what comes of that is not kept for other tests."""
+    from collapipe_env.feasibility import energy_range, feasibility_report, sampled_rounds
+
+    for name in ("EPISODES", "FEWEST_ROUNDS"):
+        monkeypatch.setattr(sampled_rounds, name, 4)
+    yield
+    for kept in (
+        energy_range._range_of,
+        feasibility_report.energy_feasibility,
+        feasibility_report.warn_if_infeasible,
+    ):
+        kept.cache_clear()
+
+
+@pytest.fixture
 def played(monkeypatch):
     """Units of evaluations that are played from now on, in this process."""
     from collapipe_env.evaluation import runner

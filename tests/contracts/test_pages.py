@@ -17,7 +17,6 @@ from collapipe_env.cli import train
 from collapipe_env.cli.main import COMMANDS
 from collapipe_env.dynamics import PROCESSES
 from collapipe_env.envs.rewards import REWARDS
-from collapipe_env.feasibility import sampled_rounds
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import load_scenario, task_registry
 from collapipe_env.scenario.names import SCENARIOS
@@ -156,15 +155,13 @@ CODE = {
 
 
 @pytest.fixture
-def alone(monkeypatch, tmp_path):
+def alone(monkeypatch, tmp_path, few_rounds):
     """Names that pages register, and files that they write, are theirs alone; nobody is trained."""
     for registry in (REWARDS, LEARNERS, PROCESSES, PRICES, SCENARIOS, task_registry.TASKS):
         monkeypatch.setattr(registry, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")  # for tables whose times are long on a busy machine
-    for name in ("EPISODES", "FEWEST_ROUNDS"):  # by which budgets are checked
-        monkeypatch.setattr(sampled_rounds, name, 4)
     monkeypatch.setattr(train.Job, "run", lambda job: print("would train", job._scenario.name))
     return tmp_path
 

@@ -25,7 +25,6 @@ import collapipe_env
 from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.cli import train
 from collapipe_env.cli.main import COMMANDS
-from collapipe_env.feasibility import sampled_rounds
 from collapipe_env.schedulers import SCHEDULERS
 
 sys.path.insert(0, str(support.ROOT / "tools"))
@@ -217,12 +216,10 @@ def test_a_short_notebook_draws_and_counts(path, tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, few_rounds):
     """The current folder of commands that train nobody and check budgets by few rounds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("EPISODES", "FEWEST_ROUNDS"):
-        monkeypatch.setattr(sampled_rounds, name, 4)
     monkeypatch.setattr(train.Job, "run", lambda job: print("would train", job._scenario.name))
     return tmp_path
 
