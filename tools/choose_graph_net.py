@@ -1,9 +1,9 @@
 """Choose one of several training runs of the graph net.
 
-Every run is judged by its objective (priced delay with the energy gate) on validation episodes of the
-scenarios of the training's own validation and of a system beyond the sizes of the training, 48 clusters of 12
-devices: runs that are equally good on known sizes may differ beyond them. Runs for the tier Wild are judged
-on ``large-wild`` and on a random system of 48 clusters. No test episode is used. Run::
+Every run is judged by its objective, a geometric mean of priced delays, on validation episodes of the
+systems of the ladder that trainings are validated on, and of one beyond the sizes of the training, 48
+clusters of 12 devices: runs that are equally good on known sizes may differ beyond them. Runs for the tier
+Wild are judged on ``large-wild`` and on a random system of 48 clusters. No test episode is used. Run::
 
     python tools/choose_graph_net.py runs/net-*/checkpoints/latest.safetensors
     python tools/choose_graph_net.py --systems wild runs/wild-*/checkpoints/latest.safetensors

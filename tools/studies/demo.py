@@ -53,8 +53,9 @@ def numbers(entry: Entry, quick: bool) -> str:
     """Three numbers with intervals: DSSRA, PPO, and the graph net where learning wins."""
     from docs import entries
 
-    found, _ = summaries(entries()["README/demo"], quick)
-    runs = next(played_runs({**entries()["suite/runs"], "scenarios": [entry["wins"]]}, quick))
+    trained, measured = (entries()[name] for name in entry["of"])
+    found, _ = summaries(trained, quick)
+    runs = next(played_runs({**measured, "scenarios": [entry["wins"]]}, quick))
     net = Estimated.of(estimate(runs.returns / runs.bar - 1.0)).percent
     even, agent, dssra = (found[name] for name in ("pipeline", "agent", REFERENCE))
     rows = [

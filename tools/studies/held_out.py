@@ -258,7 +258,7 @@ def matrix(entry: Entry, quick: bool) -> str:
         title = "DSSRA (s)" if row.label == REFERENCE else f"{row.label}{runs}"
         body.append([title, *(_cell(cells.get((row.label, name)), row.label) for name in names)])
     marked = f" {FAILS} marks these." if any(one.gate.failed for one in cells.values()) else ""
-    meanings = [f"`{name}`: {text}." for name, text in entry["meanings"].items() if name in names]
+    meanings = [f"`{name}`: {text}." for name, text in entry.get("meanings", {}).items() if name in names]
     dashes = []
     for row in rows:
         missing = [name for name in names if misfits[row.label, name]]
@@ -269,10 +269,11 @@ def matrix(entry: Entry, quick: bool) -> str:
         f"{counted(episodes, 'held-out episode')} of {rounds} rounds, surrogate learner. First row: priced "
         "delay of DSSRA (s). Others: priced delay relative to DSSRA's in the same episodes (%), with the "
         "95 % bootstrap interval over episodes and, where there are several, training runs. After the "
-        "semicolon: the worst node's energy relative to its budget (%), in the worst run. "
-    ) + " ".join(meanings)
+        "semicolon: the worst node's energy relative to its budget (%), in the worst run."
+    )
     table = markdown_table(["", *(f"`{name}`" for name in names)], body)
-    return "\n\n".join([table, about, gate_note(rounds, max(own.values())) + marked, *dashes])
+    notes = [" ".join([about, *meanings]), gate_note(rounds, max(own.values())) + marked, *dashes]
+    return "\n\n".join([table, *notes])
 
 
 def _cell(found: Summary | None, label: str) -> str:

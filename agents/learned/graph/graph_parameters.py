@@ -60,7 +60,8 @@ class GraphParameters:
     """Groups of random systems, in addition to two groups per scenario. With none, versions are compared on
     the given scenario alone."""
     random_systems: RandomSystems
-    """Random systems like the ladder, or like the tier Wild; versions are compared on such systems."""
+    """Random systems like the ladder, or like the tier Wild. Versions are compared on the given scenario and
+    on such systems."""
     scenarios: tuple[str, ...]
     """Training scenarios, with two groups each; name a scenario twice for twice as many groups."""
     longest_backlog: Annotated[float, Field(ge=1.0, le=1e6)]

@@ -54,10 +54,10 @@ _BETWEEN = scaled(8) | {
 
 
 def validation_scenarios() -> tuple[Scenario, ...]:
-    """Scenarios on which all versions of the net are compared: two sizes of the ladder, and one between them.
+    """Scenarios of the ladder on which versions of the net are compared: two sizes, and one between them.
 
-    Where a change of plan has a price (`boards`), objectives swing by a tenth from one version to the next,
-    which would drown the differences on all other scenarios.
+    `boards` is none of them: where a change of plan has a price, objectives swing by a tenth from one version
+    to the next, which drowns the differences on other scenarios.
     """
     medium = load_scenario("medium")
     return (load_scenario("small"), medium, with_new_layouts(medium.with_overrides(_BETWEEN)))
@@ -139,7 +139,7 @@ class GraphPlan:
     """A training to do.
 
     Attributes:
-        scenario: Scenario whose validations are shown; the net trains on systems of many sizes in any case.
+        scenario: Scenario of the validations; the net trains on systems of many sizes in any case.
         parameters: Hyper-parameters.
         steps: Gradient steps in all.
         seed: Governs weights, systems, episodes and samples.
