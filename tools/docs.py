@@ -3,8 +3,8 @@
 ``experiments.yaml`` lists all parts by page and name; a page's name makes all of its parts, and without names
 the stale ones are made. Finished plays are kept in ``runs/docs``: after Ctrl-C the same command continues.
 They belong to the package's sources: a change of these plays anew. ``--check`` plays nothing and lists what
-is stale: each part holds a digest of its entry, of the shipped scenarios, shipped agents and other entries
-that it names, and of its study's file and ``digest()``. It does not cover the code of simulator and
+is stale: each part holds a digest of its entry, of its study's file and ``digest()``, and of the shipped
+scenarios, shipped agents and other entries that these name. It does not cover the code of simulator and
 schedulers: after a change there that the golden trajectories show, name the parts. ``--quick`` plays least,
 prints, and writes nothing.
 """
@@ -52,6 +52,8 @@ QUICK = {"episodes": 2, "rounds": 2}
 """Sizes with ``--quick``."""
 NAMES = re.compile(r"[\w:./-]+")
 """Words of an entry that may be names of scenarios, agents or entries."""
+QUOTED = re.compile(r'"([\w:-]+)"')
+"""Such words in the file of a study."""
 MADE_FROM = "<!-- made from {} -->"
 """Last line of a part, with the digest of what it was made from."""
 
@@ -102,19 +104,22 @@ def digest(name: str) -> str:
     """Digest of what a part is made from, without playing."""
     entry = entries()[name]
     text = json.dumps(entry, sort_keys=True)
-    found = hashlib.sha256(text.encode())
-    bases = [play.base for play in grid_tables.plays(entry)] if "rows" in entry else []
-    named = sorted({*NAMES.findall(text), *bases})
+    found, names = hashlib.sha256(text.encode()), set(NAMES.findall(text))
+    if "rows" in entry:
+        names.update(play.base for play in grid_tables.plays(entry))
+    else:
+        module = str(entry.get("study") or entry["picture"]).partition(":")[0]
+        source = (HERE / "studies" / f"{module}.py").read_text(encoding="utf-8")
+        names.update(QUOTED.findall(source))
+        found.update(source.encode())
+        found.update(getattr(importlib.import_module(f"studies.{module}"), "digest", bytes)())
+    named = sorted(names)
     made_of = [
         *(scenario_of(word) for word in named if word in PRESETS),
         *(shipped_agent(word).sha256 for word in named if is_shipped(word)),
         *(digest(word) for word in named if word in entries() and word != name),
     ]
     found.update("".join(made_of).encode())
-    if "rows" not in entry:
-        module = str(entry.get("study") or entry["picture"]).partition(":")[0]
-        found.update((HERE / "studies" / f"{module}.py").read_bytes())
-        found.update(getattr(importlib.import_module(f"studies.{module}"), "digest", bytes)())
     return found.hexdigest()[:8]
 
 

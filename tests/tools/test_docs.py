@@ -67,6 +67,14 @@ def test_another_agent_or_scenario_of_a_study_is_stale(monkeypatch):
     assert set(tool.stale()) == {*expected, "zoo/generalisation"}
     monkeypatch.setattr(tool, "scenario_of", lambda base: "" if base == "large-stale" else named(base))
     assert "learned_agents/uncertain" in tool.stale()
+    monkeypatch.setattr(tool, "scenario_of", lambda base: "" if base == "medium" else named(base))
+    assert {"prices/exact", "index/numbers"} <= set(tool.stale())
+
+
+def test_the_table_of_the_readme_is_that_of_the_demo():
+    options = tool.entries()["README/demo"]["train"]
+    given = " ".join(f"--{name} {value}" for name, value in options.items())
+    assert f"DEMO_ARGS ?= {given}\n" in (tool.DOCS.parent / "Makefile").read_text()
 
 
 def test_parts_are_chosen_by_name():

@@ -15,6 +15,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.radio import d2d_noise, d2d_snr
 from collapipe_env.physics.rates import spectral_efficiency, uplink_snr
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import PRESETS
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -43,6 +44,11 @@ def snr_by_kind(name: str) -> dict[str, FloatArray]:
 
 def _decibels(snr: FloatArray) -> FloatArray:
     return 10.0 * np.log10(np.maximum(snr, 1e-30))
+
+
+def digest() -> bytes:
+    """The scenarios, which the parts do not name."""
+    return repr([scenario_digest(load_scenario(name)) for name in PRESETS]).encode()
 
 
 def table(entry: Mapping[str, Any], quick: bool) -> str:
