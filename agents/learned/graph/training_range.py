@@ -100,7 +100,7 @@ def warn_outside(agent: str, scenario: str, found: tuple[str, ...]) -> None:
     """
     warn(
         f"{agent} was not trained for systems such as {scenario}: {', '.join(found)}; its plans may be poor: "
-        "compare it with dssra, or train on the scenario (collapipe train --algo graph)",
+        "compare it with dssra, or train on it (collapipe train --algo graph --graph.scenarios)",
         OutsideTrainingWarning,
         stacklevel=4,
     )
