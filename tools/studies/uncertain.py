@@ -27,6 +27,7 @@ from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.evaluation.statistics import Results, Summary, summarise_all
 from collapipe_env.ground.errors import DataError
 from collapipe_env.scenario import load_scenario
+from studies.held_out import Estimated
 
 PAGE = "docs/learned_agents.md"
 REFERENCE = "dssra-plus"
@@ -130,17 +131,12 @@ def table(options: Options) -> str:
     rows = []
     for name in options.scenarios:
         for row, summary in summaries(*played(options, name)).items():
-            delay, difference, energy = summary.priced_delay, summary.difference, summary.energy_excess
-            against = _interval(difference, 100.0, "+.1f") if row != REFERENCE else ""
-            cells = [_interval(delay, 1.0, ".2f"), against, f"{100.0 * energy.mean:+.1f}"]
+            delay, difference = Estimated.of(summary.priced_delay), Estimated.of(summary.difference)
+            against = f"{difference.percent:+.1f~}" if row != REFERENCE else ""
+            cells = [f"{delay:.2f~}", against, f"{100.0 * summary.energy_excess.mean:+.1f}"]
             rows.append([f"`{name}`", TITLES[row], str(summary.runs), *cells])
     heads = ("scenario", "scheduler", "runs", "priced delay (s)", "against DSSRA+ (%)", "energy excess (%)")
     return markdown_table(heads, rows)
-
-
-def _interval(estimate: Any, factor: float, form: str) -> str:
-    mean, low, high = (f"{factor * value:{form}}" for value in (estimate.mean, estimate.low, estimate.high))
-    return f"{mean} ({low}…{high})"
 
 
 def study(entry: Mapping[str, Any], quick: bool) -> str:
